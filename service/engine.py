@@ -1,0 +1,68 @@
+"""How the door holds the engine: its settings, its two objects, its errors in our words.
+
+Without a Redis URL the engine starts the private store and merges in this process; with one, this
+process only hands over and asks, and workers run beside it.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+from service.errors import (
+    AnswerLate,
+    BacklogFull,
+    BatchConflict,
+    IdsFull,
+    ModelConflict,
+    StoreUnavailable,
+)
+from service.settings import Settings
+from workers import inbox as floor
+from workers.inbox import Inbox
+from workers.main import Engine
+from workers.settings import EngineSettings
+from workers.state.registry import Registry
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What the routes need of the engine."""
+
+    inbox: Inbox
+    registry: Registry
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    """Return the engine's settings, agreeing with the door's where both have them."""
+    shared = {
+        "redis_url": settings.redis_url,
+        "data_dir": settings.data_dir,
+        "create_models": settings.create_models,
+    }
+    return replace(EngineSettings.from_environment(), **shared)
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Connection]:
+    """Start or join the engine; leave it at the end."""
+    async with Engine(engine_settings(settings)) as engine:
+        yield Connection(engine.inbox, engine.registry)
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Translate what the engine raises into problems."""
+    try:
+        yield
+    except floor.BatchConflict as error:
+        raise BatchConflict() from error
+    except floor.ModelMismatch as error:
+        raise ModelConflict(str(error) or None) from error
+    except floor.BacklogFull as error:
+        raise BacklogFull(retry_after_s=error.retry_after_s) from error
+    except floor.IdsFull as error:
+        raise IdsFull(retry_after_s=getattr(error, "retry_after_s", 60)) from error
+    except floor.StoreUnavailable as error:
+        raise StoreUnavailable() from error
+    except floor.AnswerTimeout as error:
+        raise AnswerLate() from error
