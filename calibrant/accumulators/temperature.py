@@ -35,7 +35,7 @@ TABLE_SUMS = (
     "correct_majority",
     "correct_single",
 )
-_CHUNK = 1 << 15
+_CHUNK = 1 << 14
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -91,6 +91,7 @@ class _Rows:
     n_zero: Ints  # (policies,)
     unit: Ints
     is_binary: bool
+    constant: int | None
     table_weights: tuple[Floats, Floats]
     table_hits: list[Floats]
 
@@ -142,6 +143,7 @@ def _rows(filling: Filling, rows: slice) -> _Rows:
         n_zero=np.array([int((zero * votes[first:last]).sum()) for votes in chosen], np.int64),
         unit=filling.unit_index[rows],
         is_binary=batch.task == "binary",
+        constant=filling.constant_ratings,
         table_weights=(weights * filling.n_ratings[rows], weights),
         table_hits=[np.bincount(at, weights[at] * column[begin:end], n) for column in columns],
     )
@@ -177,9 +179,12 @@ def _losses(part: _Rows, moments: _Moments) -> Floats:
     """The columns of `CURVE_SUMS` but `nll_d1_squared`, which stays 0; (8, policies, betas)."""
     weight, weight_all = part.by_row(part.weight), part.by_row(part.weight_all)
     zed = (part.weight @ part.entry_zed)[:, None]
-    entry = np.exp(BETAS[:, None] * part.entry_zed) / moments.total[:, part.row]
-    entry[:, (part.weight_all > part.weight).any(axis=0)] = 0.0
-    slope = entry * (part.entry_zed - moments.mean[:, part.row])
+    entry = _powers(part.entry_zed)
+    entry /= np.take(moments.total, part.row, axis=1)
+    if part.n_zero.any():
+        entry[:, (part.weight_all > part.weight).any(axis=0)] = 0.0
+    slope = part.entry_zed - np.take(moments.mean, part.row, axis=1)
+    slope *= entry
     result = np.zeros((len(CURVE_SUMS), N_POLICIES, N_BETAS))
     result[0] = weight.sum(axis=1, keepdims=True)
     result[1] = weight @ np.log(moments.total).T - zed * BETAS
@@ -189,6 +194,17 @@ def _losses(part: _Rows, moments: _Moments) -> Floats:
     result[6] = weight_all @ (1.0 + moments.squares).T - 2.0 * part.weight_all @ entry.T
     change = moments.squares_zed - moments.squares * moments.mean
     result[7] = 2.0 * (weight_all @ change.T - part.weight_all @ slope.T)
+    return result
+
+
+def _powers(zed: Floats) -> Floats:
+    """exp(beta z) for every beta by repeated squaring; (betas, entries)."""
+    result = np.empty((N_BETAS, len(zed)))
+    for step in range(N_BETAS):
+        if step < STEPS_PER_OCTAVE:
+            np.exp(BETAS[step] * zed, out=result[step])
+        else:
+            np.multiply(result[step - STEPS_PER_OCTAVE], result[step - STEPS_PER_OCTAVE], out=result[step])
     return result
 
 
@@ -214,12 +230,15 @@ def _add_by_unit(by_unit: Floats, part: _Rows, moments: _Moments) -> None:
 def _fill_tables(block: Block, part: _Rows, moments: _Moments) -> None:
     score = np.minimum(moments.score, 1.0)
     place = (equal_width_bin(score, TABLE_BINS) + TABLE_BINS * np.arange(N_BETAS)[:, None]).ravel()
-    flat = score.ravel()
-    block.counts[0] += np.bincount(place, minlength=block.size)
-    for i, weight in enumerate(part.table_weights):
-        spread = np.tile(weight, N_BETAS)
-        block.sums[i] += np.bincount(place, spread, block.size)
-        block.sums[2 + i] += np.bincount(place, spread * flat, block.size)
+    n = np.bincount(place, minlength=block.size)
+    block.counts[0] += n
+    if part.constant is not None:
+        confidence = np.bincount(place, score.ravel(), block.size)
+        block.sums[:4] += np.stack([part.constant * n, n, part.constant * confidence, confidence])
+    else:
+        for i, weight in enumerate(part.table_weights):
+            block.sums[i] += np.bincount(place, np.tile(weight, N_BETAS), block.size)
+            block.sums[2 + i] += np.bincount(place, (weight * score).ravel(), block.size)
     for i, hit in enumerate(part.table_hits):
         block.sums[4 + i] += np.bincount(place, np.tile(hit, N_BETAS), block.size)
 
