@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
+from redis.exceptions import RedisError
+
 from service.errors import (
     AnswerLate,
     BacklogFull,
     BatchConflict,
+    BatchUnknown,
     IdsFull,
     ModelConflict,
     StoreUnavailable,
 )
 from service.settings import Settings
-from workers import inbox as floor
+from workers import inbox, questions
 from workers.inbox import Inbox
 from workers.main import Engine
 from workers.settings import EngineSettings
@@ -54,15 +57,17 @@ def engine_errors() -> Iterator[None]:
     """Translate what the engine raises into problems."""
     try:
         yield
-    except floor.BatchConflict as error:
+    except inbox.BatchConflict as error:
         raise BatchConflict() from error
-    except floor.ModelMismatch as error:
-        raise ModelConflict(str(error) or None) from error
-    except floor.BacklogFull as error:
+    except inbox.ModelMismatch as error:
+        raise ModelConflict(f"Not done: {error}.") from error
+    except inbox.UnknownBatch as error:
+        raise BatchUnknown() from error
+    except inbox.BacklogFull as error:
         raise BacklogFull(retry_after_s=error.retry_after_s) from error
-    except floor.IdsFull as error:
-        raise IdsFull(retry_after_s=getattr(error, "retry_after_s", 60)) from error
-    except floor.StoreUnavailable as error:
-        raise StoreUnavailable() from error
-    except floor.AnswerTimeout as error:
+    except inbox.IdsFull as error:
+        raise IdsFull(retry_after_s=error.retry_after_s) from error
+    except (inbox.StoreUnavailable, RedisError) as error:
+        raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
+    except questions.AnswerTimeout as error:
         raise AnswerLate() from error

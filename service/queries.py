@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant.errors import Offence
+from calibrant.errors import CalibrationInputError, Offence
+from calibrant.question import Question
 from service.errors import InvalidQuery
 from workers.state.registry import ModelConfig
 from workers.windows import parse_duration
@@ -92,16 +93,28 @@ class BinningQuery(WindowQuery):
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
 
 
-def check_scope(query: BinningQuery, config: ModelConfig) -> str:
-    """Return the scope that is meant, in the words of the workers, or refuse it."""
-    scope = query.scope or config.spec().default_scope
-    known = ["top_label", "all"] + (["positive"] if config.n_classes == 2 else [])
-    if scope in known:
-        return scope
-    if scope.startswith("class:"):
-        return f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
-    known.append("class:NAME")
-    raise unanswerable("/scope", "unknown_value", f"{scope!r} is not a scope; known: {', '.join(known)}.")
+def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
+    """Return the query as the workers take it, once the model's panes can be asked it.
+
+    A class in the scope is named by its index from here on.
+    """
+    scope = query.scope
+    if scope is not None and scope.startswith("class:"):
+        scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+    question = Question(
+        bins=query.bins,
+        binning=query.binning,
+        edges=query.edges,
+        raters=query.raters,
+        min_count=query.min_count,
+        scope=scope,
+        ci=query.ci,
+    )
+    try:
+        question.check(config.spec())
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return {**query.params(), "scope": question.scope_for(config.spec())}
 
 
 def class_index(name: str, config: ModelConfig, pointer: str) -> int:
@@ -114,16 +127,9 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
     raise unanswerable(pointer, "unknown_class", f"{name!r} is not a class of the model; known: {known}.")
 
 
-def check_bins(query: BinningQuery, scope: str, config: ModelConfig) -> None:
-    """Refuse equal-width bins that the model's grid cannot give exactly; list those that it can."""
-    if query.binning == "equal_mass":
-        return
-    exact = config.spec().grid_for(scope).exact_bins
-    if query.bins not in exact:
-        listed = ", ".join(map(str, exact))
-        raise unanswerable(
-            "/bins", "inexact_bins", f"{query.bins} bins are not exact for {scope}; exact: {listed}."
-        )
+def invalid_query(error: CalibrationInputError) -> InvalidQuery:
+    """Return the problem of a question that cannot be asked."""
+    return InvalidQuery(" ".join(each.detail for each in error.offences), errors=error.offences)
 
 
 def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:

@@ -15,9 +15,10 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
+from calibrant.errors import CalibrationInputError
 from service.engine import Connection, engine_errors
 from service.headers import entity_tags, names, negotiated, preferred_wait
-from service.queries import WindowQuery
+from service.queries import WindowQuery, invalid_query
 from service.settings import Settings
 from service.version import VERSION
 from workers import windows
@@ -66,9 +67,14 @@ class Reading:
     async def body(self, ask: Ask, window: windows.Window | None = None) -> bytes:
         """Return the workers' answer as JSON."""
         window = window or resolved(ask)
-        answer = await self.inbox.ask(
-            ask.kind, ask.config, ask.params, window, self.settings.answer_timeout_s
-        )
+        deadline_s = self.settings.answer_timeout_s
+        slice_ = ask.view.slice or ""
+        try:
+            answer = await self.inbox.ask(
+                ask.kind, ask.config, ask.params, window, deadline_s, slice_
+            )
+        except CalibrationInputError as error:
+            raise invalid_query(error) from error
         return answer.body
 
     async def _awaited(
@@ -97,10 +103,13 @@ class Reading:
 def resolved(ask: Ask) -> windows.Window:
     """Return the panes that the question covers now."""
     view = ask.view
-    return windows.resolve(
-        from_=view.from_,
-        to=view.to,
-        window=view.window,
-        pane_s=ask.config.pane_s,
-        now=datetime.now(UTC),
-    )
+    try:
+        return windows.resolve(
+            from_=view.from_,
+            to=view.to,
+            window=view.window,
+            pane_s=ask.config.pane_s,
+            now=datetime.now(UTC),
+        )
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error

@@ -5,7 +5,7 @@ batch holds is prepared by the route's own function; everything around it is the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,8 +145,7 @@ class Reception:
     async def _merged(self, delivery: Delivery, receipt: Receipt, wait: int) -> Receipt:
         """Return what came of the batch within `wait` seconds, still as a repeat if it was one."""
         later = await self.inbox.wait_merged(delivery.model.key, receipt.batch_id, wait)
-        later.duplicate = receipt.duplicate
-        return later
+        return replace(later, duplicate=receipt.duplicate or later.duplicate)
 
 
 def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
-from service.auth import DEFAULT_TENANT
 from service.dependencies import TheConnection
 from service.engine import engine_errors
 from service.errors import StoreUnavailable
@@ -54,7 +53,7 @@ async def get_ready(connection: TheConnection) -> Response:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             with engine_errors():
-                await connection.registry.get(DEFAULT_TENANT, "readyz")
+                await connection.inbox.ping()
     except TimeoutError as error:
         raise StoreUnavailable() from error
     return Response(orjson.dumps({"status": "ready"}), media_type=JSON)

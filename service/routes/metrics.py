@@ -9,7 +9,7 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.names import ModelId
 from service.openapi import answers, problems
-from service.queries import BinningQuery, check_bins, check_scope, unanswerable
+from service.queries import BinningQuery, asked_of, unanswerable
 from service.reading import Ask
 from service.reception import model_of
 from workers.state.registry import ModelConfig
@@ -99,10 +99,7 @@ async def get_metrics(
 
 def metrics_params(query: MetricsQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it: known metrics, a scope and bins that can be had."""
-    slugs = metric_slugs(query.metrics)
-    scope = check_scope(query, config)
-    check_bins(query, scope, config)
-    return {**query.params(), "metrics": slugs, "scope": scope}
+    return {**asked_of(query, config), "metrics": metric_slugs(query.metrics)}
 
 
 def metric_slugs(text: str | None) -> list[str]:

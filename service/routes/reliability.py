@@ -12,7 +12,7 @@ from service.diagrams import draw_reliability
 from service.headers import negotiated
 from service.names import ModelId
 from service.openapi import answers, problems
-from service.queries import BinningQuery, check_bins, check_scope
+from service.queries import BinningQuery, asked_of
 from service.reading import Ask, Render
 from service.reception import model_of
 from service.routes.metrics import WindowShown
@@ -69,10 +69,8 @@ async def get_reliability(
 ) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
     config = await model_of(connection, caller, model)
-    scope = check_scope(query, config)
-    check_bins(query, scope, config)
-    params = {name: value for name, value in query.params().items() if name != "format"}
-    ask = Ask("reliability", config, {**params, "scope": scope}, query)
+    params = {name: value for name, value in asked_of(query, config).items() if name != "format"}
+    ask = Ask("reliability", config, params, query)
     media_type = media_type_of(query, request)
     return await reading.answer(request, ask, media_type, rendering(media_type))
 
