@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from service import problem_responses
 from service.admission import Admission
@@ -11,6 +11,7 @@ from service.auth import load_keyring
 from service.engine import Connection, connected
 from service.meters import Meters
 from service.openapi import document
+from service.queries import refuse_repeated
 from service.reading import Reading
 from service.reception import Reception
 from service.routes import routers
@@ -48,6 +49,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(refuse_repeated)],
         lifespan=lifespan,
     )
     app.state.settings = settings

@@ -20,7 +20,7 @@ REFERENCE = "#/components/schemas/{model}"
 COMMITTED = Path(__file__).parent.parent / "openapi" / "openapi.json"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
-ANYWHERE = (400, 401, 403, 404, 405, 500, 503)
+ANYWHERE = (400, 401, 403, 404, 405, 422, 500, 503)
 
 _documented: dict[str, type[BaseModel]] = {}
 

@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -130,6 +131,15 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
 def invalid_query(error: CalibrationInputError) -> InvalidQuery:
     """Return the problem of a question that cannot be asked."""
     return InvalidQuery(" ".join(each.detail for each in error.offences), errors=error.offences)
+
+
+async def refuse_repeated(request: Request) -> None:
+    """Refuse a query parameter that stands twice; one of its values would be passed over."""
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen:
+            raise unanswerable(f"/{name}", "repeated_parameter", f"{name} stands twice in the query.")
+        seen.add(name)
 
 
 def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:

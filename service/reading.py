@@ -22,6 +22,7 @@ from service.queries import WindowQuery, invalid_query
 from service.settings import Settings
 from service.version import VERSION
 from workers import windows
+from workers.questions import CODE_VERSION, Answer
 from workers.state.registry import ModelConfig
 
 JSON = "application/json"
@@ -54,28 +55,29 @@ class Reading:
         media_type = media_type or negotiated(request, [JSON])
         known = entity_tags(request, "if-none-match")
         wait = preferred_wait(request)
+        headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
+        if wait is not None and known is not None:
+            headers["Preference-Applied"] = f"wait={wait}"
         with engine_errors():
             window, etag = await self._awaited(ask, media_type, known, wait)
-            headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
-            if wait is not None and known is not None:
-                headers["Preference-Applied"] = f"wait={wait}"
             if names(known, etag):
-                return Response(status_code=304, headers=headers)
-            body = await self.body(ask, window)
-        return Response(await render(body) if render else body, 200, headers, media_type)
+                return Response(status_code=304, headers={**headers, "ETag": etag})
+            answer = await self.ask(ask, window)
+        # The state may have changed since it was looked at: the tag is of what the answer rests on.
+        headers["ETag"] = etag_of(ask, media_type, window, answer.state_version)
+        body = await render(answer.body) if render else answer.body
+        return Response(body, 200, headers, media_type)
 
-    async def body(self, ask: Ask, window: windows.Window | None = None) -> bytes:
-        """Return the workers' answer as JSON."""
-        window = window or resolved(ask)
+    async def ask(self, ask: Ask, window: windows.Window) -> Answer:
+        """Return the workers' answer."""
         deadline_s = self.settings.answer_timeout_s
         slice_ = ask.view.slice or ""
         try:
-            answer = await self.inbox.ask(
+            return await self.inbox.ask(
                 ask.kind, ask.config, ask.params, window, deadline_s, slice_
             )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
-        return answer.body
 
     async def _awaited(
         self, ask: Ask, media_type: str, known: list[str] | None, wait: int | None
@@ -91,13 +93,18 @@ class Reading:
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
         window = resolved(ask)
         version = await self.inbox.state_version(ask.config, ask.view.slice or "", window)
-        config = ask.config
-        parts = [
-            *(VERSION, media_type, ask.kind, ask.params, version),
-            *(config.key, config.generation, config.revision, window.to_dict()),
-        ]
-        made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
-        return window, f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
+        return window, etag_of(ask, media_type, window, version)
+
+
+def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: str) -> str:
+    """Return the strong ETag of an answer: what it is made of, in a digest."""
+    config = ask.config
+    parts = [
+        *(VERSION, CODE_VERSION, media_type, ask.kind, ask.params, state_version),
+        *(config.key, config.generation, config.revision, window.to_dict()),
+    ]
+    made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
 
 
 def resolved(ask: Ask) -> windows.Window:

@@ -23,7 +23,7 @@ from service.engine import engine_errors
 from service.names import ModelId
 from service.openapi import ProblemError, answers, problems, takes
 from service.queries import Raters, WindowQuery, class_index, unanswerable
-from service.reading import Ask
+from service.reading import Ask, resolved
 from service.reception import Sender, model_of, run_sized
 from service.routes.predictions import (
     PredictionRecord,
@@ -134,7 +134,8 @@ async def apply_calibration_map(
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold)
-        fitted = orjson.loads(await reading.body(map_ask(query, config)))
+        ask = map_ask(query, config)
+        fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
         answer = await run_sized(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

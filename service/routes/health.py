@@ -9,7 +9,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from service.dependencies import TheConnection
-from service.engine import engine_errors
 from service.errors import StoreUnavailable
 from service.openapi import answers, problems
 from service.version import API_VERSION, VERSION
@@ -52,8 +51,7 @@ async def get_ready(connection: TheConnection) -> Response:
     """Tell whether the store answers, so that requests can be served."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            with engine_errors():
-                await connection.inbox.ping()
+            await connection.check()
     except TimeoutError as error:
         raise StoreUnavailable() from error
     return Response(orjson.dumps({"status": "ready"}), media_type=JSON)

@@ -2,10 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
 
 import orjson
 
+from workers.questions import Answer
 from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
 from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
 
@@ -115,7 +115,7 @@ class FakeInbox:
         self._stumble()
         self.asked.append((kind, model.key, params, window, slice_))
         body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}
-        return SimpleNamespace(body=orjson.dumps(body), etag="", window=window)
+        return Answer(orjson.dumps(body), "", window, f"v{self.version}")
 
 
 def unavailable() -> StoreUnavailable:

@@ -24,9 +24,6 @@ def _metric(slug):
     return SimpleNamespace(slug=slug, title=slug, direction="smaller is better", options=())
 
 
-_module("workers.questions", Answer=object, Asking=lambda *a: None,
-        AnswerTimeout=type("AnswerTimeout", (RuntimeError,), {}))
-_module("workers.main", Engine=object)
 _module("calibrant.metrics", METRICS={s: _metric(s) for s in ("ece", "mce", "brier", "nll", "classwise_ece")},
         DEFAULT_METRICS=("ece", "brier", "nll"))
 _module("calibrant.score", score_batch=lambda batch, params: {"n_predictions": batch.n, "n_ratings": int(batch.row_total.sum()), "metrics": {s: {"value": 0.1} for s in params["metrics"]}, "reliability": {}, "temperature": {}})
