@@ -28,6 +28,9 @@ TAGS = [
     {"name": "operation", "description": "For those who run the service."},
 ]
 
+# FastAPI brings OpenTelemetry along and would let the environment turn it on.
+NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
 
 def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
     """Return the service; without a `connection` it starts or joins the engine itself."""
@@ -41,6 +44,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             yield
 
     app = FastAPI(
+        telemetry=NO_TELEMETRY,
         title="Calibrant",
         version=API_VERSION,
         summary="Scores the calibration of deployed models.",

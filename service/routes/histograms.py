@@ -1,10 +1,9 @@
 """Histogram updates: what a client has already reduced, as sums by bin or as packed panes."""
 
 import base64
-import binascii
 import hashlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -27,10 +26,12 @@ from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Se
 from service.routes.predictions import Name, refuse_too_many
 from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
 from workers.state.registry import ModelConfig
+from workers.windows import pane_start
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 
 MAX_UPDATES = 10_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Sums = list[float]
 
 
@@ -99,6 +100,7 @@ HISTOGRAM_NAMES = tuple(
     if name not in HEAD_NAMES
 )
 PANE_NAMES = ("kind", "packed")
+KINDS = ("top_label", "class", "positive", "pane")
 
 
 @router.post(
@@ -130,21 +132,34 @@ async def ingest_histograms(
 def load_histograms(body: Body, given: Circumstances) -> Load:
     """Return the updates that a body holds, or raise every rule that they break."""
     batch_id, placed = _updates_of(body, given)
+    kind = _kind_of(placed)
     config = given.config or _config_for(placed, given.sender)
     updates: list[Update] = []
     offences: list[Offence] = []
     for pointer, fields in placed:
         try:
-            updates.append(_update(fields, config, pointer))
+            updates.append(_update(fields, config, pointer, given))
         except CalibrationInputError as error:
             offences += error.offences[: 1 if given.partial else None]
     if offences and not given.partial:
         raise CalibrationInputError(offences)
     refuse_too_many(len(updates), offences, given.settings.max_row_errors)
-    kind = PANE if all(fields.get("kind") == "pane" for _, fields in placed) else HISTOGRAMS
+    _check_panes(updates, config, given)
     payload = pack_updates(updates)
     digest = hashlib.blake2b(payload, digest_size=16).digest()
     return Load(config, kind, payload, digest, len(updates), offences, batch_id)
+
+
+def _kind_of(placed: list[tuple[str, dict]]) -> str:
+    """Return the kind of all updates; panes and histograms are not taken together."""
+    is_pane = [fields.get("kind") == "pane" for _, fields in placed]
+    if all(is_pane):
+        return PANE
+    if any(is_pane):
+        pointer = placed[is_pane.index(True)][0]
+        detail = "Panes and histograms are sent in batches of their own."
+        raise CalibrationInputError([Offence(f"{pointer}/kind", "mixed_kinds", detail)])
+    return HISTOGRAMS
 
 
 def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tuple[str, dict]]]:
@@ -180,27 +195,36 @@ def _from_document(document: dict) -> tuple[str | None, list[tuple[str, dict]]]:
     return batch_id, [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
 
-def _update(fields: dict[str, Any], config: ModelConfig, pointer: str) -> Update:
+def _update(
+    fields: dict[str, Any], config: ModelConfig, pointer: str, given: Circumstances
+) -> Update:
     """Return one update as the store takes it."""
-    kinds = ("top_label", "class", "positive", "pane")
-    if fields.get("kind") not in kinds:
-        detail = f"kind must be one of {', '.join(kinds)}."
+    kind = fields.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        detail = f"kind must be one of {', '.join(KINDS)}."
         raise CalibrationInputError([Offence(f"{pointer}/kind", "unknown_value", detail)])
-    is_pane = fields["kind"] == "pane"
-    names = PANE_NAMES if is_pane else HISTOGRAM_NAMES
+    names = PANE_NAMES if kind == "pane" else HISTOGRAM_NAMES
     refuse_unknown(fields, (*names, *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
+    _check_head(head, kind, pointer)
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
-    packed, what = (_pane if is_pane else _histogram)(rest, config, pointer)
-    return replace(head, packed=packed, what=what)
+    packed = (_pane if kind == "pane" else _histogram)(rest, config, pointer)
+    update = Update(
+        packed=packed,
+        event_time_us=None if head.event_time is None else _microseconds(head.event_time),
+        slices=head.slice,
+        source=head.source,
+        epoch=head.epoch,
+        sequence=head.sequence,
+    )
+    _check_time(update, config, pointer, given)
+    return update
 
 
-def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> tuple[bytes, str]:
+def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     if isinstance(fields.get("class"), str) and config.classes:
         fields = {**fields, "class": _class_index(fields["class"], config.classes, pointer)}
-    histogram = Histogram.from_fields(fields, config.spec(), pointer)
-    what = (fields["kind"], fields.get("class"), fields.get("case"))
-    return histogram.pack(), "|".join("" if part is None else str(part) for part in what)
+    return Histogram.from_fields(fields, config.spec(), pointer).pack()
 
 
 def _class_index(name: str, classes: list[str], pointer: str) -> int:
@@ -210,12 +234,12 @@ def _class_index(name: str, classes: list[str], pointer: str) -> int:
     raise CalibrationInputError([Offence(f"{pointer}/class", "unknown_class", detail)])
 
 
-def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> tuple[bytes, str]:
+def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     pane = _read_pane(fields.get("packed"), f"{pointer}/packed")
     if pane.spec != config.spec():
         detail = f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
-    return pane.pack(), "pane"
+    return pane.pack()
 
 
 def _read_pane(packed: Any, pointer: str) -> Pane:
@@ -223,47 +247,69 @@ def _read_pane(packed: Any, pointer: str) -> Pane:
         raise CalibrationInputError([Offence(pointer, "base64", "packed must be base64.")])
     try:
         return Pane.unpack(base64.b64decode(packed, validate=True))
-    except binascii.Error as error:
-        raise CalibrationInputError([Offence(pointer, "base64", str(error))]) from error
     except PackingError as error:
         raise CalibrationInputError([Offence(pointer, "packed", str(error))]) from error
+    except ValueError as error:
+        raise CalibrationInputError([Offence(pointer, "base64", str(error))]) from error
 
 
-def _head(fields: dict[str, Any], pointer: str) -> Update:
+def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
     """Return when, of which slices and under which running total an update counts."""
     try:
-        head = UpdateHead.model_validate(fields)
+        return UpdateHead.model_validate(fields)
     except ValidationError as error:
         offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
         raise CalibrationInputError(
             [replace(each, pointer=pointer + each.pointer) for each in offences]
         ) from error
-    _check_totals(head, pointer)
-    return Update(
-        packed=b"",
-        event_time_us=None if head.event_time is None else _microseconds(head.event_time),
-        slices=head.slice,
-        source=head.source,
-        epoch=head.epoch,
-        sequence=head.sequence,
-    )
 
 
-def _check_totals(head: UpdateHead, pointer: str) -> None:
-    """Running totals name source, epoch and sequence; increments name none of them."""
+def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
+    """Running totals name source, epoch and sequence; increments name none; panes only add."""
+    cumulative = head.mode == "cumulative"
     offences = []
+    if cumulative and kind == "pane":
+        detail = "a pane is an increment; running totals are plain histograms"
+        offences.append(Offence(f"{pointer}/mode", "cumulative", detail))
     for name in ("source", "epoch", "sequence"):
-        given = getattr(head, name) is not None
-        if given != (head.mode == "cumulative"):
-            need = "is needed with" if not given else "belongs to"
+        if (getattr(head, name) is not None) != cumulative:
+            need = "is needed with" if cumulative else "belongs to"
             detail = f"{name} {need} mode 'cumulative'"
             offences.append(Offence(f"{pointer}/{name}", "cumulative", detail))
     if offences:
         raise CalibrationInputError(offences)
 
 
+def _check_time(update: Update, config: ModelConfig, pointer: str, given: Circumstances) -> None:
+    """Refuse an update of the future, and one that retention would drop at once."""
+    if update.event_time_us is None:
+        return
+    age_s = given.received_at.timestamp() - update.event_time_us / 1e6
+    if age_s < -given.limits.future_skew_s:
+        rule, detail = "future", "event_time lies in the future"
+    elif config.retention_s is not None and age_s > config.retention_s + config.pane_s:
+        rule, detail = "retention", "event_time lies before the model's retention"
+    else:
+        return
+    raise CalibrationInputError([Offence(f"{pointer}/event_time", rule, detail)])
+
+
+def _check_panes(updates: list[Update], config: ModelConfig, given: Circumstances) -> None:
+    """Refuse updates of more panes than one commit may hold."""
+    received_us = _microseconds(given.received_at)
+    refs = set()
+    for update in updates:
+        at_us = received_us if update.event_time_us is None else update.event_time_us
+        start_s = pane_start(at_us, config.pane_s)
+        refs |= {(pair, start_s) for pair in (None, *(update.slices or {}).items())}
+    limit = given.limits.max_panes
+    if len(refs) > limit:
+        detail = f"the updates touch {len(refs)} panes, slices counted; at most {limit}: split them"
+        raise CalibrationInputError([Offence("/histograms", "too_many_panes", detail)])
+
+
 def _microseconds(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
+    return (instant - EPOCH) // timedelta(microseconds=1)
 
 
 def _config_for(placed: list[tuple[str, dict]], sender: Sender) -> ModelConfig:
