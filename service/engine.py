@@ -4,9 +4,8 @@ Without a Redis URL the private store and the engine's threads run in this proce
 only hands over and asks, and workers run beside it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
@@ -24,21 +23,20 @@ from service.settings import Settings
 from workers import inbox, questions
 from workers.engine import Engine
 from workers.inbox import Inbox
-from workers.main import store_of
 from workers.settings import EngineSettings
 from workers.state.registry import Registry
 
 
 @dataclass(frozen=True)
 class Connection:
-    """What the routes need of the engine; `engine` where it runs in this process."""
+    """What the routes need of the engine."""
 
     inbox: Inbox
     registry: Registry
     engine: Engine | None = None
 
     async def check(self) -> None:
-        """Raise StoreUnavailable unless batches can be taken and merged now."""
+        """Raise StoreUnavailable unless batches can be taken now, and merged if that is done here."""
         with engine_errors():
             await self.inbox.ping()
         if self.engine is not None and not self.engine.is_alive:
@@ -59,23 +57,8 @@ def engine_settings(settings: Settings) -> EngineSettings:
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Connection]:
     """Join the store, or start it with the engine; leave it at the end."""
-    stored, engine = engine_settings(settings), None
-    async with AsyncExitStack() as stack:
-        if stored.redis_url is None:
-            running = ExitStack()
-            stack.push_async_callback(asyncio.to_thread, running.close)
-            stored, engine = await asyncio.to_thread(_start, running, stored)
-        box = await stack.enter_async_context(Inbox(stored))
-        yield Connection(box, Registry(box.client, box.keys), engine)
-
-
-def _start(stack: ExitStack, settings: EngineSettings) -> tuple[EngineSettings, Engine]:
-    """Start the private store and the engine's threads; `stack` stops them."""
-    stored = stack.enter_context(store_of(settings))
-    engine = Engine(stored)
-    engine.start()
-    stack.callback(engine.stop)
-    return stored, engine
+    async with Engine(engine_settings(settings)) as engine:
+        yield Connection(engine.inbox, engine.registry, engine)
 
 
 @contextmanager

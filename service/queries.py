@@ -12,7 +12,7 @@ from calibrant.errors import CalibrationInputError, Offence
 from calibrant.question import Question
 from service.errors import InvalidQuery
 from workers.state.registry import ModelConfig
-from workers.windows import parse_duration
+from workers.durations import parse_duration
 
 RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"

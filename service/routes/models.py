@@ -39,7 +39,8 @@ from service.queries import duration
 from service.reception import Reception, model_of
 from service.routes.predictions import Name
 from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
-from workers.windows import parse_duration, rfc3339
+from workers.durations import parse_duration
+from workers.windows import rfc3339
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

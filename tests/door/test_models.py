@@ -4,7 +4,7 @@ import pytest
 
 from service.durations import duration_of
 from tests.door.conftest import problem
-from workers.windows import parse_duration
+from workers.durations import parse_duration
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
