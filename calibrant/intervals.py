@@ -86,8 +86,8 @@ def gap_interval(
     truth = of_truth(gaps.whole, gaps.truth)
     place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
     low, high = round(place), values.shape[1] - 1 - round(place)
-    lower = _crossing(values[:, high], truth, observed)
-    upper = _crossing(values[:, low], truth, observed)
+    lower = _reached(values[:, high], truth, observed)
+    upper = -_reached(-values[::-1, low], -truth[::-1], -observed)
     return min(lower, observed), max(upper, lower)
 
 
@@ -115,11 +115,13 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
-def _crossing(seen: Floats, truth: Floats, observed: float) -> float:
-    """The truth at which what would be seen reaches the observed value; 0's truth where it starts above it."""
-    seen = np.maximum.accumulate(seen)
-    if seen[0] >= observed:
-        return float(truth[0])
-    if seen[-1] <= observed:
+def _reached(seen: Floats, truth: Floats, observed: float) -> float:
+    """The first truth, in order, at which `seen` is no less than the observed value; the last where it never is."""
+    enough = np.flatnonzero(seen >= observed)
+    if not len(enough):
         return float(truth[-1])
-    return float(np.interp(observed, seen, truth))
+    i = int(enough[0])
+    if i == 0:
+        return float(truth[0])
+    part = (observed - seen[i - 1]) / (seen[i] - seen[i - 1])
+    return float(truth[i - 1] + part * (truth[i] - truth[i - 1]))
