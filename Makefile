@@ -35,7 +35,7 @@ demo: $(VENV)/dev.stamp
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)
 
 run: $(VENV)/run.stamp
-	@CALIBRANT_HOST=127.0.0.1 CALIBRANT_PORT=$(PORT) CALIBRANT_DATA_DIR=$(DATA_DIR) $(BIN)/python -m service
+	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service
 
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
