@@ -32,7 +32,7 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
 	@touch $@
 
 demo: $(VENV)/dev.stamp
-	@$(BIN)/python -m demo $(if $(KEEP),--keep)
+	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
 run: $(VENV)/run.stamp
 	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service

@@ -69,7 +69,15 @@ def play_deployment(seed: int = 7, worn_from: float = 0.7) -> Deployment:
 def _train(
     images: Floats, truth: NDArray[np.int64], seed: int
 ) -> tuple[MLPClassifier, LogisticRegression]:
-    network = MLPClassifier((96,), alpha=0.0, learning_rate_init=0.01, max_iter=400, tol=0.0, n_iter_no_change=400, random_state=seed)
+    network = MLPClassifier(
+        (96,),
+        alpha=0.0,
+        learning_rate_init=0.01,
+        max_iter=400,
+        tol=0.0,
+        n_iter_no_change=400,
+        random_state=seed,
+    )
     with warnings.catch_warnings():  # trained beyond need on purpose: that is what makes it sure
         warnings.simplefilter("ignore", ConvergenceWarning)
         network.fit(images, truth)
@@ -113,6 +121,4 @@ def _rate(
         answers[:, rater] = (rng.random((n, 1)) > cumulative[:, :-1]).sum(axis=1)
     present = rng.permuted(np.tile(np.arange(len(SKILLS)), (n, 1)), axis=1)
     seen = rng.integers(3, len(SKILLS) + 1, n)
-    return [
-        sorted(answers[i, present[i, : seen[i]]].tolist()) for i in range(n)
-    ]
+    return [sorted(answers[i, present[i, : seen[i]]].tolist()) for i in range(n)]

@@ -51,9 +51,7 @@ class StoreServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         fixed = {"port": "0", "unixsocket": self.socket, "dir": str(self.directory)}
         directives = [
-            word
-            for name, value in (self.options | fixed).items()
-            for word in (f"--{name}", value)
+            word for name, value in (self.options | fixed).items() for word in (f"--{name}", value)
         ]
         log = self.directory / "log"
         with log.open("ab") as out:
