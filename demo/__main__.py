@@ -21,7 +21,7 @@ OUTPUT = Path("demo-output")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make demo", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the service running")
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
     options = parser.parse_args()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -142,7 +143,7 @@ class Report:
         self._same("raw rows, scipy alone", temperature, fitted, TEMPERATURE_TOLERANCE)
 
         every = self.client.get(self._path("metrics"), **self.window)["metrics"]
-        everything = range(len(self.deployment.digit))
+        everything = np.arange(len(self.deployment.digit))
         pane = fill(columns(self.deployment, self.timeline, everything))
         here = _values(compute_metrics(pane, tuple(every), Question(), seed=0))
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)

@@ -87,6 +87,8 @@ class Server:
             raise DemoFailed(f"the service stopped with code {code}")
 
     def last_words(self, lines: int = 30) -> str:
+        if not self.log.exists():
+            return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 

@@ -23,7 +23,7 @@ class StoreServer:
     """A server with an append-only file in `directory`, reached over a Unix socket.
 
     `options` are directives of its configuration, with underscores for hyphens:
-    `appendfsync="always"`, `maxmemory="32mb"`.
+    `appendfsync="always"`, `maxmemory="32mb"`; `configuration` is a file read before them.
     """
 
     def __init__(self, binary: str, directory: Path, **options: str) -> None:
@@ -35,6 +35,7 @@ class StoreServer:
         # A socket's path may have about 100 characters; pytest's own directories can be longer.
         self._socket_directory = tempfile.mkdtemp(prefix="store-")
         self.socket = os.path.join(self._socket_directory, "s")
+        self.configuration: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,9 +54,11 @@ class StoreServer:
         directives = [
             word for name, value in (self.options | fixed).items() for word in (f"--{name}", value)
         ]
+        file = [str(self.configuration)] if self.configuration else []
+        command = [self.binary, *file, *directives]
         log = self.directory / "log"
         with log.open("ab") as out:
-            self._process = subprocess.Popen([self.binary, *directives], stdout=out, stderr=out)
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
         deadline = time.monotonic() + 20
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
