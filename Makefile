@@ -55,7 +55,7 @@ bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 openapi: $(VENV)/dev.stamp
-	@$(BIN)/python scripts/openapi
+	@$(BIN)/python -m service.openapi
 
 lock: $(VENV)/pyvenv.cfg
 	@$(INSTALL) -r requirements/lock.txt
