@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.run import Benchmark, Case
-from calibrant.batch import Batch
-from calibrant.pane import Pane, PaneSpec
+from calibrant import Batch, Pane, PaneSpec
 
 N_PREDICTIONS = 1000
 N_CLASSES = 10

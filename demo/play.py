@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.batch import Batch
-from calibrant.pane import Pane, PaneSpec
+from calibrant import Batch, Pane, PaneSpec
 from demo.client import Client
 from demo.digits import N_CLASSES, Deployment
 from demo.server import DemoFailed
