@@ -17,10 +17,11 @@ help:
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
-$(VENV)/pyvenv.cfg:
+$(VENV)/venv.stamp:
 	@PYTHON="$(PYTHON)" sh scripts/make-venv $(VENV)
+	@touch $@
 
-$(VENV)/run.stamp: $(VENV)/pyvenv.cfg requirements/run.txt requirements/build.txt pyproject.toml
+$(VENV)/run.stamp: $(VENV)/venv.stamp requirements/run.txt requirements/build.txt pyproject.toml
 	@echo "installing what the service needs"
 	@$(INSTALL) -r requirements/build.txt -r requirements/run.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -57,7 +58,7 @@ bench: $(VENV)/dev.stamp
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
 
-lock: $(VENV)/pyvenv.cfg
+lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt
 	@sh scripts/lock $(BIN)/uv
 
