@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stores import SERVERS, StoreServer
+
+from tests.stores import SERVERS, StoreServer
 
 
 @pytest.fixture

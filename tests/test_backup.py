@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from stores import SERVERS, StoreServer
+
+from tests.stores import SERVERS, StoreServer
 
 
 def saved_copy(server: StoreServer) -> None:

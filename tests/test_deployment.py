@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from redis.exceptions import NoPermissionError
-from stores import StoreServer
+
+from tests.stores import StoreServer
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from stores import StoreServer
+
+from tests.stores import StoreServer
 
 
 def test_keeps_acknowledged_writes_through_a_kill(store_server: StoreServer) -> None:
