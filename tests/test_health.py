@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from tests.stores import StoreServer
 from workers.health import Health, read_health
 from workers.settings import EngineSettings
 from workers.store import Store
-
-from tests.stores import StoreServer
 
 
 def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:
