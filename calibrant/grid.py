@@ -162,6 +162,7 @@ def grid_of(cells: int) -> Grid:
     return Grid(cells)
 
 
+@lru_cache(maxsize=64)
 def class_cells(cells: int, limit: int = 1200) -> int:
     """Cells of the class-wise grid beside a top-label grid of `cells`: its largest divisor up to `limit`."""
     return max(d for d in range(1, min(cells, limit) + 1) if cells % d == 0)
