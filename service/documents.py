@@ -53,7 +53,9 @@ def _loaded(data: bytes, line: int | None = None) -> Any:
 def malformed(reason: str, line: int | None) -> MalformedBody:
     """Return the problem of text that is not JSON, with the line it stands on."""
     if line is None:
-        return MalformedBody(f"The body is not JSON: {reason}.", errors=[Offence("", "json", reason)])
+        return MalformedBody(
+            f"The body is not JSON: {reason}.", errors=[Offence("", "json", reason)]
+        )
     reason = POSITION.sub(r", column \2", reason)
     detail = f"Line {line} is not JSON: {reason}."
     return MalformedBody(detail, errors=[Offence(f"/{line}", "json", reason)])

@@ -50,7 +50,6 @@ def engine_settings(settings: Settings) -> EngineSettings:
         redis_url=settings.redis_url,
         data_dir=settings.data_dir,
         create_models=settings.create_models,
-        answer_deadline_s=settings.answer_timeout_s,
     )
 
 

@@ -11,12 +11,10 @@ from pydantic_core import PydanticCustomError
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.question import Question
 from service.errors import InvalidQuery
-from workers.state.registry import ModelConfig
 from workers.durations import parse_duration
+from workers.state.registry import ModelConfig
 
-RFC3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
-)
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
 WINDOW_NAMES = frozenset({"from_", "to", "window"})
 
@@ -34,7 +32,9 @@ def instant(text: Any) -> datetime:
             pass
     hint = " (write + as %2B)" if isinstance(text, str) and " " in text else ""
     raise PydanticCustomError(
-        "rfc3339", "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}", {"hint": hint}
+        "rfc3339",
+        "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}",
+        {"hint": hint},
     )
 
 
@@ -83,9 +83,13 @@ class BinningQuery(WindowQuery):
 
     bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
     binning: Binning = "equal_width"
-    edges: Edges = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
+    edges: Edges = Field(
+        "right", description="right: (a, b] with 0 in the first bin; left: [a, b)."
+    )
     raters: Raters = "pooled"
-    min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out.")
+    min_count: float = Field(
+        0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out."
+    )
     scope: str | None = Field(
         None,
         max_length=200,
@@ -125,7 +129,9 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
     if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
         return int(name)
     known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
-    raise unanswerable(pointer, "unknown_class", f"{name!r} is not a class of the model; known: {known}.")
+    raise unanswerable(
+        pointer, "unknown_class", f"{name!r} is not a class of the model; known: {known}."
+    )
 
 
 def invalid_query(error: CalibrationInputError) -> InvalidQuery:
@@ -138,7 +144,9 @@ async def refuse_repeated(request: Request) -> None:
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in seen:
-            raise unanswerable(f"/{name}", "repeated_parameter", f"{name} stands twice in the query.")
+            raise unanswerable(
+                f"/{name}", "repeated_parameter", f"{name} stands twice in the query."
+            )
         seen.add(name)
 
 

@@ -49,7 +49,11 @@ class Reading:
         self.inbox = connection.inbox
 
     async def answer(
-        self, request: Request, ask: Ask, media_type: str | None = None, render: Render | None = None
+        self,
+        request: Request,
+        ask: Ask,
+        media_type: str | None = None,
+        render: Render | None = None,
     ) -> Response:
         """Answer `ask` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
         media_type = media_type or negotiated(request, [JSON])
@@ -70,12 +74,9 @@ class Reading:
 
     async def ask(self, ask: Ask, window: windows.Window) -> Answer:
         """Return the workers' answer."""
-        deadline_s = self.settings.answer_timeout_s
         slice_ = ask.view.slice or ""
         try:
-            return await self.inbox.ask(
-                ask.kind, ask.config, ask.params, window, deadline_s, slice_
-            )
+            return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
         except CalibrationInputError as error:
             raise invalid_query(error) from error
 

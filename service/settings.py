@@ -40,6 +40,5 @@ class Settings(BaseSettings):
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
     body_timeout_s: float = Field(60.0, gt=0, description="Time for a client to send its body.")
-    answer_timeout_s: float = Field(30.0, gt=0, description="Time for the workers to answer.")
     poll_interval_s: float = Field(0.25, gt=0, description="Between looks of a waiting read.")
     log_requests: bool = Field(True, description="One line a request on standard error.")

@@ -1,4 +1,4 @@
-"""The interactive documentation: Swagger UI, served from the installed package `fastapi-offline`.
+"""The interactive documentation: Swagger UI, served from the installed package `fastapi-swagger`.
 
 Only the files of that package are used; nothing is fetched from elsewhere. The script that starts it is
 a file of its own, so that the page needs no inline script.
@@ -17,7 +17,7 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Calibrant API</title>
 <link rel="stylesheet" href="docs/swagger-ui.css">
-<link rel="icon" href="docs/favicon.png">
+<link rel="icon" href="docs/favicon-32x32.png">
 </head>
 <body>
 <div id="api"></div>

@@ -22,22 +22,24 @@ from service.dependencies import (
 from service.engine import engine_errors
 from service.names import ModelId
 from service.openapi import ProblemError, answers, problems, takes
+from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask, resolved
 from service.reception import Sender, model_of, run_sized
-from service.routes.predictions import (
-    PredictionRecord,
-    PredictionsBody,
-    checked_batch,
-    refuse_too_many,
-)
 from service.settings import Settings
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 Method = Literal[
-    "temperature", "platt", "beta", "isotonic", "histogram", "scaling_binning", "vector", "dirichlet"
+    "temperature",
+    "platt",
+    "beta",
+    "isotonic",
+    "histogram",
+    "scaling_binning",
+    "vector",
+    "dirichlet",
 ]
 
 
@@ -47,7 +49,10 @@ class MapQuery(WindowQuery):
     method: Method = "temperature"
     raters: Raters = "pooled"
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="One class against the rest, by name or index."
+        None,
+        alias="class",
+        max_length=200,
+        description="One class against the rest, by name or index.",
     )
 
 

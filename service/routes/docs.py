@@ -13,7 +13,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 ASSETS = {
     "swagger-ui-bundle.js": "text/javascript",
     "swagger-ui.css": "text/css",
-    "favicon.png": "image/png",
+    "favicon-32x32.png": "image/png",
 }
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 
@@ -42,5 +42,5 @@ async def get_asset(asset: str = Path()) -> Response:
     """Return a file of the documentation."""
     if asset not in ASSETS:
         raise PathUnknown()
-    data = files("fastapi_offline").joinpath("static", asset).read_bytes()
+    data = files("fastapi_swagger").joinpath("resources", asset).read_bytes()
     return Response(data, headers=A_DAY, media_type=ASSETS[asset])

@@ -72,7 +72,10 @@ async def get_version() -> Response:
     "/metrics",
     operation_id="getServiceMetrics",
     responses={
-        200: {"description": "Prometheus", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {
+            "description": "Prometheus",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
         **problems(),
     },
 )

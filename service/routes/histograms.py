@@ -20,10 +20,10 @@ from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
 from service.names import ModelId
 from service.openapi import answers, problems, takes
+from service.posted import Name, refuse_too_many
 from service.problem_responses import offence_of
 from service.queries import Instant
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
-from service.routes.predictions import Name, refuse_too_many
 from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
 from workers.state.registry import ModelConfig
 from workers.windows import pane_start
@@ -40,7 +40,9 @@ class UpdateHead(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    event_time: Instant | None = Field(None, description="RFC 3339; the time of receipt without it.")
+    event_time: Instant | None = Field(
+        None, description="RFC 3339; the time of receipt without it."
+    )
     slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
     mode: Literal["delta", "cumulative"] = "delta"
     source: Name | None = Field(None, description="Who counts; with `cumulative`.")
@@ -113,7 +115,9 @@ KINDS = ("top_label", "class", "positive", "pane")
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes(
-        "Updates", json=(HistogramsBody, SingleHistogramBody, SinglePaneBody), ndjson=HistogramUpdate
+        "Updates",
+        json=(HistogramsBody, SingleHistogramBody, SinglePaneBody),
+        ndjson=HistogramUpdate,
     ),
 )
 async def ingest_histograms(
@@ -172,7 +176,9 @@ def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tupl
     if len(placed) > MAX_UPDATES:
         raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request.")
     if not placed:
-        raise CalibrationInputError([Offence("/histograms", "empty", "There is no update to take.")])
+        raise CalibrationInputError(
+            [Offence("/histograms", "empty", "There is no update to take.")]
+        )
     return batch_id, placed
 
 
@@ -237,7 +243,9 @@ def _class_index(name: str, classes: list[str], pointer: str) -> int:
 def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     pane = _read_pane(fields.get("packed"), f"{pointer}/packed")
     if pane.spec != config.spec():
-        detail = f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
+        detail = (
+            f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
+        )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
     return pane.pack()
 

@@ -23,7 +23,7 @@ from service.dependencies import (
 )
 from service.documents import read_json
 from service.durations import duration_of
-from service.engine import Connection, engine_errors
+from service.engine import engine_errors
 from service.errors import (
     ModelConflict,
     ModelUnknown,
@@ -34,12 +34,12 @@ from service.errors import (
 from service.headers import entity_tags, names
 from service.names import ModelId
 from service.openapi import answers, problems, takes
+from service.posted import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration
 from service.reception import Reception, model_of
-from service.routes.predictions import Name
-from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
 from workers.durations import parse_duration
+from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
 from workers.windows import rfc3339
 
 router = APIRouter(tags=["models"], default_response_class=Response)

@@ -1,10 +1,9 @@
 """Predictions with their labels: columns in, a receipt out."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.batch import Batch, Checked
 from calibrant.errors import CalibrationInputError, Offence
@@ -13,56 +12,12 @@ from service.columns import Posted, read_columns
 from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.names import ModelId
 from service.openapi import answers, problems, takes
+from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
 from workers.state.registry import ModelConfig
 from workers.windows import panes_of
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
-
-Label = int | str | list[int | str] | None
-NAME = r"^[A-Za-z0-9._:@-]{1,128}$"
-Name = Annotated[str, Field(pattern=NAME)]
-
-
-class PredictionsBody(BaseModel):
-    """A batch as columns of one length; one of probabilities, logits, confidences is required."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    batch_id: Name | None = None
-    probabilities: list[list[float]] | None = Field(
-        None, description="A row a prediction, one value a class; rows sum to 1 within 1e-3."
-    )
-    logits: list[list[float]] | None = Field(None, description="Finite; their softmax is scored.")
-    confidences: list[float] | None = Field(None, description="Probability of class 1.")
-    labels: list[Label] | None = Field(
-        None, description="A class index, or a list with one class index a rater."
-    )
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
-    ids: list[Name] | None = None
-    units: list[Name] | None = Field(None, description="What is independent: patient, item.")
-    cases: list[Name] | None = Field(None, description="The image or study of a pixel.")
-    event_times: list[str] | None = Field(None, description="RFC 3339.")
-    slices: dict[str, list[str]] | None = Field(None, description="One list a slice name.")
-    weights: list[float] | None = None
-
-
-class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id` may stand alone in the first line."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    probability: list[float] | None = None
-    logit: list[float] | None = None
-    confidence: float | None = None
-    label: Label = None
-    label_count: list[int] | None = None
-    id: Name | None = None
-    unit: Name | None = None
-    case: Name | None = None
-    event_time: str | None = None
-    slice: dict[str, str] | None = None
-    weight: float | None = None
 
 
 @router.post(
@@ -104,21 +59,6 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
     )
 
 
-def checked_batch(posted: Posted, config: ModelConfig | None, partial: bool) -> Checked:
-    """Return the meaning of posted columns, as the model understands them."""
-    expected: dict[str, Any] = {}
-    if config is not None:
-        expected = {
-            "task": config.task,
-            "n_classes": config.n_classes,
-            "class_names": config.classes,
-        }
-    try:
-        return Batch.from_columns(posted.columns, partial=partial, **expected)
-    except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
-
-
 def refuse_unlabelled(checked: Checked, posted: Posted, partial: bool) -> Checked:
     """Return what has labels; a row without is an offence, for late labels are not taken yet."""
     missing = checked.batch.row_total == 0
@@ -136,12 +76,6 @@ def refuse_unlabelled(checked: Checked, posted: Posted, partial: bool) -> Checke
     return Checked(
         checked.batch.take(kept), checked.offences + offences, checked.accepted_rows[kept]
     )
-
-
-def refuse_too_many(n_accepted: int, offences: list[Offence], limit: int) -> None:
-    """Refuse a partial batch of which nothing is left, or too much is wrong to be listed."""
-    if offences and (n_accepted == 0 or len(offences) > limit):
-        raise CalibrationInputError(offences)
 
 
 def config_for(batch: Batch, sender: Sender) -> ModelConfig:

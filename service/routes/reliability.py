@@ -9,13 +9,13 @@ from starlette.concurrency import run_in_threadpool
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.diagrams import draw_reliability
+from service.estimates import WindowShown
 from service.headers import negotiated
 from service.names import ModelId
 from service.openapi import answers, problems
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask, Render
 from service.reception import model_of
-from service.routes.metrics import WindowShown
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 MEDIA_TYPES = {"json": "application/json", "svg": "image/svg+xml", "png": "image/png"}

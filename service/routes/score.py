@@ -12,16 +12,10 @@ from calibrant.score import score_batch
 from service.bodies import Body, read_body
 from service.columns import read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
+from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.openapi import ProblemError, answers, problems, takes
+from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Binning, Edges, Raters
-from service.routes.metrics import Estimates, metric_slugs
-from service.routes.predictions import (
-    PredictionRecord,
-    PredictionsBody,
-    checked_batch,
-    refuse_too_many,
-)
-from service.routes.temperature import TemperatureAnswer
 from service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)

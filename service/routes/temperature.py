@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from service.dependencies import IfNoneMatch, MapReader, Prefer, TheConnection, TheReading
+from service.estimates import TemperatureAnswer
 from service.names import ModelId
 from service.openapi import answers, problems
 from service.queries import Raters, WindowQuery
@@ -21,45 +22,6 @@ class TemperatureQuery(WindowQuery):
     objective: Literal["nll", "brier", "ece"] = "nll"
     raters: Raters = "pooled"
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
-
-
-class Scores(BaseModel):
-    """Scores at one temperature."""
-
-    model_config = ConfigDict(extra="allow")
-
-    nll: float | None
-    brier: float | None
-    ece: float | None
-
-
-class Curve(BaseModel):
-    """Scores along a grid of temperatures."""
-
-    model_config = ConfigDict(extra="allow")
-
-    temperature: list[float]
-    nll: list[float | None]
-    brier: list[float | None]
-    ece: list[float | None]
-
-
-class TemperatureAnswer(BaseModel):
-    """The fitted temperature."""
-
-    model_config = ConfigDict(extra="allow")
-
-    temperature: float | None
-    inverse_temperature: float | None
-    standard_error: float | None = None
-    interval: list[float | None] | None = None
-    objective: str
-    at_bound: bool | None = None
-    n: int
-    before: Scores | None = None
-    after: Scores | None = None
-    curve: Curve | None = None
-    reason: str | None = None
 
 
 @router.get(

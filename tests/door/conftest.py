@@ -18,11 +18,6 @@ PREDICTIONS = {
 
 
 @pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture
 def settings(tmp_path) -> Settings:
     return Settings(data_dir=tmp_path, poll_interval_s=0.01, log_requests=False)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import orjson
 
-from workers.questions import Answer
 from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
+from workers.questions import Answer
 from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
 
 

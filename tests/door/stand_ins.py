@@ -24,7 +24,19 @@ def _metric(slug):
     return SimpleNamespace(slug=slug, title=slug, direction="smaller is better", options=())
 
 
-_module("calibrant.metrics", METRICS={s: _metric(s) for s in ("ece", "mce", "brier", "nll", "classwise_ece")},
-        DEFAULT_METRICS=("ece", "brier", "nll"))
-_module("calibrant.score", score_batch=lambda batch, params: {"n_predictions": batch.n, "n_ratings": int(batch.row_total.sum()), "metrics": {s: {"value": 0.1} for s in params["metrics"]}, "reliability": {}, "temperature": {}})
+_module(
+    "calibrant.metrics",
+    METRICS={s: _metric(s) for s in ("ece", "mce", "brier", "nll", "classwise_ece")},
+    DEFAULT_METRICS=("ece", "brier", "nll"),
+)
+_module(
+    "calibrant.score",
+    score_batch=lambda batch, params: {
+        "n_predictions": batch.n,
+        "n_ratings": int(batch.row_total.sum()),
+        "metrics": {s: {"value": 0.1} for s in params["metrics"]},
+        "reliability": {},
+        "temperature": {},
+    },
+)
 _module("calibrant.maps", apply=lambda fitted, batch: np.asarray(batch.probabilities))

@@ -72,7 +72,7 @@ async def test_the_documentation_needs_nothing_from_elsewhere(client):
         ("swagger-ui-bundle.js", "javascript"),
         ("swagger-ui.css", "css"),
         ("start.js", "javascript"),
-        ("favicon.png", "png"),
+        ("favicon-32x32.png", "png"),
     ):
         answer = await client.get(f"/docs/{asset}")
         assert answer.status_code == 200 and kind in answer.headers["content-type"]

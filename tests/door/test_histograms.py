@@ -141,7 +141,14 @@ BAD = {
     "a pane that is noise": ({"kind": "pane", "packed": "AAAA"}, "/packed"),
     "a pane that is missing": ({"kind": "pane"}, "/packed"),
     "a pane as a running total": (
-        {"kind": "pane", "packed": "", "mode": "cumulative", "source": "a", "epoch": 1, "sequence": 1},
+        {
+            "kind": "pane",
+            "packed": "",
+            "mode": "cumulative",
+            "source": "a",
+            "epoch": 1,
+            "sequence": 1,
+        },
         "/mode",
     ),
     "a pane with bins": ({"kind": "pane", "packed": "", "bins": 10}, "/bins"),

@@ -185,7 +185,9 @@ async def test_many_empty_frames_are_refused(client):
 async def test_codings_and_types_that_are_not_read(client):
     coded = await client.post(URL, content=b"{}", headers={**JSON, "Content-Encoding": "br"})
     problem(coded, 415, "coding-unsupported")
-    twice = await client.post(URL, content=b"{}", headers={**JSON, "Content-Encoding": "gzip, gzip"})
+    twice = await client.post(
+        URL, content=b"{}", headers={**JSON, "Content-Encoding": "gzip, gzip"}
+    )
     problem(twice, 415, "coding-unsupported")
     for media in ("application/vnd.apache.arrow.stream", "text/plain", "application/xml"):
         typed = await client.post(URL, content=b"{}", headers={"Content-Type": media})
@@ -269,5 +271,7 @@ async def test_a_large_batch_goes_through(client, inbox):
     rng = np.random.default_rng(3)
     probabilities = rng.dirichlet(np.ones(10), 5000)
     labels = rng.integers(0, 10, 5000).tolist()
-    answer = await client.post(URL, json={"probabilities": probabilities.tolist(), "labels": labels})
+    answer = await client.post(
+        URL, json={"probabilities": probabilities.tolist(), "labels": labels}
+    )
     assert answer.json()["accepted"] == 5000

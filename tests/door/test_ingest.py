@@ -13,7 +13,9 @@ pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/predictions"
 
 
-async def test_a_first_batch_makes_the_model_and_is_answered_with_a_receipt(client, inbox, registry):
+async def test_a_first_batch_makes_the_model_and_is_answered_with_a_receipt(
+    client, inbox, registry
+):
     answer = await client.post(URL, json={**PREDICTIONS, "batch_id": "b1"})
     assert answer.status_code == 202
     assert answer.json() == {

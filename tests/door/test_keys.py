@@ -138,7 +138,9 @@ def test_loopback_hosts(host):
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.evil.org"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.evil.org"]
+)
 def test_other_hosts(host):
     assert not is_loopback(host)
 
@@ -158,8 +160,14 @@ async def test_the_first_key_is_made_once_and_works(tmp_path, capsys, inbox, reg
 
 @pytest.mark.parametrize(
     "document",
-    ["{}", "[]", "x", '{"keys": []}', '{"keys": [{"sha256": "abc"}]}',
-     '{"keys": [{"sha256": "%s", "scopes": ["root"]}]}' % ("0" * 64)],
+    [
+        "{}",
+        "[]",
+        "x",
+        '{"keys": []}',
+        '{"keys": [{"sha256": "abc"}]}',
+        '{"keys": [{"sha256": "%s", "scopes": ["root"]}]}' % ("0" * 64),
+    ],
 )
 def test_keys_that_cannot_be_read_stop_the_start(document):
     with pytest.raises(KeysUnreadable):

@@ -45,7 +45,13 @@ async def test_every_read_knows_its_parameters(digits, read):
 
 
 async def test_queries_differ_in_their_etag(digits):
-    urls = ["metrics", "metrics?bins=10", "metrics?metrics=ece", "metrics?slice=site:A", "reliability"]
+    urls = [
+        "metrics",
+        "metrics?bins=10",
+        "metrics?metrics=ece",
+        "metrics?slice=site:A",
+        "reliability",
+    ]
     tags = {(await digits.get(f"{M}/{url}")).headers["etag"] for url in urls}
     tags.add((await digits.get(f"{M}/reliability?format=svg")).headers["etag"])
     assert len(tags) == len(urls) + 1
