@@ -1,0 +1,26 @@
+"""What a pane keeps. One file an accumulator; each says what is kept, and blocks say how it adds.
+
+An accumulator that a file of this folder defines as `ACCUMULATOR` is found and kept in every pane that it applies to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import lru_cache
+
+from calibrant.accumulators.base import Accumulator
+
+
+@lru_cache(maxsize=1)
+def accumulators() -> dict[str, type[Accumulator]]:
+    """Every accumulator of the folder by name, in the order of names."""
+    found: dict[str, type[Accumulator]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        kind = getattr(importlib.import_module(f"{__name__}.{module.name}"), "ACCUMULATOR", None)
+        if kind is not None:
+            found[kind.name] = kind
+    return dict(sorted(found.items()))
+
+
+__all__ = ["Accumulator", "accumulators"]

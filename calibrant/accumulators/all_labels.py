@@ -1,0 +1,31 @@
+"""Cells of every class's probability in one table: what remains of the classes where there are too many to keep each."""
+
+from __future__ import annotations
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.accumulators.cells import empty_cells, fill_cells
+from calibrant.filling import Filling
+from calibrant.spec import PaneSpec
+
+
+class AllLabelCells(Accumulator):
+    """The union of all classes' tables (KO paper); kept only where the classes' own tables are not."""
+
+    name = "all_labels"
+
+    @classmethod
+    def applies(cls, spec: PaneSpec) -> bool:
+        return not spec.keeps_all_classes
+
+    def zero(self) -> dict[str, Block]:
+        return {"cells": empty_cells(self.spec.class_grid.n_positions)}
+
+    def fill(self, filling: Filling) -> None:
+        place = self.spec.class_grid.locate(filling.columns)
+        hits = filling.hits
+        hit_place = place[hits.klass, hits.row]
+        fill_cells(self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+
+
+ACCUMULATOR = AllLabelCells

@@ -1,0 +1,79 @@
+"""The shape of an accumulator: zero, fill, merge, subtract, and bytes with a format number."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.packing import PackingError, pack, unpack
+from calibrant.spec import PaneSpec
+
+
+class Accumulator:
+    """Named blocks of counts and sums. A subclass says which, and fills them."""
+
+    name: ClassVar[str]
+    format: ClassVar[int] = 1
+
+    def __init__(self, spec: PaneSpec) -> None:
+        self.spec = spec
+        self.blocks = self.zero()
+
+    @classmethod
+    def applies(cls, spec: PaneSpec) -> bool:
+        """Whether panes of this spec keep it."""
+        return True
+
+    def zero(self) -> dict[str, Block]:
+        """Its blocks, empty."""
+        raise NotImplementedError(f"{type(self).__name__} names its blocks")
+
+    def fill(self, filling: Filling) -> None:
+        """Add a batch. `filling.batch` has at least one labelled prediction, or `filling.n` is 0."""
+        raise NotImplementedError(f"{type(self).__name__} fills its blocks")
+
+    @property
+    def is_empty(self) -> bool:
+        return all(block.is_empty for block in self.blocks.values())
+
+    def merge(self, other: Accumulator) -> None:
+        """Add the other's sums to these."""
+        for name, block in self.blocks.items():
+            block.merge(other.blocks[name])
+
+    def subtract(self, other: Accumulator) -> None:
+        """Take the other's sums away."""
+        for name, block in self.blocks.items():
+            block.subtract(other.blocks[name])
+
+    def copy(self) -> Accumulator:
+        twin = type(self)(self.spec)
+        twin.blocks = {name: block.copy() for name, block in self.blocks.items()}
+        return twin
+
+    def pack(self) -> bytes:
+        """The accumulator as bytes."""
+        arrays = {}
+        for name, block in self.blocks.items():
+            arrays |= block.arrays(name)
+        return pack(arrays, {"accumulator": self.name, "format": self.format, "spec": self.spec.digest})
+
+    @classmethod
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Accumulator:
+        """The accumulator that `pack` made.
+
+        Raises
+        ------
+        PackingError
+            Damaged, another accumulator's, of another spec or of an unknown format.
+        """
+        arrays, about = unpack(data)
+        if about.get("accumulator") != cls.name or about.get("format") != cls.format:
+            raise PackingError(f"these are not the bytes of {cls.name} in format {cls.format}")
+        if about.get("spec") != spec.digest:
+            raise PackingError(f"{cls.name} was filled for another kind of model")
+        whole = cls(spec)
+        for name, block in whole.blocks.items():
+            block.read(name, arrays)
+        return whole

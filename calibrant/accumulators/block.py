@@ -1,0 +1,121 @@
+"""A table of counts and sums over cells that adds and subtracts: what every accumulator is made of.
+
+Counts are int64 and exact; sums are float64. A cell whose first count comes to zero is dropped with its sums, so that
+subtraction leaves no dust. A block read from bytes stays sparse until something is added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.packing import PackingError
+
+Counts = NDArray[np.int64]
+Sums = NDArray[np.float64]
+
+
+class Block:
+    """Counts (n_counts, size) and sums (n_sums, size); the first count says whether a cell is there."""
+
+    __slots__ = ("_counts", "_places", "_sums", "n_counts", "n_sums", "size")
+
+    def __init__(self, n_counts: int, n_sums: int, size: int) -> None:
+        self.n_counts, self.n_sums, self.size = n_counts, n_sums, size
+        self._places: NDArray[np.int64] | None = np.zeros(0, np.int64)
+        self._counts: Counts = np.zeros((n_counts, 0), np.int64)
+        self._sums: Sums = np.zeros((n_sums, 0))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._counts[0].any()
+
+    @property
+    def counts(self) -> Counts:
+        """int64 (n_counts, size), to read or to add to."""
+        self._spread()
+        return self._counts
+
+    @property
+    def sums(self) -> Sums:
+        """float64 (n_sums, size), to read or to add to."""
+        self._spread()
+        return self._sums
+
+    def filled(self) -> tuple[NDArray[np.int64], Counts, Sums]:
+        """Places of the cells that are there, in order, with their counts and sums."""
+        if self._places is not None:
+            return self._places, self._counts, self._sums
+        places = np.flatnonzero(self._counts[0])
+        return places, self._counts[:, places], self._sums[:, places]
+
+    def merge(self, other: Block) -> None:
+        """Add the other's cells to these."""
+        if other._places is None:
+            self.counts.__iadd__(other._counts)
+            self.sums.__iadd__(other._sums)
+        elif len(other._places):
+            self.counts[:, other._places] += other._counts
+            self.sums[:, other._places] += other._sums
+
+    def subtract(self, other: Block) -> None:
+        """Take the other's cells away; cells left without a count are dropped."""
+        places, counts, sums = other.filled()
+        self.counts[:, places] -= counts
+        self.sums[:, places] -= sums
+        gone = self._counts[0] == 0
+        self._counts[:, gone] = 0
+        self._sums[:, gone] = 0.0
+
+    def copy(self) -> Block:
+        twin = Block(self.n_counts, self.n_sums, self.size)
+        twin._places, twin._counts, twin._sums = self._places, self._counts, self._sums
+        if self._places is None:
+            twin._counts, twin._sums = self._counts.copy(), self._sums.copy()
+        return twin
+
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """The filled cells as named arrays for packing."""
+        places, counts, sums = self.filled()
+        steps = np.diff(places, prepend=0)
+        named: dict[str, NDArray[Any]] = {f"{name}.places": steps}
+        named |= {f"{name}.count{i}": column for i, column in enumerate(counts)}
+        named |= {f"{name}.sum{i}": column for i, column in enumerate(sums)}
+        return named
+
+    def read(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over the cells that `arrays` made.
+
+        Raises
+        ------
+        PackingError
+            The arrays do not fit this block.
+        """
+        try:
+            places = np.cumsum(arrays[f"{name}.places"])
+            counts = [arrays[f"{name}.count{i}"] for i in range(self.n_counts)]
+            sums = [arrays[f"{name}.sum{i}"] for i in range(self.n_sums)]
+        except KeyError as missing:
+            raise PackingError(f"no column {missing}") from missing
+        for column in counts:
+            if column.dtype != np.int64 or column.shape != places.shape:
+                raise PackingError(f"counts of {name} do not fit")
+        for column in sums:
+            if column.dtype != np.float64 or column.shape != places.shape or not np.isfinite(column).all():
+                raise PackingError(f"sums of {name} do not fit")
+        if len(places) and (places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()):
+            raise PackingError(f"cells of {name} lie outside its table")
+        self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, -1)
+
+    def _spread(self) -> None:
+        if self._places is None:
+            return
+        places, counts, sums = self._places, self._counts, self._sums
+        self._places = None
+        self._counts = np.zeros((self.n_counts, self.size), np.int64)
+        self._sums = np.zeros((self.n_sums, self.size))
+        self._counts[:, places] = counts
+        self._sums[:, places] = sums

@@ -1,0 +1,118 @@
+"""Cells of the fine grid: what every binned, equal-mass, isotonic and kernel statistic reads.
+
+Each cell keeps true sums, never centres, so that a binned metric equals the one from raw rows to rounding.
+Columns by name in `COUNTS` and `SUMS`; the suffix `_pooled` is for weight = ratings, the others for weight = predictions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling, Hits
+
+COUNTS = ("predictions", "ratings")
+SUMS = (
+    "weight_pooled",
+    "weight",
+    "confidence_pooled",
+    "confidence",
+    "correct_pooled",
+    "correct_mean",
+    "correct_majority",
+    "correct_single",
+    "correct_mean_squared",
+    "weight_squared_pooled",
+    "weight_squared",
+    "null_variance_pooled",
+    "null_variance",
+)
+_AT = {name: i for i, name in enumerate(SUMS)}
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def empty_cells(size: int) -> Block:
+    """A block with the columns of this file."""
+    return Block(len(COUNTS), len(SUMS), size)
+
+
+def fill_cells(
+    block: Block, filling: Filling, place: Ints, score: Floats, hits: Hits, hit_place: Ints
+) -> None:
+    """Add (prediction, class) pairs to their cells.
+
+    Parameters
+    ----------
+    place, score : cell and score of each pair, (m,): all predictions for one class, then for the next
+    hits, hit_place : the pairs that have votes, and their cells
+    """
+    size = block.size
+
+    def total(values: Floats | None) -> Floats:
+        return np.bincount(place, values, size).astype(np.float64)
+
+    def spread(per_row: Floats) -> Floats:
+        return np.resize(per_row, len(place))
+
+    n = np.bincount(place, minlength=size)
+    spread_score = score * (1.0 - score)
+    sums = block.sums
+    block.counts[0] += n
+    constant = filling.constant_ratings
+    if constant is not None:
+        confidence = total(score)
+        variance = total(spread_score * spread(filling.unit_size) if filling.has_units else spread_score)
+        block.counts[1] += constant * n
+        _add(sums, "weight_pooled", constant * n)
+        _add(sums, "weight", n)
+        _add(sums, "confidence_pooled", constant * confidence)
+        _add(sums, "confidence", confidence)
+        _add(sums, "weight_squared_pooled", constant * n)
+        _add(sums, "weight_squared", n)
+        _add(sums, "null_variance_pooled", constant**2 * variance)
+        _add(sums, "null_variance", variance)
+    else:
+        weight = spread(filling.weights)
+        ratings = spread(filling.n_ratings.astype(np.float64))
+        dependent = spread(filling.unit_size) * weight**2 * spread_score
+        block.counts[1] += total(ratings).astype(np.int64)
+        _add(sums, "weight_pooled", total(weight * ratings))
+        _add(sums, "weight", total(weight))
+        _add(sums, "confidence_pooled", total(weight * ratings * score))
+        _add(sums, "confidence", total(weight * score))
+        _add(sums, "weight_squared_pooled", total(weight**2 * ratings))
+        _add(sums, "weight_squared", total(weight**2))
+        _add(sums, "null_variance_pooled", total(dependent * ratings**2))
+        _add(sums, "null_variance", total(dependent))
+    _fill_hits(sums, filling, hits, hit_place, size)
+
+
+def _fill_hits(sums: Floats, filling: Filling, hits: Hits, place: Ints, size: int) -> None:
+    weight = filling.weights[hits.row]
+    columns = {
+        "correct_pooled": weight * hits.votes,
+        "correct_mean": weight * hits.share,
+        "correct_majority": weight * hits.majority,
+        "correct_single": weight * hits.single,
+        "correct_mean_squared": weight * hits.share**2,
+    }
+    for name, values in columns.items():
+        _add(sums, name, np.bincount(place, values, size))
+
+
+def _add(sums: Floats, name: str, values: Floats | Ints) -> None:
+    sums[_AT[name]] += values
+
+
+class OneTable(Accumulator):
+    """Cells of one score a prediction, on the top-label grid."""
+
+    def zero(self) -> dict[str, Block]:
+        return {"cells": empty_cells(self.spec.top_grid.n_positions)}
+
+    def _fill_scores(self, filling: Filling, score: Floats, hits: Hits) -> None:
+        place = self.spec.top_grid.locate(score)
+        fill_cells(self.blocks["cells"], filling, place, score, hits, place[hits.row])

@@ -1,0 +1,39 @@
+"""Cells of each class's probability, one class against the rest, and of all classes in one table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.accumulators.cells import empty_cells, fill_cells
+from calibrant.filling import Filling
+from calibrant.spec import PaneSpec
+
+
+class ClassCells(Accumulator):
+    """One table a kept class; class by class one after another in a single block."""
+
+    name = "classes"
+
+    @classmethod
+    def applies(cls, spec: PaneSpec) -> bool:
+        return bool(spec.kept_classes)
+
+    def zero(self) -> dict[str, Block]:
+        return {"cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)}
+
+    def fill(self, filling: Filling) -> None:
+        kept = np.array(self.spec.kept_classes)
+        whole = self.spec.keeps_all_classes
+        scores = filling.columns if whole else filling.columns[kept]
+        width = self.spec.class_grid.n_positions
+        place = self.spec.class_grid.locate(scores) + width * np.arange(len(kept))[:, None]
+        slot = np.full(self.spec.n_classes, -1)
+        slot[kept] = np.arange(len(kept))
+        hits = filling.hits if whole else filling.hits.where(slot[filling.hits.klass] >= 0)
+        hit_place = place[slot[hits.klass], hits.row]
+        fill_cells(self.blocks["cells"], filling, place.ravel(), scores.ravel(), hits, hit_place)
+
+
+ACCUMULATOR = ClassCells

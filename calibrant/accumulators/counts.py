@@ -1,0 +1,46 @@
+"""How many: predictions, labelled ones, ratings, units, and what was unusual about them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+
+COUNTS = ("n_predictions", "n_labelled", "n_ratings", "n_units", "n_majority_ties", "n_unit_from_row", "n_one_rating")
+SUMS = ("weight",)
+
+
+class Counts(Accumulator):
+    """One row of plain counts, and the sum of the labelled predictions' weights."""
+
+    name = "counts"
+
+    def zero(self) -> dict[str, Block]:
+        return {"counts": Block(len(COUNTS), len(SUMS), 1)}
+
+    def fill(self, filling: Filling) -> None:
+        batch = filling.batch
+        tied = batch.majority[1] if filling.n else np.zeros(0, bool)
+        self.blocks["counts"].counts[:, 0] += [
+            filling.whole.n,
+            filling.n,
+            int(filling.n_ratings.sum()),
+            filling.n_units,
+            int(tied.sum()),
+            filling.n if batch.unit_source == "row" else 0,
+            int((filling.n_ratings == 1).sum()),
+        ]
+        self.blocks["counts"].sums[0, 0] += float(filling.weights.sum())
+
+    def named(self) -> dict[str, int]:
+        """Each count by its name."""
+        return dict(zip(COUNTS, self.blocks["counts"].counts[:, 0].tolist(), strict=True))
+
+    @property
+    def weight(self) -> float:
+        return float(self.blocks["counts"].sums[0, 0])
+
+
+ACCUMULATOR = Counts

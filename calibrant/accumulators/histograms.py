@@ -1,0 +1,112 @@
+"""Plain histograms as they came, one table for each kind, class, policy and edge convention.
+
+They feed the equal-width binned metrics of exactly these and nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.histogram import Histogram
+from calibrant.packing import PackingError, pack, unpack
+from calibrant.spec import PaneSpec
+
+Floats = NDArray[np.float64]
+COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")
+SUMS = ("count", "sum_confidence", "sum_correct")
+
+
+class Histograms(Accumulator):
+    """Blocks by `Histogram.key`; `updates` is what a cell's presence rests on.
+
+    `n_predictions` holds where clients gave it, and `without_n_predictions` counts updates that did not.
+    """
+
+    name = "histograms"
+
+    def zero(self) -> dict[str, Block]:
+        return {}
+
+    def fill(self, filling: Filling) -> None:
+        """Predictions go elsewhere."""
+
+    def add(self, histogram: Histogram) -> None:
+        """Add a histogram's numbers, or take them away where it is `negated`."""
+        sign = -1 if (histogram.count < 0).any() or (histogram.n_units or 0) < 0 else 1
+        fresh = self._block(histogram.key)
+        table, numbers = histogram.on_grid(fresh.size)
+        place = np.arange(fresh.size)
+        filled = (table != 0).any(axis=0) if numbers is None else (table != 0).any(axis=0) | (numbers != 0)
+        place = place[filled]
+        update = Block(len(COUNTS), len(SUMS), fresh.size)
+        update.counts[0, place] = 1
+        if numbers is not None:
+            update.counts[1] = sign * numbers
+        update.counts[2, place] = numbers is None
+        if len(place):
+            update.counts[3, place[0]] = sign * (histogram.n_units or 0)
+        update.sums[:] = sign * table
+        own = self.blocks.setdefault(histogram.key, fresh)
+        own.merge(update) if sign > 0 else own.subtract(update)
+
+    def merge(self, other: Accumulator) -> None:
+        for key, block in other.blocks.items():
+            self.blocks.setdefault(key, self._block(key)).merge(block)
+
+    def subtract(self, other: Accumulator) -> None:
+        for key, block in other.blocks.items():
+            own = self.blocks.setdefault(key, self._block(key))
+            own.subtract(block)
+            if own.is_empty:
+                del self.blocks[key]
+
+    def table(self, key: str) -> Floats:
+        """Count and sums of a key on the model's grid, float64 (3, cells); zeros without."""
+        return self.blocks[key].sums if key in self.blocks else self._block(key).sums
+
+    def weight(self, key: str) -> float:
+        """Total count of a key."""
+        return float(self.blocks[key].filled()[2][0].sum()) if key in self.blocks else 0.0
+
+    def n_predictions(self, key: str) -> int | None:
+        """Predictions behind a key: as stated, or the count itself for policies that weigh a prediction as one."""
+        if key not in self.blocks:
+            return 0
+        counts, sums = self.blocks[key].filled()[1:]
+        if not counts[2].any():
+            return int(counts[1].sum())
+        return None if key.split("|")[2] == "pooled" else round(float(sums[0].sum()))
+
+    def pack(self) -> bytes:
+        arrays = {}
+        keys = sorted(key for key, block in self.blocks.items() if not block.is_empty)
+        for i, key in enumerate(keys):
+            arrays |= self.blocks[key].arrays(str(i))
+        about = {"accumulator": self.name, "format": self.format, "spec": self.spec.digest, "keys": keys}
+        return pack(arrays, about)
+
+    @classmethod
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Histograms:
+        arrays, about = unpack(data)
+        if about.get("accumulator") != cls.name or about.get("format") != cls.format:
+            raise PackingError(f"these are not the bytes of {cls.name} in format {cls.format}")
+        if about.get("spec") != spec.digest:
+            raise PackingError("histograms were filled for another kind of model")
+        whole = cls(spec)
+        for i, key in enumerate(about["keys"]):
+            block = whole._block(key)
+            block.read(str(i), arrays)
+            whole.blocks[key] = block
+        return whole
+
+    def _block(self, key: str) -> Block:
+        kind = key.partition("|")[0]
+        grid = self.spec.class_grid if kind == "class" else self.spec.top_grid
+        return Block(len(COUNTS), len(SUMS), grid.cells)
+
+
+ACCUMULATOR = Histograms

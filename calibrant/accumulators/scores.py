@@ -1,0 +1,64 @@
+"""Sums of the proper scores and of accuracy by label policy, with what a perfectly calibrated model would show."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.policies import N_POLICIES
+
+COUNTS = ("samples", "predictions", "n_zero_probability")
+SUMS = (
+    "weight",
+    "weight_finite",
+    "brier",
+    "nll",
+    "correct",
+    "brier_null",
+    "brier_null_variance",
+    "accuracy_null",
+    "accuracy_null_variance",
+)
+Floats = NDArray[np.float64]
+
+
+class ScoreSums(Accumulator):
+    """A column a policy. Ratings of a class at probability 0 stay out of `nll` and `weight_finite`, and are counted."""
+
+    name = "scores"
+
+    def zero(self) -> dict[str, Block]:
+        return {"scores": Block(len(COUNTS), len(SUMS), N_POLICIES)}
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.n:
+            return
+        block = self.blocks["scores"]
+        counts, sums = filling.row_scores
+        block.counts[:] += counts.sum(axis=2).astype(np.int64)
+        block.sums[:5] += sums.sum(axis=2)
+        block.sums[5:] += _null_sums(filling)
+
+
+def _null_sums(filling: Filling) -> Floats:
+    """Mean and variance of Brier and accuracy sums were labels drawn from the predictions; (4, 4)."""
+    p2 = np.einsum("kn,kn->n", filling.columns, filling.columns)
+    p3 = np.einsum("kn,kn,kn->n", filling.columns, filling.columns, filling.columns)
+    top = filling.confidence
+    result = np.empty((4, N_POLICIES))
+    for policy in range(N_POLICIES):
+        weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
+        dependent = filling.unit_size * weight**2
+        result[:, policy] = (
+            weight @ (1.0 - p2),
+            dependent @ np.maximum(4.0 * (p3 - p2**2), 0.0),
+            weight @ top,
+            dependent @ (top * (1.0 - top)),
+        )
+    return result
+
+
+ACCUMULATOR = ScoreSums

@@ -1,0 +1,106 @@
+"""Sums in which every independent unit has weight one, by 60 bins of the score: what comparisons and the alarm rest on.
+
+Pixels, raters' votes and repeated images of one patient are not independent. Each of a unit's n_u contributions to a batch gets weight
+1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane: one that comes again counts as new, and a
+bounded sample of unit hashes tells how many did.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.batch import Batch
+from calibrant.filling import Filling
+from calibrant.grid import equal_width_bin
+
+UNIT_BINS = 60
+COUNTS = ("predictions", "labelled")
+SUMS = (
+    "occupancy",
+    "weight",
+    "confidence",
+    "correct_mean",
+    "correct_majority",
+    "correct_single",
+    "weight_squared",
+    "weight_pooled",
+    "confidence_pooled",
+    "correct_pooled",
+    "weight_squared_pooled",
+)
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class UnitSums(Accumulator):
+    """Sixty bins of the score; `occupancy` holds unlabelled predictions too."""
+
+    name = "units"
+
+    def zero(self) -> dict[str, Block]:
+        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS)}
+
+    def fill(self, filling: Filling) -> None:
+        block = self.blocks["bins"]
+        whole = _Occupancy(filling.whole)
+        block.counts[0] += np.bincount(whole.place, minlength=UNIT_BINS)
+        block.sums[0] += np.bincount(whole.place, 1.0 / whole.unit_size, UNIT_BINS)
+        if not filling.n:
+            return
+        place = equal_width_bin(filling.score, UNIT_BINS)
+        block.counts[1] += np.bincount(place, minlength=UNIT_BINS)
+        self._fill_predictions(block, filling, place)
+        self._fill_ratings(block, filling, place)
+
+    def _fill_predictions(self, block: Block, filling: Filling, place: Ints) -> None:
+        omega = 1.0 / filling.unit_size
+        hits = filling.score_hits
+        at, weight = place[hits.row], omega[hits.row]
+        columns = (
+            (place, omega),
+            (place, omega * filling.score),
+            (at, weight * hits.share),
+            (at, weight * hits.majority),
+            (at, weight * hits.single),
+        )
+        for i, (where, values) in enumerate(columns, start=1):
+            block.sums[i] += np.bincount(where, values, UNIT_BINS)
+        block.sums[6] += _squared_by_unit(filling, place, omega)
+
+    def _fill_ratings(self, block: Block, filling: Filling, place: Ints) -> None:
+        ratings = filling.n_ratings.astype(np.float64)
+        of_unit = np.bincount(filling.unit_index, ratings)[filling.unit_index]
+        omega = ratings / of_unit
+        hits = filling.score_hits
+        block.sums[7] += np.bincount(place, omega, UNIT_BINS)
+        block.sums[8] += np.bincount(place, omega * filling.score, UNIT_BINS)
+        block.sums[9] += np.bincount(place[hits.row], hits.votes / of_unit[hits.row], UNIT_BINS)
+        block.sums[10] += _squared_by_unit(filling, place, omega)
+
+
+class _Occupancy:
+    """Bin and unit size of every prediction, labelled or not."""
+
+    def __init__(self, batch: Batch) -> None:
+        top = batch.probabilities.max(axis=1)
+        score = batch.probabilities[:, 1] if batch.task == "binary" else top
+        self.place = equal_width_bin(score, UNIT_BINS)
+        self.unit_size = np.ones(batch.n)
+        if batch.unit_source in ("unit", "case"):
+            index = np.unique(batch.unit_hash, return_inverse=True)[1]
+            self.unit_size = np.bincount(index)[index].astype(np.float64)
+
+
+def _squared_by_unit(filling: Filling, place: Ints, omega: Floats) -> Floats:
+    """Per bin, the sum over units of the square of the unit's weight in it."""
+    if not filling.has_units:
+        return np.bincount(place, omega**2, UNIT_BINS)
+    pair, index = np.unique(filling.unit_index * UNIT_BINS + place, return_inverse=True)
+    weight = np.bincount(index, omega)
+    return np.bincount(pair % UNIT_BINS, weight**2, UNIT_BINS)
+
+
+ACCUMULATOR = UnitSums

@@ -1,0 +1,51 @@
+"""Fixed 64-bit hashes of rows and names, the same on every machine and in every batch.
+
+They choose a rating of a prediction, a replicate of a unit, and a place in the kept sample. Not for security.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def mix(x: U64) -> U64:
+    """Steele, Lea and Flood's SplitMix64 finaliser: every input bit reaches every output bit."""
+    x = x + _SEED
+    x = (x ^ (x >> np.uint64(30))) * _M1
+    x = (x ^ (x >> np.uint64(27))) * _M2
+    return x ^ (x >> np.uint64(31))
+
+
+def hash_rows(values: NDArray[np.float64]) -> U64:
+    """Hash of each row's float64 bits; minus zero counts as zero. (n, m) to uint64 (n,)."""
+    bits = np.ascontiguousarray((values + 0.0).T).view(np.uint64)
+    state = np.zeros(values.shape[0], np.uint64)
+    for column in bits:
+        state = mix(state ^ column)
+    return state
+
+
+def hash_names(names: Sequence[str]) -> U64:
+    """Hash of each name's UTF-8 bytes, whatever the other names of the batch. (n,) to uint64 (n,)."""
+    if len(names) == 0:
+        return np.zeros(0, np.uint64)
+    encoded = [name.encode() for name in names]
+    length = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    width = max(8, -(-int(length.max()) // 8) * 8)
+    words = np.array(encoded, dtype=f"S{width}").view("<u8").reshape(len(encoded), width // 8)
+    state = mix(length.astype(np.uint64))
+    for j in range(width // 8):
+        state = np.where(length > 8 * j, mix(state ^ words[:, j]), state)
+    return state
+
+
+def uniform(hashes: U64) -> NDArray[np.float64]:
+    """A number in [0, 1) from each hash's upper 53 bits."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

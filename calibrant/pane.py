@@ -1,0 +1,197 @@
+"""The pane: a handful of accumulators that fill, merge and subtract together. A window is the merge of its panes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators.counts import Counts
+from calibrant.accumulators.histograms import Histograms
+from calibrant.batch import Batch
+from calibrant.filling import Filling
+from calibrant.histogram import Histogram
+from calibrant.packing import PackingError, pack, packed_length, unpack
+from calibrant.spec import PaneSpec
+
+FORMAT = 1
+MOST_BYTES = 1 << 28
+
+
+class Pane:
+    """Everything that is kept of some predictions of one model.
+
+    Parameters
+    ----------
+    spec : PaneSpec
+
+    Examples
+    --------
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> pane.fill(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
+    >>> pane.counts["n_labelled"]
+    2
+    """
+
+    def __init__(self, spec: PaneSpec) -> None:
+        self.spec = spec
+        self._parts: dict[str, Accumulator] = {}
+        self._only: frozenset[str] | None = None
+
+    def __getitem__(self, name: str) -> Accumulator:
+        """The accumulator of that name; zero where nothing was added.
+
+        Raises
+        ------
+        KeyError
+            Panes of this spec have none of that name, or it was left out when the pane was read.
+        """
+        if self._only is not None and name not in self._only:
+            raise KeyError(f"{name} was not read with this pane")
+        if name not in self._parts:
+            kind = accumulators()[name]
+            if not kind.applies(self.spec):
+                raise KeyError(f"panes of this model keep no {name}")
+            self._parts[name] = kind(self.spec)
+        return self._parts[name]
+
+    def keeps(self, name: str) -> bool:
+        """Whether panes of this spec keep the accumulator."""
+        kind = accumulators().get(name)
+        return kind is not None and kind.applies(self.spec)
+
+    @property
+    def names(self) -> list[str]:
+        """Accumulators that panes of this spec keep."""
+        return [name for name in accumulators() if self.keeps(name) and (self._only is None or name in self._only)]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """n_predictions, n_labelled, n_ratings, n_units and the like."""
+        counts = self["counts"]
+        assert isinstance(counts, Counts)
+        return counts.named()
+
+    @property
+    def histograms(self) -> Histograms:
+        histograms = self["histograms"]
+        assert isinstance(histograms, Histograms)
+        return histograms
+
+    @property
+    def is_empty(self) -> bool:
+        return all(part.is_empty for part in self._parts.values())
+
+    def fill(self, batch: Batch) -> None:
+        """Add a batch's predictions.
+
+        Raises
+        ------
+        ValueError
+            The batch is of another number of classes or another task.
+        """
+        if batch.n_classes != self.spec.n_classes or batch.task != self.spec.task:
+            raise ValueError(f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}")
+        filling = Filling(batch)
+        for name in self.names:
+            self[name].fill(filling)
+
+    def fill_histogram(self, histogram: Histogram) -> None:
+        """Add a plain histogram."""
+        self.histograms.add(histogram)
+
+    def merge(self, other: Pane) -> Pane:
+        """Add another pane of the same spec to this one, which is returned.
+
+        Raises
+        ------
+        ValueError
+            The specs differ.
+        """
+        self._must_match(other)
+        for name, part in other._parts.items():
+            if not part.is_empty:
+                self[name].merge(part)
+        return self
+
+    def subtract(self, other: Pane) -> Pane:
+        """Take another pane's contribution away from this one, which is returned.
+
+        Raises
+        ------
+        ValueError
+            The specs differ.
+        """
+        self._must_match(other)
+        for name, part in other._parts.items():
+            if not part.is_empty:
+                self[name].subtract(part)
+        return self
+
+    def copy(self) -> Pane:
+        twin = Pane(self.spec)
+        twin._only = self._only
+        twin._parts = {name: part.copy() for name, part in self._parts.items()}
+        return twin
+
+    def parts(self) -> dict[str, bytes]:
+        """Each accumulator that is not zero, as bytes, by name."""
+        return {name: part.pack() for name, part in self._parts.items() if not part.is_empty}
+
+    @classmethod
+    def from_parts(cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None) -> Pane:
+        """The pane that `parts` came from, or those accumulators of it that are named in `only`.
+
+        Raises
+        ------
+        PackingError
+            Bytes are damaged, of another spec or of a newer format.
+        """
+        pane = cls(spec)
+        pane._only = None if only is None else frozenset(only)
+        for name, data in parts.items():
+            if only is not None and name not in only:
+                continue
+            if not pane.keeps(name):
+                raise PackingError(f"panes of this model keep no {name!r}")
+            pane._parts[name] = accumulators()[name].unpack(spec, data)
+        return pane
+
+    def pack(self) -> bytes:
+        """The whole pane as one piece of bytes, for clients that fill at the edge and for export."""
+        parts = self.parts()
+        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": {name: len(data) for name, data in parts.items()}}
+        return pack({}, about) + b"".join(parts.values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Pane:
+        """The pane that `pack` made.
+
+        Raises
+        ------
+        PackingError
+            Not a packed pane, damaged, too large or of a newer format.
+        """
+        if len(data) > MOST_BYTES:
+            raise PackingError("a packed pane is larger than 256 MiB")
+        head = packed_length(data)
+        about = unpack(data[:head])[1]
+        try:
+            if about["pane"] != FORMAT:
+                raise PackingError(f"pane format {about['pane']} is not one that this version reads ({FORMAT})")
+            spec = PaneSpec.from_dict(about["spec"])
+            sizes = {str(name): int(size) for name, size in about["parts"].items()}
+        except (KeyError, TypeError, AttributeError, ValueError) as fault:
+            if isinstance(fault, PackingError):
+                raise
+            raise PackingError(f"not a packed pane: {fault}") from fault
+        parts: dict[str, bytes] = {}
+        for name, size in sizes.items():
+            parts[name] = data[head : head + size]
+            head += size
+        if head != len(data) or any(size < 0 for size in sizes.values()):
+            raise PackingError("the parts do not fill the bytes")
+        return cls.from_parts(spec, parts)
+
+    def _must_match(self, other: Pane) -> None:
+        if self.spec != other.spec:
+            raise ValueError(f"panes of {self.spec} and {other.spec} do not add")

@@ -1,0 +1,327 @@
+"""A pane seen through a question: cells, tables and sums under the asked scope, policy and bins.
+
+Metrics, maps and diagrams read a `View` and nothing else. Given the raw batch beside the pane, cells come from raw rows
+(one for each distinct score); so one formula serves the kept state and `POST /v1/score`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators import cells as kept
+from calibrant.accumulators import scores as score_sums
+from calibrant.accumulators.cells import OneTable
+from calibrant.accumulators.histograms import Histograms
+from calibrant.batch import Batch
+from calibrant.cells import Cells, equal_mass_groups
+from calibrant.filling import Filling
+from calibrant.grid import equal_width_bin
+from calibrant.pane import Pane
+from calibrant.policies import policy_index
+from calibrant.question import Question
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class NotAnswerable(Exception):
+    """The state cannot answer; `reason` is a word for machines, `detail` a sentence, `n_excluded` what was left out."""
+
+    def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
+        self.reason, self.detail, self.n_excluded = reason, detail, n_excluded
+        super().__init__(f"{reason}: {detail}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells added up by bin, with the bins' nominal edges.
+
+    `edges` float64 (n_bins + 1,) are k / n_bins for equal-width bins and the observed cuts for equal-mass ones.
+    Bins below the question's `min_count` are zero, and `discarded_weight` says what they held.
+    """
+
+    cells: Cells
+    edges: Floats
+    discarded_weight: float
+
+    @property
+    def n_bins(self) -> int:
+        return len(self.cells)
+
+
+class View:
+    """A pane and a question.
+
+    Parameters
+    ----------
+    pane : Pane
+    question : Question, checked against the pane's spec
+    batch : the raw rows that the pane was filled from, where they are at hand
+    """
+
+    def __init__(self, pane: Pane, question: Question, batch: Batch | None = None) -> None:
+        self.pane, self.question = pane, question.check(pane.spec)
+        self.spec = pane.spec
+        self.policy = policy_index(question.raters)
+        self.scope = question.scope_for(pane.spec)
+        self.filling = None if batch is None else Filling(batch)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        return self.pane.counts
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether cells are of raw rows."""
+        return self.filling is not None
+
+    @cached_property
+    def weighted(self) -> bool:
+        """Whether predictions carry weights other than one."""
+        cells = self.cells_of(self.scope, histograms=False)
+        return bool((cells.weight != cells.count).any())
+
+    def cells(self) -> Cells:
+        """Cells of the asked scope; predictions only.
+
+        Raises
+        ------
+        NotAnswerable
+            The window holds plain histograms, or the classes' cells are not kept.
+        """
+        self.refuse_histograms()
+        return self.cells_of(self.scope, histograms=False)
+
+    def table(self) -> Table:
+        """The asked bins of the asked scope. Plain histograms count where they are of this kind, policy and edges.
+
+        Raises
+        ------
+        NotAnswerable
+            The window holds histograms that cannot speak of this, or the classes' cells are not kept.
+        """
+        return self.table_of(self.scope)
+
+    def table_of(self, scope: str) -> Table:
+        """As `table`, of another scope."""
+        if self.question.binning == "equal_mass":
+            self.refuse_histograms()
+            return self.mass_table(scope, self.question.bins)
+        self._check_histograms(scope)
+        return self._width_table(scope)
+
+    def class_tables(self) -> list[Table]:
+        """One table a class, one class against the rest.
+
+        Raises
+        ------
+        NotAnswerable
+            Not every class's cells are kept.
+        """
+        return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
+
+    def mass_table(self, scope: str, bins: int) -> Table:
+        """Equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
+        cells = self.cells_of(scope, histograms=False)
+        cells = cells.kept(cells.weight > 0)
+        group = equal_mass_groups(cells.weight, bins)
+        grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
+        edges = np.concatenate([[0.0], grouped.upper[:-1], [1.0]]) if len(group) else np.array([0.0, 1.0])
+        return self._discarding(grouped, edges)
+
+    def cells_of(self, scope: str, *, histograms: bool = False) -> Cells:
+        """Cells of a scope under the policy, filled ones only.
+
+        Raises
+        ------
+        NotAnswerable
+            The class's cells are not kept.
+        """
+        if self.filling is not None:
+            return self._raw_cells(scope)
+        places, counts, sums = self._kept_cells(scope)
+        grid = self.spec.grid_for(scope)
+        return _under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
+
+    def scores(self) -> dict[str, float]:
+        """The policy's column of the score sums: samples, weight, brier, nll and so on.
+
+        Raises
+        ------
+        NotAnswerable
+            The window holds plain histograms.
+        """
+        self.refuse_histograms()
+        block = self.pane["scores"].blocks["scores"]
+        counts = dict(zip(score_sums.COUNTS, block.counts[:, self.policy].tolist(), strict=True))
+        return counts | dict(zip(score_sums.SUMS, block.sums[:, self.policy].tolist(), strict=True))
+
+    def refuse_histograms(self) -> None:
+        """Raise where the window holds plain histograms, which carry binned tables and nothing else."""
+        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
+            return
+        held = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
+        detail = "the window holds plain histograms, which feed equal-width bins of their own kind, policy and edges only"
+        raise NotAnswerable("not_in_histogram", detail, held)
+
+    def histogram_key(self, scope: str) -> str | None:
+        """Key of the plain histograms that speak of a scope under this question; None where none can."""
+        kind, _, name = scope.partition(":")
+        if kind == "all":
+            return None
+        return f"{kind}|{name}|{self.question.raters}|{self.question.edges}"
+
+    def histogram_share(self) -> float:
+        """Share of the asked table's weight that came as plain histograms."""
+        key = self.histogram_key(self.scope)
+        held = 0.0 if key is None else self.pane.histograms.weight(key)
+        rest = float(self.cells_of(self.scope, histograms=False).weight.sum())
+        return held / (held + rest) if held else 0.0
+
+    def _check_histograms(self, scope: str) -> None:
+        """Raise where some histograms of the window hold predictions that the asked key does not."""
+        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
+            return
+        held = self.pane.histograms
+        key = self.histogram_key(scope)
+        if key is None or key not in held.blocks:
+            self.refuse_histograms()
+        assert key is not None
+        for other in held.blocks:
+            missing = _missing(held, key, other)
+            if missing:
+                detail = f"histograms of {other.replace('|', ' ')} hold predictions that those of {key.replace('|', ' ')} do not"
+                raise NotAnswerable("not_in_histogram", detail, missing)
+
+    def _width_table(self, scope: str) -> Table:
+        bins, edges = self.question.bins, self.question.edges
+        grid = self.spec.grid_for(scope)
+        if bins not in grid.exact_bins:
+            raise NotAnswerable("bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly")
+        if self.filling is not None:
+            cells = self._raw_cells(scope)
+            grouped = cells.grouped(equal_width_bin(cells.lower, bins, edges), bins)
+        else:
+            places, counts, sums = self._kept_cells(scope)
+            cells = _under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
+            grouped = cells.grouped(grid.bins(bins, edges)[places], bins)
+        key = self.histogram_key(scope)
+        if key is not None and self.pane.keeps("histograms") and key in self.pane.histograms.blocks:
+            grouped = _with_histogram(grouped, self.pane.histograms.table(key), bins)
+        return self._discarding(grouped, np.arange(bins + 1) / bins)
+
+    def _discarding(self, cells: Cells, edges: Floats) -> Table:
+        """A table without the bins below `min_count`: samples, or mass where predictions carry weights."""
+        least = self.question.min_count
+        if not least:
+            return Table(cells, edges, 0.0)
+        size = cells.weight if self.weighted else cells.count.astype(np.float64)
+        few = (size < least) & (cells.weight > 0)
+        discarded = float(cells.weight[few].sum())
+        emptied = Cells(
+            *(np.where(few, 0, getattr(cells, name)) if name not in ("lower", "upper") else getattr(cells, name)
+              for name in Cells.__dataclass_fields__)
+        )  # fmt: skip
+        return Table(emptied, edges, discarded)
+
+    def _kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
+        """Places on the scope's grid, counts and sums of the filled cells."""
+        kind, _, name = scope.partition(":")
+        if kind in ("top_label", "positive"):
+            table = self.pane[kind]
+            assert isinstance(table, OneTable)
+            return table.blocks["cells"].filled()
+        if kind == "class":
+            return self._class_cells(int(name))
+        if not self.spec.keeps_all_classes:
+            return self.pane["all_labels"].blocks["cells"].filled()
+        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
+        width = self.spec.class_grid.n_positions
+        unique, index = np.unique(places % width, return_inverse=True)
+        merged_counts = np.stack([np.bincount(index, c, len(unique)) for c in counts]).astype(np.int64)
+        return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
+
+    def _class_cells(self, klass: int) -> tuple[Ints, Ints, Floats]:
+        if klass not in self.spec.kept_classes:
+            listed = "the first 64 classes are kept by themselves only where a model has no more; list others when it is made"
+            raise NotAnswerable("class_not_kept", listed)
+        width = self.spec.class_grid.n_positions
+        start = self.spec.kept_classes.index(klass) * width
+        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
+        first, last = np.searchsorted(places, [start, start + width])
+        return places[first:last] - start, counts[:, first:last], sums[:, first:last]
+
+    def _raw_cells(self, scope: str) -> Cells:
+        """One cell for each distinct score of the raw rows."""
+        filling = self.filling
+        assert filling is not None
+        kind, _, name = scope.partition(":")
+        if kind == "top_label":
+            score, hits, hit_at = filling.confidence, filling.top_hits, filling.top_hits.row
+        elif kind == "all":
+            score, hits = filling.columns.ravel(), filling.hits
+            hit_at = hits.klass * filling.n + hits.row
+        else:
+            klass = 1 if kind == "positive" else int(name)
+            score, hits = filling.columns[klass], filling.hits.where(filling.hits.klass == klass)
+            hit_at = hits.row
+        unique, place = np.unique(score, return_inverse=True)
+        block = kept.empty_cells(len(unique))
+        if filling.n:
+            kept.fill_cells(block, filling, place, score, hits, place[hit_at])
+        return _under_policy(self.policy, unique, unique, block.counts, block.sums)
+
+
+def _under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: Floats) -> Cells:
+    """The columns of one policy."""
+    at = {name: sums[i] for i, name in enumerate(kept.SUMS)}
+    suffix = "_pooled" if policy == 0 else ""
+    correct = at["correct_" + ("pooled", "mean", "majority", "single")[policy]]
+    return Cells(
+        lower,
+        upper,
+        counts[1] if policy == 0 else counts[0],
+        counts[0],
+        at["weight" + suffix],
+        at["confidence" + suffix],
+        correct,
+        at["correct_mean_squared"] if policy == 1 else correct,
+        at["weight_squared" + suffix],
+        at["null_variance" + suffix],
+    )
+
+
+def _with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:
+    """Bins with a plain histogram's numbers added; its samples count as independent and of weight one."""
+    count, confidence, correct = table.reshape(3, bins, -1).sum(axis=2)
+    mean = np.divide(confidence, count, out=np.zeros(bins), where=count > 0)
+    return Cells(
+        cells.lower,
+        cells.upper,
+        cells.count + np.round(count).astype(np.int64),
+        cells.predictions,
+        cells.weight + count,
+        cells.confidence + confidence,
+        cells.correct + correct,
+        cells.correct_squared + correct,
+        cells.weight_squared + count,
+        cells.null_variance + np.maximum(count * mean * (1.0 - mean), 0.0),
+    )
+
+
+def _missing(held: Histograms, key: str, other: str) -> float:
+    """Predictions (or weight) of `other` that `key` does not cover."""
+    if other == key:
+        return 0.0
+    own_policy, other_policy = key.split("|")[2], other.split("|")[2]
+    if own_policy == other_policy:
+        short = held.weight(other) - held.weight(key)
+        return short if short > 1e-9 * held.weight(other) else 0.0
+    mine, theirs = held.n_predictions(key), held.n_predictions(other)
+    if mine is None or theirs is None:
+        return float(held.weight(other))
+    return float(max(theirs - mine, 0))
