@@ -51,6 +51,7 @@ class PartitionLoop:
         self._shelf = Shelf(store, self.keys, ground, settings.held_panes_bytes)
         self._child = DisposableReducer(ground, settings.child_timeout_s, settings.child_memory_bytes)
         self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
 
@@ -77,7 +78,8 @@ class PartitionLoop:
     def _term(self) -> None:
         self._shelf.forget()
         try:
-            self._chain.take_over()
+            self._chain.reload()
+            self._counted = False
             while self._goes_on and self._leases.holds(self.partition):
                 self._step_or_reload()
         finally:
@@ -102,21 +104,30 @@ class PartitionLoop:
 
     def step(self) -> None:
         """Read what there is, and commit it."""
-        self._housekeeping.when_due()
+        if self._housekeeping.when_due():
+            self._shelf.forget()
         items = self._read(self._chain.cursor.id, self._settings.read_block_s)
         if not items:
             return
-        self._leases.busy(self.partition)
-        if self._is_dangerous(items[0]):
-            self._commit(self._one_in_child(items[0]))
+        self._busy()
+        if not self._counted:
+            # The attempt is counted once there is something to die of, and what was read is read again from the
+            # cursor that the count belongs to.
+            self._chain.take_over()
+            self._counted = True
         elif _is_control(items[0]):
             self._control(items[0])
+        elif self._is_dangerous(items[0]):
+            self._commit(self._one_in_child(items[0]))
         else:
             self._commit(self._gather(items))
 
+    def _busy(self) -> None:
+        self._leases.busy(self.partition)
+
     def _gather(self, items: list[Item]) -> Run:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = Run(self._ground, progress=lambda: self._leases.busy(self.partition))
+        run = Run(self._ground, self._busy)
         while True:
             dry = len(items) < self._count
             plain = list(takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items))
@@ -200,8 +211,7 @@ class PartitionLoop:
     def _control(self, item: Item) -> None:
         assert item.entry is not None
         self._shelf.forget()
-        busy = lambda: self._leases.busy(self.partition)  # noqa: E731
-        self._housekeeping.remove_model(item.entry, busy)
+        self._housekeeping.remove_model(item.entry, self._busy)
         self._chain.send(Commit(self.keys), self._chain.new_token(), item.id, 0, item.n_bytes)
 
 

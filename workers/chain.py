@@ -26,7 +26,7 @@ class Chain:
         self.cursor = Cursor()
 
     def take_over(self) -> None:
-        """Begin: read the cursor and count the attempt."""
+        """Read the cursor and count the attempt to go on from it."""
         settings = self._store.settings
         pairs = self._store.run(
             self._keys.partition,

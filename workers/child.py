@@ -133,9 +133,9 @@ class DisposableReducer:
             reduction.touched.add(key)
             at += length
         updates = unpack_updates(entry.payload) if head["claims"] else []
-        for slice_, start_s, packed_at in head["claims"]:
+        for slice_, start_s, name, position in head["claims"]:
             key = PaneKey(config.key, config.generation, slice_, start_s)
-            reduction.claims.append((entry.id, Claim(key, updates[packed_at])))
+            reduction.claims.append((entry.id, Claim(key, name, updates[position])))
             reduction.touched.add(key)
         return reduction, head["n"]
 
@@ -181,7 +181,7 @@ def _answer(body: bytes, ground: Ground) -> bytes:
     head = {
         "n": n,
         "deltas": [[key.slice, key.start_s, len(raw)] for key, raw in packed.items()],
-        "claims": [[c.pane.slice, c.pane.start_s, updates.index(c.update)] for c in claimed],
+        "claims": [[c.pane.slice, c.pane.start_s, c.name, updates.index(c.update)] for c in claimed],
     }
     return _frame(head, b"".join(packed.values()))
 

@@ -109,10 +109,9 @@ class Update:
     Attributes
     ----------
     packed : `calibrant.Histogram.pack()` or `calibrant.Pane.pack()`
-    event_time_us : microseconds since the epoch; None for the time of receipt
-    slices : key to value; the update fills the slice of all rows and one of each pair
+    event_time_us : of a pane, microseconds since the epoch; None for the time of receipt. A histogram has its own
+    slices : of a pane, key to value. It fills the slice of all rows and one of each pair. A histogram has its own
     source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
-    what : kind, class and case of a running total; with source, epoch, slice and pane they name what it replaces
     """
 
     packed: bytes
@@ -121,7 +120,6 @@ class Update:
     source: str | None = None
     epoch: int | None = None
     sequence: int | None = None
-    what: str = ""
 
     @property
     def is_cumulative(self) -> bool:

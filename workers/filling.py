@@ -52,9 +52,10 @@ def ground_at(path: str) -> Ground:
 
 @dataclass(frozen=True)
 class Claim:
-    """A running total that replaces an earlier one of the same source, if it is newer."""
+    """A running total that replaces an earlier one of the same name, if it is newer."""
 
     pane: PaneKey
+    name: str
     update: Update
 
 
@@ -95,10 +96,10 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reducti
     updates = unpack_updates(entry.payload)
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
-        for ref in _refs(update, entry, config):
+        for ref in _refs(histogram.event_time, dict(histogram.slice), entry, config):
             key = _key(config, ref)
             if update.is_cumulative:
-                into.claims.append((entry.id, Claim(key, update)))
+                into.claims.append((entry.id, Claim(key, _total_name(histogram, update), update)))
                 into.touched.add(key)
             else:
                 into.delta(key, config, ground).fill_histogram(histogram)
@@ -110,18 +111,26 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
     for update in updates:
         if update.is_cumulative:
             raise EntryError("a packed pane cannot be a running total")
-        for ref in _refs(update, entry, config):
-            into.delta(_key(config, ref), config, ground).merge(ground.pane.unpack(update.packed))
+        pane = ground.pane.unpack(update.packed)
+        for ref in _refs(update.event_time_us, update.slices or {}, entry, config):
+            into.delta(_key(config, ref), config, ground).merge(pane)
     return len(updates)
 
 
 _KINDS = {PREDICTIONS: _predictions, HISTOGRAMS: _histograms, PANE: _pane}
 
 
-def _refs(update: Update, entry: Entry, config: ModelConfig) -> list[PaneRef]:
-    at_us = entry.received_ms * 1000 if update.event_time_us is None else update.event_time_us
+def _total_name(histogram: Any, update: Update) -> str:
+    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing."""
+    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}"
+
+
+def _refs(
+    event_time_us: int | None, slices: dict[str, str], entry: Entry, config: ModelConfig
+) -> list[PaneRef]:
+    at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
     start = pane_start(at_us, config.pane_s)
-    named = [f"{key}:{value}" for key, value in sorted((update.slices or {}).items())]
+    named = [f"{key}:{value}" for key, value in sorted(slices.items())]
     return [PaneRef(name, start) for name in (ALL_ROWS, *named)]
 
 

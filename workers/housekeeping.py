@@ -32,13 +32,13 @@ class Housekeeping:
         self._chain = chain
         self._next_at = 0.0
 
-    def when_due(self) -> None:
-        """Once in a while, remove what has outlived its time."""
+    def when_due(self) -> bool:
+        """Once in a while, remove what has outlived its time; tells whether panes have gone."""
         if time.monotonic() < self._next_at:
-            return
+            return False
         self._next_at = time.monotonic() + self._settings.housekeeping_s
         self.drop_spent_buckets()
-        self.drop_old_panes()
+        return self.drop_old_panes() > 0
 
     def drop_spent_buckets(self) -> None:
         """Forget the counts of batch records that have expired."""
@@ -47,8 +47,9 @@ class Housekeeping:
         if spent:
             self._node.hdel(self._keys.record_bytes, *spent)
 
-    def drop_old_panes(self) -> None:
-        """Remove the panes that ended longer ago than their model's retention."""
+    def drop_old_panes(self) -> int:
+        """Remove the panes that ended longer ago than their model's retention; returns how many."""
+        n_removed = 0
         for text in self._node.hvals(self._keys.models):
             config = ModelConfig.from_json(text)
             if config.retention_s is None:
@@ -59,6 +60,20 @@ class Housekeeping:
             )
             for some in _in_runs(old):
                 self._remove(some)
+                n_removed += len(some)
+            if n_removed:
+                self._drop_empty_slices(config)
+        return n_removed
+
+    def _drop_empty_slices(self, config: ModelConfig) -> None:
+        slices = self._keys.slices(config.key, config.generation)
+        for member in self._node.smembers(slices):
+            versions = self._keys.versions(config.key, config.generation, member.decode())
+            if self._node.hkeys(versions) == [LAST_CHANGE.encode()]:
+                commit = Commit(self._keys)
+                commit.unlink(versions)
+                commit.remove_member(slices, member.decode())
+                self._chain.send(commit, self._chain.new_token())
 
     def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
         """Remove panes, versions and batch records of a generation; repeats harmlessly."""

@@ -180,7 +180,7 @@ class Run:
         for entry_id, claim in self.reduction.claims:
             item = by_id[entry_id]
             try:
-                item.claims.append(shelf.claim(claim.pane, claim.update))
+                item.claims.append(shelf.claim(claim))
             except Exception as error:
                 item.judge(error)
                 return False

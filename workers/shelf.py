@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from workers.entries import Update
-from workers.filling import Ground
+from workers.filling import Claim, Ground
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from workers.state.registry import ModelConfig
@@ -87,14 +86,14 @@ class Shelf:
         """Add a delta to a fetched pane."""
         self._held[key].pane.merge(delta)
 
-    def claim(self, key: PaneKey, update: Update) -> str:
+    def claim(self, claim: Claim) -> str:
         """Let a running total replace the earlier one of its source; tells what came of it.
 
         The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
         at which its sums would be dropped.
         """
-        held = self._held[key]
-        name = f"{SOURCE_FIELD}{update.source}|{update.epoch}|{update.what}"
+        held, update = self._held[claim.pane], claim.update
+        name = SOURCE_FIELD + claim.name
         digest = blake2b(update.packed, digest_size=16).digest()
         sequence = int(update.sequence or 0)
         earlier = held.sources.get(name)

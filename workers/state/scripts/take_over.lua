@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- A worker begins with a partition: count the attempt, mark the danger zone, tell where to go on.
+-- A worker has found entries in a partition that it took over: count the attempt, mark the danger zone, tell where to
+-- go on.
 --
 -- KEYS  1 cursor hash (T:c)   2 stream (T:q)
 -- ARGV  1 entries that one run may hold
@@ -10,7 +11,7 @@
 -- One step, so that count and zone belong to the cursor that is returned. Not a change of state in the sense of the
 -- token chain: every commit sets `att` back. Allowed when memory is full, or nobody could begin to make room.
 
-if redis.call('HINCRBY', KEYS[1], 'att', 1) > 2 then
+if redis.call('HINCRBY', KEYS[1], 'att', 1) >= 2 then
   local last = redis.call('HGET', KEYS[1], 'id') or '0-0'
   -- One by one, so that no more than one payload is in the script's memory.
   for _ = 1, tonumber(ARGV[1]) do
