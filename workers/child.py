@@ -170,6 +170,7 @@ def _answer(body: bytes, ground: Ground) -> bytes:
     reduction = Reduction()
     try:
         n = reduce_entry(entry, config, ground, reduction)
+        reduction.close(ground)
     except MemoryError:
         return _frame({"died": "it needed more memory than allowed"}, b"")
     except Exception as error:

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from workers import answers
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
-from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey
+from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 from workers.versions import name_state, panes_in, seed_of

@@ -17,8 +17,12 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+
+from workers.settings import EngineSettings
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +258,7 @@ class EmbeddedServer:
         short = Path(tempfile.mkdtemp(prefix="calibrant-")) / "s"
         if len(os.fsencode(short)) > _LONGEST_SOCKET_PATH:
             short.parent.rmdir()
-            short = Path(tempfile.mkdtemp(prefix="calibrant-", dir="/tmp")) / "s"  # noqa: S108
+            short = Path(tempfile.mkdtemp(prefix="calibrant-", dir="/tmp")) / "s"
         draft = self.directory / "socket-path.new"
         draft.write_text(str(short), encoding="utf-8")
         draft.replace(self.directory / "socket-path")
@@ -303,3 +307,16 @@ def _lock(descriptor: int, kind: int, deadline: float) -> None:
             time.sleep(_POLL_S)
 
 
+@contextmanager
+def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
+    """The settings with a store: the operator's, or the private server of the data directory for as long as needed."""
+    if settings.redis_url is not None:
+        yield settings
+        return
+    server = EmbeddedServer(
+        settings.store_dir, settings.durability, settings.server_binary, settings.server_memory_bytes
+    )
+    try:
+        yield settings.with_url(server.start())
+    finally:
+        server.stop()

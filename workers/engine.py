@@ -1,119 +1,69 @@
-"""The engine: partition loops, compute threads and the heartbeat of one process.
-
-Runs by itself (`python -m workers`) or, by default, as threads of the door's process.
-"""
+"""The engine as another process holds it: an inbox and a registry, and by default all of the work as well."""
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import Callable, Mapping
+import asyncio
+from contextlib import AsyncExitStack, ExitStack
+from types import TracebackType
+from typing import Any
 
-from redis.exceptions import RedisError
-
-from workers.aggregate import PartitionLoop
-from workers.compute import AnswerFunction, Compute
-from workers.filling import Ground, ground
-from workers.leases import Leases
+from workers.crew import Crew
+from workers.embedded import store_of
+from workers.inbox import Inbox
 from workers.settings import EngineSettings
-from workers.store import Store
-
-log = logging.getLogger(__name__)
-
-_BEATS_A_LEASE = 4
+from workers.state.registry import Registry
 
 
 class Engine:
-    """All of the engine's threads in one process.
+    """Joins a store; without an operator's store, starts the private one and works on it in threads of this process.
 
     Parameters
     ----------
-    settings : with a `redis_url`; see `workers.embedded` for where it comes from without an operator's
-    numbers : the classes that make numbers; the ground floor's unless a test counts otherwise
-    functions : answers by kind; those of `workers/answers` by default
-    script_texts : the scripts of the store; those of the package by default
-    on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
-        the token chain keeps the old one, should it ever wake, from writing.
+    settings : see `EngineSettings`
+    works_here : whether this process merges and computes; by default where the store is the private one
+    parts : passed on to `Crew`
+
+    Examples
+    --------
+    >>> async with Engine(EngineSettings()) as engine:  # doctest: +SKIP
+    ...     await engine.inbox.hand_over(delivery)
     """
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        numbers: Ground | None = None,
-        functions: Mapping[str, AnswerFunction] | None = None,
-        script_texts: Mapping[str, str] | None = None,
-        on_stuck: Callable[[int], None] | None = None,
-        loop: type[PartitionLoop] = PartitionLoop,
-    ):
+    inbox: Inbox
+    registry: Registry
+
+    def __init__(self, settings: EngineSettings, works_here: bool | None = None, **parts: Any):
         self.settings = settings
-        self.store = Store(settings, script_texts)
-        self._ground = numbers or ground()
-        self._stop = threading.Event()
-        self._beating = threading.Event()
-        self._leases = Leases(self.store, on_stuck or self._replace)
-        self._loop = loop
-        self._compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
-        self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
-        self._others: list[threading.Thread] = []
-        self._last_beat_at = 0.0
+        self.crew: Crew | None = None
+        self._works_here = settings.redis_url is None if works_here is None else works_here
+        self._parts = parts
+        self._started = ExitStack()
+        self._opened = AsyncExitStack()
 
-    def start(self) -> None:
-        """Check the store and start the threads."""
-        self.store.fix_properties()
-        self._leases.beat()
-        self._last_beat_at = time.monotonic()
-        for partition in range(self.settings.partitions):
-            self._start_loop(partition)
-        for number in range(self.settings.compute_threads):
-            self._start_other(f"compute-{number}", lambda: self._compute.run(self._stop))
-        self._start_other("heartbeat", self._beat)
-
-    def stop(self, timeout_s: float = 10.0) -> bool:
-        """Let every thread finish the commit at hand and give its lease back; tells whether all did in time."""
-        self._stop.set()
-        deadline = time.monotonic() + timeout_s
-        threads = [thread for _, thread in self._loops.values()] + self._others
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+    async def __aenter__(self) -> Engine:
         try:
-            self._leases.leave()
-        except RedisError as error:
-            log.warning("the store was not told of the end: %s", error)
-        self.store.close()
-        return not any(thread.is_alive() for thread in threads)
+            await asyncio.to_thread(self._start)
+            self.inbox = await self._opened.enter_async_context(Inbox(self.settings))
+            self.registry = Registry(self.inbox.client, self.inbox.keys)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+        await asyncio.to_thread(self._started.close)
 
     @property
     def is_alive(self) -> bool:
-        """Whether every thread runs and the heartbeat reached the store lately."""
-        threads = [thread for _, thread in self._loops.values()] + self._others
-        beat_age_s = time.monotonic() - self._last_beat_at
-        return all(t.is_alive() for t in threads) and beat_age_s < 2 * self.settings.lease_s
+        """Whether the work of this process goes on, if it does any."""
+        return self.crew is None or self.crew.is_alive
 
-    @property
-    def partitions(self) -> list[int]:
-        """The partitions that this process minds now."""
-        return [partition for partition in self._loops if self._leases.holds(partition)]
-
-    def _start_loop(self, partition: int) -> None:
-        loop = self._loop(self.store, partition, self._ground, self._leases, self._stop)
-        thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
-        self._loops[partition] = (loop, thread)
-        thread.start()
-
-    def _start_other(self, name: str, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        self._others.append(thread)
-        thread.start()
-
-    def _replace(self, partition: int) -> None:
-        self._loops[partition][0].abandoned = True
-        self._start_loop(partition)
-
-    def _beat(self) -> None:
-        while not self._stop.wait(self.settings.lease_s / _BEATS_A_LEASE):
-            try:
-                self._leases.beat()
-                self._last_beat_at = time.monotonic()
-            except RedisError as error:
-                log.warning("heartbeat: %s", error)
+    def _start(self) -> None:
+        self.settings = self._started.enter_context(store_of(self.settings))
+        if self._works_here:
+            self.crew = Crew(self.settings, **self._parts)
+            self._started.callback(self.crew.stop)
+            self.crew.start()

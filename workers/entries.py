@@ -109,8 +109,8 @@ class Update:
     Attributes
     ----------
     packed : `calibrant.Histogram.pack()` or `calibrant.Pane.pack()`
-    event_time_us : of a pane, microseconds since the epoch; None for the time of receipt. A histogram has its own
-    slices : of a pane, key to value. It fills the slice of all rows and one of each pair. A histogram has its own
+    event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
+    slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
     source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
     """
 

@@ -6,15 +6,39 @@ count in integers instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from calibrant.batch import Batch
+from calibrant.histogram import Histogram
+from calibrant.pane import Pane
 from workers.entries import HISTOGRAMS, PANE, PREDICTIONS, Entry, EntryError, Update, unpack_updates
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS, PaneRef, pane_start, panes_of
+
+
+def together(batches: list[Batch]) -> Iterator[Batch]:
+    """Batches put together where that changes no number, because filling costs much a call and little a row.
+
+    A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
+    not depend on which batches a worker happened to read at once.
+    """
+    groups: dict[Any, list[list[Batch]]] = {}
+    units: dict[Any, set[int]] = {}
+    for batch in batches:
+        shape = batch.shape_key
+        named = set(batch.unit_hash.tolist()) if batch.unit_source in ("unit", "case") else set()
+        if shape not in groups or not units[shape].isdisjoint(named):
+            groups.setdefault(shape, []).append([])
+            units[shape] = set()
+        groups[shape][-1].append(batch)
+        units[shape] |= named
+    for runs in groups.values():
+        for run in runs:
+            yield run[0] if len(run) == 1 else Batch.concatenate(run)
 
 
 @dataclass(frozen=True)
@@ -24,24 +48,17 @@ class Ground:
     Attributes
     ----------
     batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or what behaves like them
+    together : batches of one pane, put together where that changes nothing
     spec : what a model's panes are made of
     path : `module:function` that makes this very object in another process
     """
 
-    batch: Any
-    pane: Any
-    histogram: Any
+    batch: Any = Batch
+    pane: Any = Pane
+    histogram: Any = Histogram
+    together: Callable[[list[Any]], Iterable[Any]] = together
     spec: Callable[[ModelConfig], Any] = ModelConfig.spec
-    path: str = "workers.filling:ground"
-
-
-def ground() -> Ground:
-    """The classes of the ground floor."""
-    from calibrant.batch import Batch
-    from calibrant.histogram import Histogram
-    from calibrant.pane import Pane
-
-    return Ground(Batch, Pane, Histogram)
+    path: str = "workers.filling:Ground"
 
 
 def ground_at(path: str) -> Ground:
@@ -59,27 +76,53 @@ class Claim:
     update: Update
 
 
-@dataclass
 class Reduction:
-    """What entries add: a delta a pane, and claims that need the state to be judged."""
+    """What entries add: a delta a pane, and claims that need the state to be judged.
 
-    deltas: dict[PaneKey, Any] = field(default_factory=dict)
-    claims: list[tuple[str, Claim]] = field(default_factory=list)
-    touched: set[PaneKey] = field(default_factory=set)
+    Batches are kept as they come and filled at `close`, many at a time.
+    """
+
+    def __init__(self) -> None:
+        self.deltas: dict[PaneKey, Any] = {}
+        self.claims: list[tuple[str, Claim]] = []
+        self.touched: set[PaneKey] = set()
+        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
 
     def delta(self, key: PaneKey, config: ModelConfig, ground: Ground) -> Any:
         """The delta of a pane, begun if need be."""
-        pane = self.deltas.get(key)
-        if pane is None:
-            pane = self.deltas[key] = ground.pane(ground.spec(config))
+        if key not in self.deltas:
+            self.deltas[key] = ground.pane(ground.spec(config))
             self.touched.add(key)
-        return pane
+        return self.deltas[key]
+
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Any) -> None:
+        """Have a batch filled at `close`."""
+        self.touched.add(key)
+        self._waiting.setdefault(key, (config, []))[1].append(batch)
+
+    def close(self, ground: Ground) -> None:
+        """Fill what waits."""
+        for key, (config, batches) in self._waiting.items():
+            delta = self.delta(key, config, ground)
+            for batch in ground.together(batches):
+                delta.fill(batch)
+        self._waiting = {}
+
+    def absorb(self, other: Reduction) -> None:
+        """Add another, closed reduction to this one."""
+        for key, delta in other.deltas.items():
+            if key in self.deltas:
+                self.deltas[key].merge(delta)
+            else:
+                self.deltas[key] = delta
+        self.claims += other.claims
+        self.touched |= other.touched
 
 
 def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
-    """Fill an entry into the deltas of a reduction; returns the number of predictions (or updates).
+    """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
 
-    Any exception leaves `into` half filled: the caller begins anew without the entry.
+    Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
     """
     return _KINDS[entry.kind](entry, config, ground, into)
 
@@ -88,7 +131,7 @@ def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
     batch = ground.batch.unpack(entry.payload)
     for ref, rows in panes_of(batch, config, entry.received_at).items():
         part = batch if rows is None else batch.take(rows)
-        into.delta(_key(config, ref), config, ground).fill(part)
+        into.add_batch(_key(config, ref), config, part)
     return batch.n
 
 
@@ -96,7 +139,8 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reducti
     updates = unpack_updates(entry.payload)
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
-        for ref in _refs(histogram.event_time, dict(histogram.slice), entry, config):
+        at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
+        for ref in _refs(at_us, update.slices or dict(histogram.slice), entry, config):
             key = _key(config, ref)
             if update.is_cumulative:
                 into.claims.append((entry.id, Claim(key, _total_name(histogram, update), update)))

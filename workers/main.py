@@ -7,35 +7,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 from redis.exceptions import RedisError
 
-from workers.embedded import EmbeddedServer, EmbeddedServerError
+from workers.crew import Crew
+from workers.embedded import EmbeddedServerError, store_of
 from workers.engine import Engine
 from workers.settings import EngineSettings, SettingsError
 from workers.store import StoreMismatch
+
+__all__ = ["Engine", "main", "run"]
 
 log = logging.getLogger(__name__)
 
 # What sysexits.h calls EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
-
-
-@contextmanager
-def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
-    """The settings with a store: the operator's, or the private server of the data directory for as long as needed."""
-    if settings.redis_url is not None:
-        yield settings
-        return
-    server = EmbeddedServer(
-        settings.store_dir, settings.durability, settings.server_binary, settings.server_memory_bytes
-    )
-    try:
-        yield settings.with_url(server.start())
-    finally:
-        server.stop()
 
 
 def _exit_stuck(partition: int) -> None:
@@ -44,17 +31,17 @@ def _exit_stuck(partition: int) -> None:
     os._exit(EXIT_STUCK)
 
 
-def run(settings: EngineSettings, stop: threading.Event, **parts: object) -> None:
+def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
-        engine = Engine(stored, on_stuck=_exit_stuck, **parts)  # type: ignore[arg-type]
-        engine.start()
+        crew = Crew(stored, on_stuck=_exit_stuck, **parts)
+        crew.start()
         log.info("the engine runs with %d partitions", settings.partitions)
         stop.wait()
-        engine.stop()
+        crew.stop()
 
 
-def main(**parts: object) -> int:
+def main(**parts: Any) -> int:
     """The process: settings from the environment, until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stop = threading.Event()

@@ -120,7 +120,7 @@ class Run:
         """Take an item that was reduced elsewhere."""
         item.n, item.touched = n, reduction.touched
         self.items.append(item)
-        self._absorb(reduction)
+        self.reduction.absorb(reduction)
 
     def _fill(self, item: Item) -> None:
         assert item.entry is not None and item.config is not None
@@ -129,6 +129,8 @@ class Run:
         target = Reduction() if self._careful else self.reduction
         try:
             item.n = reduce_entry(item.entry, item.config, self._ground, target)
+            if self._careful:
+                target.close(self._ground)
         except MemoryError:
             raise
         except Exception as error:
@@ -138,7 +140,7 @@ class Run:
             return
         if self._careful:
             item.touched = target.touched
-            self._absorb(target)
+            self.reduction.absorb(target)
 
     def refill(self) -> None:
         """Begin the reduction anew with the items that still count, each by itself."""
@@ -149,18 +151,15 @@ class Run:
             if item.counts:
                 self._fill(item)
 
-    def _absorb(self, other: Reduction) -> None:
-        for key, delta in other.deltas.items():
-            mine = self.reduction.deltas.get(key)
-            if mine is None:
-                self.reduction.deltas[key] = delta
-            else:
-                mine.merge(delta)
-        self.reduction.claims += other.claims
-        self.reduction.touched |= other.touched
-
     def apply(self, shelf: Shelf) -> None:
         """Add the reduction to the panes on the shelf; items that cannot be added are set aside and the rest goes on."""
+        try:
+            self.reduction.close(self._ground)
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.info("a run is filled entry by entry: %s", error)
+            self.refill()
         while not self._try_apply(shelf):
             shelf.forget()
             self.refill()

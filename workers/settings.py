@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workers.windows import parse_duration
+from workers.durations import parse_duration
 
 DURABILITIES = ("everysec", "fsync")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")

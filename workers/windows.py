@@ -5,30 +5,25 @@ Panes are aligned to the epoch in UTC. Every resolution is pure: the caller pass
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant.errors import CalibrationInputError, Offence
+from workers.durations import parse_duration
 
 if TYPE_CHECKING:
     from workers.state.registry import ModelConfig
+
+__all__ = ["Limits", "PaneRef", "TooManyPanes", "Window", "WindowError", "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339"]
 
 MICROSECONDS = 1_000_000
 ALL_ROWS = ""
 # The largest second of a four-digit year, so that every resolved window can be written as RFC 3339.
 LAST_SECOND = 253_402_300_799
-
-_DURATION = re.compile(
-    r"P(?:(?P<weeks>\d+)W|(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{1,6})?)S)?)?)\Z"
-)
-_UNIT_S = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 class WindowError(CalibrationInputError):
@@ -42,25 +37,6 @@ class TooManyPanes(CalibrationInputError):
         super().__init__([Offence("/event_times", "too_many_panes", detail)])
         self.n_panes = n_panes
         self.limit = limit
-
-
-def parse_duration(text: str) -> Fraction | int:
-    """Seconds of an ISO 8601 duration of fixed length.
-
-    Months and years are refused: they have no fixed length.
-
-    >>> parse_duration("P1DT1H")
-    90000
-    """
-    found = _DURATION.match(text)
-    if not found or text.endswith(("P", "T")):
-        raise ValueError("an ISO 8601 duration of weeks, days, hours, minutes and seconds (P7D, PT1H)")
-    total = sum(
-        Fraction(number.replace(",", ".")) * _UNIT_S[unit]
-        for unit, number in found.groupdict().items()
-        if number
-    )
-    return int(total) if total == int(total) else total
 
 
 @dataclass(frozen=True)
@@ -145,7 +121,7 @@ def _start(from_, window, last, end_us, end_s, pane_s):
         raise _window_error("/window", "iso_8601", str(error)) from error
     if length <= 0:
         raise _window_error("/window", "positive", "a window must be longer than zero")
-    return _down(end_us - int(length * MICROSECONDS), pane_s)
+    return max(0, _down(end_us - int(length * MICROSECONDS), pane_s))
 
 
 def _microseconds(instant: datetime, pointer: str) -> int:

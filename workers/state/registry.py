@@ -6,17 +6,15 @@ import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 import redis.asyncio
 
-from workers.entries import Entry, delete_model
+from calibrant.spec import PaneSpec
+from workers.entries import delete_model
 from workers.state.keys import Keys, model_key
 from workers.store import scripts
-
-if TYPE_CHECKING:
-    from calibrant.pane import PaneSpec
 
 # What panes are made of: another value would make panes that cannot be added to those that are there.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes")
@@ -66,8 +64,6 @@ class ModelConfig:
 
     def spec(self) -> PaneSpec:
         """What the panes of the model are made of."""
-        from calibrant.pane import PaneSpec
-
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
         return PaneSpec(self.task, self.n_classes, self.grid, listed)
 
