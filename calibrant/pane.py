@@ -72,6 +72,13 @@ class Pane:
         return counts.named()
 
     @property
+    def weight(self) -> float:
+        """Sum of the labelled predictions' weights."""
+        counts = self["counts"]
+        assert isinstance(counts, Counts)
+        return counts.weight
+
+    @property
     def histograms(self) -> Histograms:
         histograms = self["histograms"]
         assert isinstance(histograms, Histograms)
