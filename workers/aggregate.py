@@ -197,6 +197,8 @@ class PartitionLoop:
         if entry is None or config is None or known or config.generation != entry.generation:
             run.add(item)
             return run
+        # The child has a time limit of its own: waiting for it is not being stuck.
+        self._leases.idle(self.partition)
         try:
             reduction, n = self._child.reduce(entry, config)
         except EntryKills as death:
@@ -206,6 +208,8 @@ class PartitionLoop:
         else:
             run.add_reduced(item, reduction, n)
             return run
+        finally:
+            self._busy()
         run.items.append(item)
         return run
 

@@ -61,7 +61,7 @@ def play(trick: str) -> None:
     if trick == "hog":
         hoard = []
         while True:
-            hoard.append(np.ones(1 << 24))
+            hoard.append(np.empty(1 << 24))
 
 
 @dataclass
