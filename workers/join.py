@@ -6,17 +6,17 @@ panes and all of its new rows put in: a unit's rows share one weight, so they ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from workers.entries import LabelRow
 from workers.facts import CONFLICT, DUPLICATE, GONE, NEW, STALE, Facts, batches_of, rows_of
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS, pane_start
 
 Group = tuple[int, str]
-COUNTED = ("records", "bytes", "pending", "waiting", "joined")
 
 
 class Records(Protocol):
@@ -27,6 +27,16 @@ class Records(Protocol):
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """The ids of each unit of a pane."""
+
+
+class NoRecords:
+    """Knows of no record: for trying an entry out where the store must not be reached."""
+
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+        return {}
+
+    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+        return {}
 
 
 @dataclass
@@ -78,6 +88,15 @@ class Join:
         self._records = records
         self.models: dict[tuple[str, str], ModelJoin] = {}
 
+    def mark(self) -> dict[tuple[str, str], dict[str, Facts]]:
+        """Where the facts stand now, to go `back` to when an entry fails half way."""
+        return {key: dict(model.after) for key, model in self.models.items()}
+
+    def back(self, mark: dict[tuple[str, str], dict[str, Facts]]) -> None:
+        """Undo what was applied since the mark."""
+        for key, model in self.models.items():
+            model.after = mark.get(key, {})
+
     def predictions(self, config: ModelConfig, batch: Any, received_ms: int) -> RowOutcomes:
         """Apply a batch that carries ids."""
         model = self._model(config, [str(name) for name in batch.ids])
@@ -88,21 +107,21 @@ class Join:
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
-    def labels(self, config: ModelConfig, rows: Iterable[Mapping[str, Any]], received_ms: int, order: int) -> RowOutcomes:
-        """Apply labels: rows with `id`, `votes` (class to number) and `ratings` (rater, class or -1, revision or None)."""
-        rows = list(rows)
-        model = self._model(config, [row["id"] for row in rows])
+    def labels(
+        self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
+    ) -> RowOutcomes:
+        """Apply labels; `order` grows along the stream."""
+        model = self._model(config, [row.id for row in rows])
         outcomes = RowOutcomes()
         for i, row in enumerate(rows):
-            facts = self._facts(model, row["id"], received_ms)
-            result = NEW
-            if row["votes"]:
-                facts, result = facts.voted({int(klass): n for klass, n in row["votes"].items()})
-            results = [result] if row["votes"] else []
-            for rater, klass, revision in row["ratings"]:
+            facts, results = self._facts(model, row.id, received_ms), []
+            if row.votes:
+                facts, result = facts.voted(row.votes)
+                results.append(result)
+            for rater, klass, revision in row.ratings:
                 facts, result = facts.rated(rater, klass, revision, order)
                 results.append(result)
-            model.after[row["id"]] = facts
+            model.after[row.id] = facts
             outcomes.note(f"/ids/{i}", _worst(results))
         return outcomes
 
