@@ -215,6 +215,8 @@ class Columns:
         array = _as_array(column)
         if array is None or array.ndim != 2 or array.dtype.kind not in "iu" or array.shape[1] != k:
             array = self._counts_by_row(column, n, k)
+        elif isinstance(column, list) and set(map(type, chain.from_iterable(column))) != {int}:
+            array = self._counts_by_row(column, n, k)  # numpy takes true for 1
         array = array.astype(np.int64)
         self.offences.rows("label_counts", (array < 0).any(axis=1), "negative_count", "votes are not negative")
         most = (array > MOST_RATINGS).any(axis=1)

@@ -1,6 +1,5 @@
 """Turns whatever rises out of a route into one problem document."""
 
-import logging
 from typing import Any
 
 import orjson
@@ -10,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from calibrant.errors import CalibrationInputError, Offence
 from service.errors import (
-    InternalError,
     InvalidInput,
     InvalidName,
     InvalidQuery,
@@ -22,7 +20,6 @@ from service.errors import (
 
 PROBLEM_JSON = "application/problem+json"
 LISTED_OFFENCES = 100
-log = logging.getLogger("service")
 
 # What pydantic calls a rule, where our word for it is another.
 RULES = {
@@ -111,7 +108,10 @@ def path_unknown(path: str) -> PathUnknown:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of `app` be answered as a problem document."""
+    """Let the errors that `app` foresees be answered as problem documents.
+
+    What nobody foresaw is answered by `service.surroundings`, which lies around everything.
+    """
 
     async def problem(request: Request, error: Problem) -> Response:
         return problem_response(error, request)
@@ -125,12 +125,7 @@ def install(app: FastAPI) -> None:
     async def meaning(request: Request, error: CalibrationInputError) -> Response:
         return problem_response(invalid_input(error.offences), request)
 
-    async def unforeseen(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return problem_response(InternalError(), request)
-
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(CalibrationInputError, meaning)
-    app.add_exception_handler(Exception, unforeseen)

@@ -15,7 +15,7 @@ from service.dependencies import AppSettings, Scorer, TheReception
 from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.openapi import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Binning, Edges, Raters
+from service.queries import Binning, Edges, Raters, invalid_query
 from service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -85,6 +85,9 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Offence("/labels", "labels_required", detail)])
-    scores = score_batch(checked.batch, params)
+    try:
+        scores = score_batch(checked.batch, params)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
     rejected = {"rejected": len(offences), "errors": [vars(offence) for offence in offences]}
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
