@@ -69,7 +69,7 @@ class Cells:
         """
 
         def total(values: Floats) -> Floats:
-            return np.bincount(group, values, n_groups)
+            return np.bincount(group, values, n_groups).astype(np.float64)
 
         lower, upper = np.full(n_groups, np.inf), np.full(n_groups, -np.inf)
         np.minimum.at(lower, group, self.lower)

@@ -73,7 +73,7 @@ class Question:
         """
         scope = self.scope or spec.default_scope
         kind, _, name = scope.partition(":")
-        if kind == "class" and name.isdecimal() and int(name) < spec.n_classes:
+        if kind == "class" and name.isdecimal() and len(name) <= 5 and int(name) < spec.n_classes:
             return f"class:{int(name)}"
         if scope in ("top_label", "all") or (scope == "positive" and spec.n_classes == 2):
             return scope

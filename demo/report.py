@@ -13,6 +13,7 @@ from rich.table import Table
 
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
+from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
 from demo.play import DAYS, LOGISTIC, NETWORK, Timeline, columns, fill
@@ -145,7 +146,7 @@ class Report:
         every = self.client.get(self._path("metrics"), **self.window)["metrics"]
         everything = np.arange(len(self.deployment.digit))
         pane = fill(columns(self.deployment, self.timeline, everything))
-        here = _values(compute_metrics(pane, tuple(every), Question(), seed=0))
+        here = _values(compute_metrics(View(pane, Question()), every))
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
 
         logistic = raw_metrics(self.deployment.logistic, rows)

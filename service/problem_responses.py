@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from calibrant.errors import CalibrationInputError, Offence
 from service.errors import (
+    InternalError,
     InvalidInput,
     InvalidName,
     InvalidQuery,
@@ -107,25 +108,37 @@ def path_unknown(path: str) -> PathUnknown:
     return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
 
 
+def problem_of(error: Exception, request: Request) -> Problem:
+    """Return the problem that an error of a request is."""
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return from_validation(error)
+        case CalibrationInputError():
+            return invalid_input(error.offences)
+        case HTTPException():
+            return from_http(error, request)
+        case _:
+            return InternalError()
+
+
+FORESEEN: tuple[type[Exception], ...] = (
+    Problem,
+    RequestValidationError,
+    CalibrationInputError,
+    HTTPException,
+)
+
+
 def install(app: FastAPI) -> None:
     """Let the errors that `app` foresees be answered as problem documents.
 
     What nobody foresaw is answered by `service.surroundings`, which lies around everything.
     """
 
-    async def problem(request: Request, error: Problem) -> Response:
-        return problem_response(error, request)
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem_response(problem_of(error, request), request)
 
-    async def validation(request: Request, error: RequestValidationError) -> Response:
-        return problem_response(from_validation(error), request)
-
-    async def http(request: Request, error: HTTPException) -> Response:
-        return problem_response(from_http(error, request), request)
-
-    async def meaning(request: Request, error: CalibrationInputError) -> Response:
-        return problem_response(invalid_input(error.offences), request)
-
-    app.add_exception_handler(Problem, problem)
-    app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(CalibrationInputError, meaning)
+    for kind in FORESEEN:
+        app.add_exception_handler(kind, answer)

@@ -22,7 +22,7 @@ from service.engine import Connection, engine_errors, engine_settings
 from service.errors import ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
-from service.openapi import ProblemError
+from service.document import ProblemError
 from service.settings import Settings
 from workers.inbox import Delivery, Receipt
 from workers.state.registry import ModelConfig

@@ -52,8 +52,8 @@ class Surroundings:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
-        operation = getattr(route, "operation_id", None) or getattr(route, "name", "unmatched")
-        self.meters.answered(operation, status, seconds)
+        operation = getattr(route, "operation_id", None) or getattr(route, "name", None)
+        self.meters.answered(operation or "unmatched", status, seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)

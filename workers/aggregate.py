@@ -106,7 +106,7 @@ class PartitionLoop:
         """Read what there is, and commit it."""
         if self._housekeeping.when_due():
             self._shelf.forget()
-        items = self._read(self._chain.cursor.id, self._settings.read_block_s)
+        items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
         if not items:
             return
         self._busy()
@@ -120,16 +120,15 @@ class PartitionLoop:
         elif self._is_dangerous(items[0]):
             self._commit(self._one_in_child(items[0]))
         else:
-            self._commit(self._gather(items))
+            self._commit(self._gather(items, dry))
 
     def _busy(self) -> None:
         self._leases.busy(self.partition)
 
-    def _gather(self, items: list[Item]) -> Run:
+    def _gather(self, items: list[Item], dry: bool) -> Run:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
         run = Run(self._ground, self._busy)
         while True:
-            dry = len(items) < self._count
             plain = list(takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items))
             self._add(run, plain)
             if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
@@ -137,23 +136,25 @@ class PartitionLoop:
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
                 return run
-            items = self._read(run.last_id, gap_s if dry else 0.0)
+            items, dry = self._read(run.last_id, gap_s if dry else 0.0)
 
     def _is_full(self, run: Run) -> bool:
         return len(run.items) >= self._settings.commit_entries or run.n_bytes >= self._settings.commit_bytes
 
-    def _read(self, after_id: str, block_s: float) -> list[Item]:
+    def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
+        """Entries after one, and whether the stream had no more of them."""
         reply = self._node.xread(
             {self.keys.stream: after_id},
             count=self._count,
             block=max(1, int(block_s * 1000)) if block_s > 0 else None,
         )
         items = [Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found]
+        dry = len(items) < self._count
         if items:
             # By bytes, not by entries: long replies of large entries are slower than several short ones.
             mean = sum(item.n_bytes for item in items) / len(items)
             self._count = int(min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries))
-        return items
+        return items, dry
 
     def _add(self, run: Run, items: list[Item]) -> None:
         self._look_up(items)

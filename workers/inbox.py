@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, TypeVar
 
-import redis.asyncio
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
@@ -28,7 +27,7 @@ from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.registry import ModelConfig
-from workers.store import connect_async, read_durability
+from workers.store import connect_async, join
 from workers.versions import Versions
 from workers.windows import Window
 
@@ -131,7 +130,7 @@ class Inbox:
     Use as an async context manager, or call `open` and `close`.
     """
 
-    def __init__(self, settings: EngineSettings, client: redis.asyncio.Redis | None = None):
+    def __init__(self, settings: EngineSettings, client: Any = None):
         self.settings = settings
         self.client = client or connect_async(settings)
         self.keys = Keys(settings.namespace, settings.partitions)
@@ -148,10 +147,8 @@ class Inbox:
         await self.close()
 
     async def open(self) -> None:
-        """Find out what the store keeps, which is what answers will name."""
-        self.durability = await self._kept_up(
-            lambda: read_durability(self.client, self.settings.durability)
-        )
+        """Check that the store is the one meant, and learn what it keeps, which is what answers will name."""
+        self.durability = await self._kept_up(lambda: join(self.client, self.settings))
 
     async def close(self) -> None:
         """End what waits and let the connections go."""

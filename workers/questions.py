@@ -16,7 +16,6 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
 
-import redis.asyncio
 from redis.exceptions import RedisError
 
 from calibrant.errors import CalibrationInputError, Offence
@@ -108,7 +107,7 @@ class Asking:
     """The questions of one inbox."""
 
     def __init__(
-        self, client: redis.asyncio.Redis, keys: Keys, settings: EngineSettings, versions: Versions
+        self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions
     ):
         self._client = client
         self._keys = keys

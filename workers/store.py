@@ -46,13 +46,16 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def connect(settings: EngineSettings) -> redis.Redis:
-    """A blocking client; threads may share it, each call takes a connection of its own."""
+def connect(settings: EngineSettings) -> Any:
+    """A blocking client; threads may share it, each call takes a connection of its own.
+
+    Not typed: the library's types leave open whether replies are text, and here they are always bytes.
+    """
     retry = redis.retry.Retry(NoBackoff(), 0)
     return redis.Redis.from_url(_url(settings), retry=retry, **_options(settings))
 
 
-def connect_async(settings: EngineSettings) -> redis.asyncio.Redis:
+def connect_async(settings: EngineSettings) -> Any:
     """A client for the event loop; more calls than connections wait for their turn."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
@@ -80,7 +83,7 @@ class Store:
         texts = script_texts or scripts()
         self._scripts = {name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()}
 
-    def node(self, partition: int) -> redis.Redis:
+    def node(self, partition: int) -> Any:
         """The client of the server that holds a partition."""
         return self.client
 
@@ -95,21 +98,48 @@ class Store:
 
     def fix_properties(self) -> None:
         """Record what is fixed at creation, or refuse a store that was made otherwise."""
-        fixed = {"partitions": self.settings.partitions, "schema": SCHEMA}
-        with self.client.pipeline(transaction=True) as pipe:
-            for name, value in fixed.items():
-                pipe.hsetnx(self.keys.configuration, name, value)
-            pipe.hgetall(self.keys.configuration)
-            found = {name.decode(): int(value) for name, value in pipe.execute()[-1].items()}
-        for name, value in fixed.items():
-            if found[name] != value:
-                raise StoreMismatch(
-                    f"the store was made with {name}={found[name]}, the settings say {value}; "
-                    f"{name} is fixed when a store is made"
-                )
+        fixed = fixed_properties(self.settings)
+        text, _ = self._scripts["fix_properties"]
+        pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
+        check_properties(fixed, pairs)
 
     def close(self) -> None:
         self.client.close()
+
+
+def fixed_properties(settings: EngineSettings) -> dict[str, int]:
+    """What is fixed when a store is made."""
+    return {"partitions": settings.partitions, "schema": SCHEMA}
+
+
+def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
+    """Raise StoreMismatch unless the store was made with these properties."""
+    found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
+    for name, value in fixed.items():
+        if found[name] != value:
+            raise StoreMismatch(
+                f"the store was made with {name}={found[name]}, the settings say {value}; "
+                f"{name} is fixed when a store is made"
+            )
+
+
+def _flat(fixed: Mapping[str, int]) -> list[str | int]:
+    return [part for pair in fixed.items() for part in pair]
+
+
+async def join(client: Any, settings: EngineSettings) -> str:
+    """Check, from the event loop, that a store is the one meant; returns the durability it keeps.
+
+    Raises
+    ------
+    StoreMismatch
+        It was made with other properties, or keeps less than the setting promises.
+    """
+    fixed = fixed_properties(settings)
+    name = Keys(settings.namespace, settings.partitions).configuration
+    pairs = await client.eval(scripts()["fix_properties"], 1, name, *_flat(fixed))
+    check_properties(fixed, pairs)
+    return await _read_durability(client, settings.durability)
 
 
 def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
@@ -138,7 +168,7 @@ def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
     return kept
 
 
-async def read_durability(client: redis.asyncio.Redis, wanted: str) -> str:
+async def _read_durability(client: Any, wanted: str) -> str:
     """Ask the server what it keeps; managed servers that do not tell are taken at the operator's word."""
     try:
         told = await client.config_get("append*")

@@ -10,7 +10,7 @@ from service.dependencies import TheConnection
 from service.engine import engine_errors
 from service.errors import BatchUnknown
 from service.names import BatchId, ModelId
-from service.openapi import answers, problems
+from service.document import answers, problems
 from service.reception import IngestAnswer, model_of, receipt_body
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)

@@ -21,7 +21,7 @@ from service.dependencies import (
 )
 from service.engine import engine_errors
 from service.names import ModelId
-from service.openapi import ProblemError, answers, problems, takes
+from service.document import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask, resolved

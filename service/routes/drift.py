@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.names import ModelId
-from service.openapi import answers, problems
+from service.document import answers, problems
 from service.queries import WindowQuery
 from service.reading import Ask
 from service.reception import model_of

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from service.dependencies import TheConnection
 from service.errors import StoreUnavailable
-from service.openapi import answers, problems
+from service.document import answers, problems
 from service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)

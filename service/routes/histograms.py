@@ -19,7 +19,7 @@ from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
 from service.names import ModelId
-from service.openapi import answers, problems, takes
+from service.document import answers, problems, takes
 from service.posted import Name, refuse_too_many
 from service.problem_responses import offence_of
 from service.queries import Instant

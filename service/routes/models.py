@@ -33,7 +33,7 @@ from service.errors import (
 )
 from service.headers import entity_tags, names
 from service.names import ModelId
-from service.openapi import answers, problems, takes
+from service.document import answers, problems, takes
 from service.posted import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from service.errors import PROBLEMS, PathUnknown, Problem
 from service.headers import negotiated
-from service.openapi import answers, problems
+from service.document import answers, problems
 from service.pages.problems import problem_page, problems_page
 
 router = APIRouter(tags=["problems"], default_response_class=Response)

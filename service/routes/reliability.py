@@ -12,7 +12,7 @@ from service.diagrams import draw_reliability
 from service.estimates import WindowShown
 from service.headers import negotiated
 from service.names import ModelId
-from service.openapi import answers, problems
+from service.document import answers, problems
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask, Render
 from service.reception import model_of

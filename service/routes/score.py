@@ -13,7 +13,7 @@ from service.bodies import Body, read_body
 from service.columns import read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
 from service.estimates import Estimates, TemperatureAnswer, metric_slugs
-from service.openapi import ProblemError, answers, problems, takes
+from service.document import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Binning, Edges, Raters, invalid_query
 from service.settings import Settings
@@ -48,7 +48,7 @@ class ScoreAnswer(BaseModel):
 
     n_predictions: int
     n_ratings: int
-    metrics: Estimates  # type: ignore[valid-type]
+    metrics: Estimates
     reliability: dict[str, Any]
     temperature: TemperatureAnswer
     rejected: int = 0

@@ -124,7 +124,7 @@ class Bench:
 
     def keys_of(self, model=MODEL):
         """Every key that names a model's generation."""
-        return sorted(self.client.scan_iter(match=f"*{model.key}|{model.generation}*"))
+        return sorted(self.client.scan_iter(match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"))
 
 
 def eventually(condition, seconds=10.0):

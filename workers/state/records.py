@@ -41,7 +41,7 @@ class BatchRecord:
     def to_json(self) -> bytes:
         """Short names: a record lives a day and there are many."""
         full = asdict(self)
-        short = {_SHORT[name]: value for name, value in full.items() if value not in (None, [], "", False)}
+        short = {_SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)}
         return json.dumps(short, separators=(",", ":")).encode()
 
     @classmethod
@@ -54,6 +54,7 @@ _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
 }  # fmt: skip
+_DEFAULTS = {"accepted": 0, "rejected": 0, "errors": [], "stale": None, "duplicate": False, "nonce": ""}
 _LONG = {short: name for name, short in _SHORT.items()}
 
 

@@ -8,9 +8,6 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any
 
-import redis
-import redis.asyncio
-
 from calibrant.spec import PaneSpec
 from workers.entries import delete_model
 from workers.state.keys import Keys, model_key
@@ -92,7 +89,7 @@ class ModelConfig:
 class Registry:
     """The models of a store, for the event loop."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys):
+    def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
         self._put = client.register_script(scripts()["put_model"])
@@ -174,7 +171,7 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
     )
 
 
-def read_configs(client: redis.Redis, models_key: str, models: list[str]) -> dict[str, ModelConfig]:
+def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, ModelConfig]:
     """Configurations of some models of a partition, for workers; models that are gone are left out."""
     if not models:
         return {}
