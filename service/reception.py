@@ -18,11 +18,11 @@ from calibrant.errors import Offence
 from service.admission import Admission
 from service.auth import Caller
 from service.bodies import Body, read_body
+from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
 from service.errors import ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
-from service.document import ProblemError
 from service.settings import Settings
 from workers.inbox import Delivery, Receipt
 from workers.state.registry import ModelConfig

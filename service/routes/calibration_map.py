@@ -19,9 +19,9 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
+from service.document import ProblemError, answers, problems, takes
 from service.engine import engine_errors
 from service.names import ModelId
-from service.document import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask, resolved

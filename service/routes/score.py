@@ -12,8 +12,8 @@ from calibrant.score import score_batch
 from service.bodies import Body, read_body
 from service.columns import read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
-from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.document import ProblemError, answers, problems, takes
+from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Binning, Edges, Raters, invalid_query
 from service.settings import Settings
