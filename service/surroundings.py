@@ -36,7 +36,9 @@ class Surroundings:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        answer = Answering(send)
+        answer = Answering(send, without_body=scope["method"] == "HEAD")
+        if answer.without_body:
+            scope = {**scope, "method": "GET"}  # HEAD is answered wherever GET is
         try:
             if _hides_slash(scope):
                 await _refuse(_slash(), scope, answer)
@@ -62,8 +64,9 @@ class Surroundings:
 class Answering:
     """Sends messages on, adds security headers, and keeps the status."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, without_body: bool = False) -> None:
         self.send = send
+        self.without_body = without_body
         self.status: int | None = None
 
     async def __call__(self, message: Message) -> None:
@@ -71,6 +74,8 @@ class Answering:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": _with_security(message.get("headers", []))}
+        elif self.without_body:
+            message = {**message, "body": b""}
         await self.send(message)
 
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.score import score_batch
@@ -17,6 +16,7 @@ from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Binning, Edges, Raters, invalid_query
 from service.settings import Settings
+from service.threads import aside
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 
@@ -72,7 +72,7 @@ async def score_once(
     params = {**query.model_dump(exclude={"partial"}), "metrics": metric_slugs(query.metrics)}
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold)
-        answer = await run_in_threadpool(scored, body, params, settings, query.partial)
+        answer = await aside(scored, body, params, settings, query.partial)
     return Response(answer, media_type="application/json")
 
 
