@@ -82,6 +82,8 @@ class Grid:
         """Positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""
         exponent = np.frexp(score * self.cells)[1].astype(np.int64)
         part = np.clip(self.refinement + exponent, 1, self.refinement)
+        # The product above is rounded: a score an ulp below a cut can come out upon it.
+        part -= self.lower[part] > score
         return np.where(score == 0.0, 0, part)
 
     def _locate_last(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -162,6 +164,7 @@ def grid_of(cells: int) -> Grid:
     return Grid(cells)
 
 
+@lru_cache(maxsize=64)
 def class_cells(cells: int, limit: int = 1200) -> int:
     """Cells of the class-wise grid beside a top-label grid of `cells`: its largest divisor up to `limit`."""
     return max(d for d in range(1, min(cells, limit) + 1) if cells % d == 0)

@@ -6,18 +6,19 @@ Metrics, maps and diagrams read a `View` and nothing else. Given the raw batch b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells as kept
 from calibrant.accumulators import scores as score_sums
-from calibrant.accumulators.cells import OneTable
 from calibrant.accumulators.histograms import Histograms
 from calibrant.batch import Batch
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.cells import Cells, equal_mass_groups, rank_groups
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
@@ -26,6 +27,7 @@ from calibrant.question import Question
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+T = TypeVar("T")
 
 
 class NotAnswerable(Exception):
@@ -64,11 +66,12 @@ class View:
     """
 
     def __init__(self, pane: Pane, question: Question, batch: Batch | None = None) -> None:
-        self.pane, self.question = pane, question.check(pane.spec)
+        self.pane, self.question = pane, question.check(pane.spec, exact=batch is None)
         self.spec = pane.spec
         self.policy = policy_index(question.raters)
         self.scope = question.scope_for(pane.spec)
         self.filling = None if batch is None else Filling(batch)
+        self._made: dict[Any, Any] = {}
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -79,10 +82,14 @@ class View:
         """Whether cells are of raw rows."""
         return self.filling is not None
 
+    @property
+    def _splits_ties(self) -> bool:
+        return self.is_raw and self.question.options.get("ties") == "split"
+
     @cached_property
     def weighted(self) -> bool:
         """Whether predictions carry weights other than one."""
-        cells = self.cells_of(self.scope, histograms=False)
+        cells = self.cells_of(self.scope)
         return bool((cells.weight != cells.count).any())
 
     def cells(self) -> Cells:
@@ -94,7 +101,7 @@ class View:
             The window holds plain histograms, or the classes' cells are not kept.
         """
         self.refuse_histograms()
-        return self.cells_of(self.scope, histograms=False)
+        return self.cells_of(self.scope)
 
     def table(self) -> Table:
         """The asked bins of the asked scope. Plain histograms count where they are of this kind, policy and edges.
@@ -108,11 +115,22 @@ class View:
 
     def table_of(self, scope: str) -> Table:
         """As `table`, of another scope."""
-        if self.question.binning == "equal_mass":
+        return self.binned(scope, self.question.binning, self.question.bins)
+
+    def binned(self, scope: str, binning: str, bins: int) -> Table:
+        """A scope's table under another binning than the question's."""
+        if binning == "equal_mass":
             self.refuse_histograms()
-            return self.mass_table(scope, self.question.bins)
+            return self.once((scope, binning, bins), lambda: self._mass_table(scope, bins))
         self._check_histograms(scope)
-        return self._width_table(scope)
+        return self.once((scope, binning, bins), lambda: self._width_table(scope, bins))
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` returns, made once a view and shared by the metrics that ask for the same."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def class_tables(self) -> list[Table]:
         """One table a class, one class against the rest.
@@ -124,16 +142,19 @@ class View:
         """
         return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
 
-    def mass_table(self, scope: str, bins: int) -> Table:
+    def _mass_table(self, scope: str, bins: int) -> Table:
         """Equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
-        cells = self.cells_of(scope, histograms=False)
+        cells = self.cells_of(scope)
         cells = cells.kept(cells.weight > 0)
-        group = equal_mass_groups(cells.weight, bins)
+        if self._splits_ties:
+            group = rank_groups(len(cells), bins)
+        else:
+            group = equal_mass_groups(cells.weight, bins)
         grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
         edges = np.concatenate([[0.0], grouped.upper[:-1], [1.0]]) if len(group) else np.array([0.0, 1.0])
         return self._discarding(grouped, edges)
 
-    def cells_of(self, scope: str, *, histograms: bool = False) -> Cells:
+    def cells_of(self, scope: str) -> Cells:
         """Cells of a scope under the policy, filled ones only.
 
         Raises
@@ -141,6 +162,9 @@ class View:
         NotAnswerable
             The class's cells are not kept.
         """
+        return self.once(("cells", scope), lambda: self._cells_of(scope))
+
+    def _cells_of(self, scope: str) -> Cells:
         if self.filling is not None:
             return self._raw_cells(scope)
         places, counts, sums = self._kept_cells(scope)
@@ -179,7 +203,7 @@ class View:
         """Share of the asked table's weight that came as plain histograms."""
         key = self.histogram_key(self.scope)
         held = 0.0 if key is None else self.pane.histograms.weight(key)
-        rest = float(self.cells_of(self.scope, histograms=False).weight.sum())
+        rest = float(self.cells_of(self.scope).weight.sum())
         return held / (held + rest) if held else 0.0
 
     def _check_histograms(self, scope: str) -> None:
@@ -197,18 +221,17 @@ class View:
                 detail = f"histograms of {other.replace('|', ' ')} hold predictions that those of {key.replace('|', ' ')} do not"
                 raise NotAnswerable("not_in_histogram", detail, missing)
 
-    def _width_table(self, scope: str) -> Table:
-        bins, edges = self.question.bins, self.question.edges
+    def _width_table(self, scope: str, bins: int) -> Table:
+        edges = self.question.edges
         grid = self.spec.grid_for(scope)
-        if bins not in grid.exact_bins:
+        if self.filling is None and bins not in grid.exact_bins:
             raise NotAnswerable("bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly")
         if self.filling is not None:
-            cells = self._raw_cells(scope)
+            cells = self.cells_of(scope)
             grouped = cells.grouped(equal_width_bin(cells.lower, bins, edges), bins)
         else:
-            places, counts, sums = self._kept_cells(scope)
-            cells = _under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
-            grouped = cells.grouped(grid.bins(bins, edges)[places], bins)
+            places = self._kept_cells(scope)[0]
+            grouped = self.cells_of(scope).grouped(grid.bins(bins, edges)[places], bins)
         key = self.histogram_key(scope)
         if key is not None and self.pane.keeps("histograms") and key in self.pane.histograms.blocks:
             grouped = _with_histogram(grouped, self.pane.histograms.table(key), bins)
@@ -230,16 +253,17 @@ class View:
 
     def _kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
         """Places on the scope's grid, counts and sums of the filled cells."""
+        return self.once(("kept", scope), lambda: self._read_kept_cells(scope))
+
+    def _read_kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
         kind, _, name = scope.partition(":")
         if kind in ("top_label", "positive"):
-            table = self.pane[kind]
-            assert isinstance(table, OneTable)
-            return table.blocks["cells"].filled()
+            return self.pane[kind].blocks["cells"].filled()
         if kind == "class":
             return self._class_cells(int(name))
         if not self.spec.keeps_all_classes:
             return self.pane["all_labels"].blocks["cells"].filled()
-        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
+        places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         width = self.spec.class_grid.n_positions
         unique, index = np.unique(places % width, return_inverse=True)
         merged_counts = np.stack([np.bincount(index, c, len(unique)) for c in counts]).astype(np.int64)
@@ -251,12 +275,12 @@ class View:
             raise NotAnswerable("class_not_kept", listed)
         width = self.spec.class_grid.n_positions
         start = self.spec.kept_classes.index(klass) * width
-        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
+        places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
 
     def _raw_cells(self, scope: str) -> Cells:
-        """One cell for each distinct score of the raw rows."""
+        """One cell for each distinct score of the raw rows; for each row where ties may be split."""
         filling = self.filling
         assert filling is not None
         kind, _, name = scope.partition(":")
@@ -269,7 +293,12 @@ class View:
             klass = 1 if kind == "positive" else int(name)
             score, hits = filling.columns[klass], filling.hits.where(filling.hits.klass == klass)
             hit_at = hits.row
-        unique, place = np.unique(score, return_inverse=True)
+        if self._splits_ties:
+            order = np.argsort(score, kind="stable")
+            unique, place = score[order], np.empty(len(score), np.int64)
+            place[order] = np.arange(len(score))
+        else:
+            unique, place = np.unique(score, return_inverse=True)
         block = kept.empty_cells(len(unique))
         if filling.n:
             kept.fill_cells(block, filling, place, score, hits, place[hit_at])

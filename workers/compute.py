@@ -167,11 +167,14 @@ class Compute:
                 return _told(UNKNOWN, "", "the model is gone")
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
-            state = self._state(config, question.slice, Window(*question.window), wanted)
+            window = Window(*question.window)
+            state = self._state(config, question.slice, window, wanted)
             version = state.version
             subject = state.panes if function.by_pane else self._merged(config, state, wanted)
             told = function.compute(subject, config, question.params, seed_of(version))
-            body = json.dumps(told, allow_nan=False, separators=(",", ":")).encode()
+            body = json.dumps(
+                _headed(config, question.slice, window, version, told), allow_nan=False, separators=(",", ":")
+            ).encode()
             return Reply(OK, version, body)
         except RedisError:
             raise
@@ -268,3 +271,11 @@ def _read_parts(pipe: Any, name: str, wanted: tuple[str, ...] | None) -> None:
 
 def _told(status: str, version: str, detail: str) -> Reply:
     return Reply(status, version, json.dumps({"detail": detail}).encode())
+
+
+def _headed(
+    config: ModelConfig, slice_: str, window: Window, version: str, told: dict[str, Any]
+) -> dict[str, Any]:
+    """What every answer starts with: of which model, slice, window and state it is."""
+    head = {"model": config.model, "window": window.to_dict(), "state_version": version}
+    return head | ({"slice": slice_} if slice_ else {}) | told

@@ -1,0 +1,66 @@
+# Needs python3 (3.11 to 3.14), make and git. Everything else is installed into .venv at the locked versions.
+VENV ?= .venv
+PORT ?= 8000
+DATA_DIR ?= data
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+export PORT DATA_DIR
+
+.PHONY: help demo run test test-slow check format bench openapi lock clean
+
+help:
+	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
+	@echo "make run        serve on 127.0.0.1:$(PORT), keeping state in $(DATA_DIR)/"
+	@echo "make test       the tests        make test-slow  those that take minutes"
+	@echo "make check      lint, types, import contracts       make format  let ruff fix what it can"
+	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
+	@echo "make lock       lock versions    make clean      remove everything that was made"
+
+# Stamps: installed once, and again only when a lock or the project's own description changes.
+$(VENV)/venv.stamp:
+	@PYTHON="$(PYTHON)" sh scripts/make-venv $(VENV)
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/venv.stamp requirements/run.txt requirements/build.txt pyproject.toml
+	@echo "installing what the service needs"
+	@$(INSTALL) -r requirements/build.txt -r requirements/run.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
+	@echo "installing what demo, tests and checks need"
+	@$(INSTALL) -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/dev.stamp
+	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
+
+run: $(VENV)/run.stamp
+	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service
+
+test: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/dev.stamp
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+openapi: $(VENV)/dev.stamp
+	@$(BIN)/python -m service.openapi
+
+lock: $(VENV)/venv.stamp
+	@$(INSTALL) -r requirements/lock.txt
+	@sh scripts/lock $(BIN)/uv
+
+clean:
+	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache

@@ -1,0 +1,110 @@
+"""Every metric that can be asked for. One file a metric: it defines `METRIC` (or `METRICS`) and is found here."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from calibrant.errors import CalibrationInputError
+from calibrant.metrics.base import Estimate, Metric, null_fields
+from calibrant.pane import Pane
+from calibrant.question import Question
+from calibrant.view import NotAnswerable, View
+
+
+@lru_cache(maxsize=1)
+def discovered() -> dict[str, Metric]:
+    """The folder's metrics by slug, in alphabetical order."""
+    found: dict[str, Metric] = {}
+    for module in pkgutil.iter_modules(__path__):
+        content = importlib.import_module(f"{__name__}.{module.name}")
+        for metric in getattr(content, "METRICS", ()) or filter(None, (getattr(content, "METRIC", None),)):
+            found[metric.slug] = metric
+    return dict(sorted(found.items()))
+
+
+METRICS = discovered()
+DEFAULT_METRICS = tuple(
+    slug
+    for slug in (
+        "accuracy",
+        "ece",
+        "mce",
+        "ace",
+        "rmsce",
+        "classwise_ece",
+        "all_label_ece",
+        "adaptive_ece",
+        "debiased_ece",
+        "brier",
+        "nll",
+    )
+    if slug in METRICS
+)
+
+
+def chosen(slugs: Iterable[str]) -> list[Metric]:
+    """The metrics of those names.
+
+    Raises
+    ------
+    CalibrationInputError
+        A name is not known; the known ones are listed.
+    """
+    wanted = list(dict.fromkeys(slugs))
+    for slug in wanted:
+        if slug not in METRICS:
+            detail = f"{slug[:60]!r} is not a metric; known are {', '.join(METRICS)}"
+            raise CalibrationInputError.at("/metrics", "unknown_metric", detail)
+    return [METRICS[slug] for slug in wanted]
+
+
+def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
+    """Names of the accumulators that these metrics read, whatever the scope."""
+    names = {"counts", "histograms", "replicates"}
+    for metric in chosen(slugs):
+        for need in metric.needs:
+            names |= {"top_label", "positive", "classes", "all_labels"} if need == "scope" else {need}
+    return frozenset(names)
+
+
+def compute_metrics(view: View, slugs: Iterable[str], seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Each metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown name.
+    """
+    return {metric.slug: _answer(metric, view, seed) for metric in chosen(slugs)}
+
+
+def _answer(metric: Metric, view: View, seed: int) -> dict[str, Any]:
+    try:
+        estimate = metric.estimate(view, seed)
+    except NotAnswerable as refusal:
+        estimate = Estimate(None, refusal.reason, refusal.detail)
+        if refusal.n_excluded is not None:
+            estimate = Estimate(None, refusal.reason, refusal.detail, extra={"n_excluded": refusal.n_excluded})
+    answer: dict[str, Any] = {"value": _finite(estimate.value)}
+    if answer["value"] is None:
+        answer["reason"] = estimate.reason or "undefined"
+        if estimate.detail:
+            answer["detail"] = estimate.detail
+    answer["interval"] = None if estimate.interval is None else [_finite(bound) for bound in estimate.interval]
+    answer |= {"null_mean": None, "null_q95": None}
+    if estimate.null is not None:
+        answer |= null_fields(estimate.null)
+    answer |= {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"]}
+    return answer | dict(estimate.extra)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+__all__ = ["DEFAULT_METRICS", "METRICS", "Metric", "Pane", "Question", "View", "accumulators_for", "compute_metrics"]

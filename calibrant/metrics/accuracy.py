@@ -1,0 +1,17 @@
+"""Accuracy: the weighted share of ratings equal to the top class (ties of probability to the lowest class)."""
+
+from __future__ import annotations
+
+from calibrant.metrics.base import SumMetric
+
+METRIC = SumMetric(
+    slug="accuracy",
+    title="Accuracy",
+    unit="share",
+    range=(0.0, 1.0),
+    direction="higher",
+    needs=("scores",),
+    source="share of ratings equal to the top class",
+    column="correct",
+    null_column="accuracy_null",
+)

@@ -1,0 +1,35 @@
+"""Average calibration error: the plain mean of the gaps of bins that are not empty."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import GapMetric
+
+Floats = NDArray[np.float64]
+
+
+def mean_gap(weight: Floats, gap: Floats) -> Floats:
+    """Mean absolute gap over bins with weight, each bin alike; float64 (..., n_bins) to (...)."""
+    filled = weight > 0
+    return np.asarray((np.abs(gap) * filled).sum(axis=-1) / np.maximum(filled.sum(axis=-1), 1))
+
+
+def ace_statistic(bias: float) -> GapStatistic:
+    """The statistic over one table."""
+    return lambda weight, gap: mean_gap(weight, gap)[..., 0]
+
+
+METRIC = GapMetric(
+    slug="ace",
+    title="Average calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Barfoot et al., eq. 3, over non-empty bins as in their code",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    statistic=ace_statistic,
+)

@@ -1,0 +1,19 @@
+"""All-label ECE: every class's probability of every prediction in one table."""
+
+from __future__ import annotations
+
+from calibrant.metrics.base import GapMetric
+from calibrant.metrics.ece import ece_statistic
+
+METRIC = GapMetric(
+    slug="all_label_ece",
+    title="All-label expected calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("classes", "all_labels"),
+    source="Kock, Thielke et al.: full multi-class ECE",
+    options=("bins", "binning", "edges", "min_count"),
+    statistic=ece_statistic,
+    scope="all",
+)

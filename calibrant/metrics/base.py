@@ -1,0 +1,207 @@
+"""The shape of a metric: what it is called, what it reads, how it is computed.
+
+Most metrics are one of three: a statistic of the bins' gaps, the mean of such over classes, or a ratio of kept sums. Each gives
+value, interval and null reference from one formula. The rest define `estimate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
+from calibrant.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.replication import ReplicateTables, class_tables, score_columns, tables_for
+from calibrant.view import NotAnswerable, Table, View
+
+Floats = NDArray[np.float64]
+INTERVAL_METHOD = "bootstrap of 64 unit replicates, inverted along the observed gaps"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with what is known about it. `value` None carries a `reason`."""
+
+    value: float | None
+    reason: str | None = None
+    detail: str | None = None
+    interval: tuple[float, float] | None = None
+    null: tuple[float, float] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named number computed from a view.
+
+    Attributes
+    ----------
+    slug, title, unit, source : text
+    range : lowest and highest value, None where unbounded
+    direction : "lower", "higher" or "zero" is better
+    needs : names of the accumulators that it reads, beside `counts` and `histograms`; a scope's own table may stand as "scope"
+    options : names of the query's options that it reads beside raters
+    """
+
+    slug: str
+    title: str
+    unit: str
+    range: tuple[float | None, float | None]
+    direction: str
+    needs: tuple[str, ...]
+    source: str
+    options: tuple[str, ...] = ()
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        """The number.
+
+        Raises
+        ------
+        NotAnswerable
+            The state cannot answer.
+        """
+        raise NotImplementedError(f"{self.slug} computes its estimate")
+
+
+@dataclass(frozen=True)
+class FunctionMetric(Metric):
+    """A metric computed by a plain function of the view and the seed."""
+
+    compute: Callable[[View, int], Estimate] = field(default=lambda view, seed: Estimate(None))
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        return self.compute(view, seed)
+
+
+def _no_bias(table: Table) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True)
+class GapMetric(Metric):
+    """A statistic of weight and gap by bin of the asked scope.
+
+    `statistic(bias)` makes the statistic; `bias(table)` is a constant of the data that it takes away, 0 for most.
+    """
+
+    statistic: Callable[[float], GapStatistic] = field(default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2)))
+    bias: Callable[[Table], float] = field(default=_no_bias)
+    binning: str | None = None
+    scope: str | None = None
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        scope = self.scope or view.scope
+        table = view.binned(scope, self.binning or view.question.binning, view.question.bins)
+        cells = table.cells
+        total = float(cells.weight.sum())
+        if not total:
+            return Estimate(None, "no_data")
+        statistic = self.statistic(self.bias(table))
+        weight, gap = cells.weight[None], cells.gap[None]
+        extra: dict[str, Any] = {"bins": view.question.bins, "scope": scope}
+        if table.discarded_weight:
+            extra["discarded_weight"] = table.discarded_weight
+        interval, about = _gap_interval(
+            view, scope, (statistic, self.statistic(0.0)), seed, lambda: tables_for(view, scope, view.question.bins)
+        )
+        null = gap_null(statistic, weight, cells.null_variance[None], seed)
+        value = float(statistic(weight, gap))
+        return Estimate(value, interval=interval, null=null, extra=extra | about)
+
+
+@dataclass(frozen=True)
+class ClasswiseGapMetric(Metric):
+    """The mean over classes of a statistic of one class against the rest."""
+
+    statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
+    binning: str | None = None
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        binning = self.binning or view.question.binning
+        tables = [view.binned(f"class:{k}", binning, view.question.bins) for k in range(view.spec.n_classes)]
+        if not sum(float(table.cells.weight.sum()) for table in tables):
+            return Estimate(None, "no_data")
+        width = max(table.n_bins for table in tables)
+        weight, gap, variance = (_stacked(tables, name, width) for name in ("weight", "gap", "null_variance"))
+        by_class = self.statistic(weight, gap)
+        whole = _mean_over_classes(self.statistic)
+        interval, about = _gap_interval(
+            view, "classes", (whole, whole), seed, lambda: class_tables(view, view.question.bins)
+        )
+        extra = {"bins": view.question.bins, "by_class": by_class.tolist()}
+        null = gap_null(whole, weight, variance, seed)
+        return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
+
+
+@dataclass(frozen=True)
+class SumMetric(Metric):
+    """A ratio of two kept sums of the policy."""
+
+    column: str = ""
+    weight: str = "weight"
+    null_column: str | None = None
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        sums = view.scores()
+        if not sums["weight"]:
+            return Estimate(None, "no_data")
+        value = sums[self.column] / sums[self.weight] if sums[self.weight] else None
+        interval, about = ratio_bounds(view, self.column, self.weight)
+        null = None
+        if self.null_column is not None:
+            null = sum_null(sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"])
+        return Estimate(value, interval=interval, null=null, extra=about)
+
+
+def ratio_bounds(view: View, column: str, weight: str) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+    """Interval of a ratio of score sums and how it was made, or why there is none."""
+    try:
+        columns = score_columns(view)
+        if not np.all(columns[weight].sum() - columns[weight] > 0):
+            raise NotAnswerable("too_few_units", "one replicate holds all the weight")
+        return ratio_interval(columns[column], columns[weight], view.question.ci), {
+            "interval_method": "jackknife of 64 unit replicates"
+        }
+    except NotAnswerable as refusal:
+        return None, {"interval_reason": refusal.reason}
+
+
+def _gap_interval(
+    view: View,
+    key: str,
+    statistics: tuple[GapStatistic, GapStatistic],
+    seed: int,
+    tables: Callable[[], ReplicateTables],
+) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+    try:
+        gaps = view.once((key, seed), lambda: resampled_gaps(tables(), seed))
+        bounds = gap_interval(*statistics, gaps, view.question.ci)
+        return bounds, {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
+    except NotAnswerable as refusal:
+        return None, {"interval_reason": refusal.reason}
+
+
+def _stacked(tables: list[Table], name: str, width: int) -> Floats:
+    """A column of every table, (n_tables, width), with zeros behind shorter ones."""
+    result = np.zeros((len(tables), width))
+    for row, table in zip(result, tables, strict=True):
+        row[: table.n_bins] = getattr(table.cells, name)
+    return result
+
+
+def _mean_over_classes(statistic: GapStatistic) -> GapStatistic:
+    return lambda weight, gap: statistic(weight, gap).mean(axis=-1)
+
+
+def share(weight: Floats) -> Floats:
+    """Weights divided by their total over bins, 0 where there is none."""
+    total = weight.sum(axis=-1, keepdims=True)
+    return np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+
+
+def null_fields(null: tuple[float, float]) -> dict[str, Any]:
+    return {"null_mean": null[0], "null_q95": null[1], "null_assumption": ASSUMPTION}

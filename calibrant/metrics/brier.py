@@ -1,0 +1,35 @@
+"""Brier score, summed over classes, as the mean over ratings of the squared distance to the rated class.
+
+Models of two classes also report `brier_binary`, half of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from calibrant.metrics.base import Estimate, SumMetric
+from calibrant.view import View
+
+
+@dataclass(frozen=True)
+class BrierMetric(SumMetric):
+    """The ratio with its binary half."""
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        whole = super().estimate(view, seed)
+        if whole.value is None or view.spec.n_classes != 2:
+            return whole
+        return replace(whole, extra=dict(whole.extra) | {"brier_binary": whole.value / 2.0})
+
+
+METRIC = BrierMetric(
+    slug="brier",
+    title="Brier score",
+    unit="squared probability, summed over classes",
+    range=(0.0, 2.0),
+    direction="lower",
+    needs=("scores",),
+    source="Brier (1950), multi-class form",
+    column="brier",
+    null_column="brier_null",
+)

@@ -1,0 +1,18 @@
+"""Class-wise ECE: the mean over classes of the ECE of one class against the rest, with each class's own in `by_class`."""
+
+from __future__ import annotations
+
+from calibrant.metrics.base import ClasswiseGapMetric
+from calibrant.metrics.ece import weighted_mean_gap
+
+METRIC = ClasswiseGapMetric(
+    slug="classwise_ece",
+    title="Class-wise expected calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("classes",),
+    source="Kull et al. (NeurIPS 2019); mean over all classes",
+    options=("bins", "binning", "edges", "min_count"),
+    statistic=weighted_mean_gap,
+)

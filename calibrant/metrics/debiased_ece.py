@@ -1,0 +1,50 @@
+"""Debiased calibration error: the root mean square gap less what the labels' chance alone adds to it.
+
+From each bin's squared gap the variance of its accuracy is taken away, estimated from the bin itself (nothing where it holds fewer
+than two samples); the total is floored at 0 before the root.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import GapMetric, share
+from calibrant.view import Table
+
+
+def accuracy_variance(table: Table) -> float:
+    """Weighted mean over bins of the estimated variance of the bin's accuracy.
+
+    Source
+    ------
+    Kumar, Liang, Ma, Verified Uncertainty Calibration (NeurIPS 2019): y (1 - y) / (n - 1) for single labels. For shares of
+    votes the sample variance of the shares, for weighted samples n is the effective one.
+    """
+    cells = table.cells
+    samples = np.divide(cells.weight**2, cells.weight_squared, out=np.zeros(len(cells)), where=cells.weight_squared > 0)
+    enough = (cells.count >= 2) & (samples > 1.0 + 1e-9)
+    weight = np.where(enough, cells.weight, 1.0)
+    rate = cells.correct / weight
+    spread = np.maximum(cells.correct_squared / weight - rate**2, 0.0)
+    variance = np.where(enough, spread / np.where(enough, samples - 1.0, 1.0), 0.0)
+    return float(share(cells.weight) @ variance)
+
+
+def debiased_statistic(bias: float) -> GapStatistic:
+    """Root of the mean squared gap less the bias, floored at 0."""
+    return lambda weight, gap: np.sqrt(np.maximum((share(weight) * gap**2).sum(axis=(-1, -2)) - bias, 0.0))
+
+
+METRIC = GapMetric(
+    slug="debiased_ece",
+    title="Debiased root mean square calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Kumar, Liang, Ma (NeurIPS 2019)",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    statistic=debiased_statistic,
+    bias=accuracy_variance,
+)

@@ -1,0 +1,48 @@
+"""Expected calibration error: the mean gap, weighted by the bins' weight.
+
+With `raters=pooled` this is the multi-rater ECE of Riera-Marin et al. (eq. 5): bins' shares are of ratings, and a bin's accuracy is the
+share of ratings equal to the top class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import GapMetric, share
+
+Floats = NDArray[np.float64]
+
+
+def weighted_mean_gap(weight: Floats, gap: Floats) -> Floats:
+    """Mean absolute gap by weight over bins; float64 (..., n_bins) to (...).
+
+    Source
+    ------
+    Naeini, Cooper, Hauskrecht (AAAI 2015).
+
+    Examples
+    --------
+    >>> float(weighted_mean_gap(np.array([4.0, 0.0]), np.array([-0.125, 0.0])))
+    0.125
+    """
+    return np.asarray((share(weight) * np.abs(gap)).sum(axis=-1))
+
+
+def ece_statistic(bias: float) -> GapStatistic:
+    """The statistic over one table."""
+    return lambda weight, gap: weighted_mean_gap(weight, gap)[..., 0]
+
+
+METRIC = GapMetric(
+    slug="ece",
+    title="Expected calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    statistic=ece_statistic,
+)

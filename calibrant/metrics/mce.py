@@ -1,0 +1,26 @@
+"""Maximum calibration error: the largest gap of a bin that is not empty."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import GapMetric
+
+
+def mce_statistic(bias: float) -> GapStatistic:
+    """Largest absolute gap among bins with weight."""
+    return lambda weight, gap: np.where(weight > 0, np.abs(gap), 0.0).max(axis=(-1, -2))
+
+
+METRIC = GapMetric(
+    slug="mce",
+    title="Maximum calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Naeini et al. 2015; empty bins are skipped",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    statistic=mce_statistic,
+)

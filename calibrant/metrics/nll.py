@@ -1,0 +1,40 @@
+"""Negative log-likelihood of the ratings, in nats, mean over ratings.
+
+A rating of a class whose probability is exactly 0 has infinite loss. Such ratings are counted and never clipped: `value` is
+then null and `finite_value` the mean over the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from calibrant.metrics.base import Estimate, SumMetric
+from calibrant.view import View
+
+
+@dataclass(frozen=True)
+class NllMetric(SumMetric):
+    """The ratio over ratings of positive probability, withheld where others exist."""
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        whole = super().estimate(view, seed)
+        zeros = int(view.scores()["n_zero_probability"])
+        extra = dict(whole.extra) | {"n_zero_probability": zeros}
+        if not zeros:
+            return replace(whole, extra=extra)
+        detail = f"{zeros} ratings are of a class to which the model gave probability 0"
+        extra["finite_value"] = whole.value
+        return Estimate(None, "zero_probability", detail, extra=extra)
+
+
+METRIC = NllMetric(
+    slug="nll",
+    title="Negative log-likelihood",
+    unit="nats",
+    range=(0.0, None),
+    direction="lower",
+    needs=("scores",),
+    source="logarithmic score (Good 1952)",
+    column="nll",
+    weight="weight_finite",
+)

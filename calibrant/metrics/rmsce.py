@@ -1,0 +1,26 @@
+"""Root mean square calibration error: the root of the weighted mean of squared gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import GapMetric, share
+
+
+def rmsce_statistic(bias: float) -> GapStatistic:
+    """Root of the mean squared gap, by weight."""
+    return lambda weight, gap: np.sqrt((share(weight) * gap**2).sum(axis=(-1, -2)))
+
+
+METRIC = GapMetric(
+    slug="rmsce",
+    title="Root mean square calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Hendrycks, Mazeika, Dietterich (ICLR 2019)",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    statistic=rmsce_statistic,
+)

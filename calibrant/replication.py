@@ -1,0 +1,144 @@
+"""Replicates of a pane as arrays under one policy, and resamples of them by unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.replicates import (
+    CLASS_BINS,
+    SCORE_BINS,
+    SCORE_SUMS,
+    TABLE_SUMS,
+    keeps_class_tables,
+)
+from calibrant.filling import N_REPLICATES
+from calibrant.policies import POLICIES
+from calibrant.view import NotAnswerable, View
+
+LEAST_FILLED = 20
+MOST_HISTOGRAM_SHARE = 0.1
+N_RESAMPLES = 240
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReplicateTables:
+    """Weight and gap sums of each filled replicate, by table and bin.
+
+    Attributes
+    ----------
+    weight, difference : float64 (n_filled, n_tables, n_bins); difference is hits minus confidence
+    bins : int
+    """
+
+    weight: Floats
+    difference: Floats
+    bins: int
+
+
+def score_tables(view: View, bins: int) -> ReplicateTables:
+    """Tables of the model's own score, in as nearly `bins` bins as its 60 allow.
+
+    Raises
+    ------
+    NotAnswerable
+        Too few replicates are filled, or plain histograms hold too much of the window.
+    """
+    _refuse_if_thin(view)
+    return _tables(view, "tables", 1, SCORE_BINS, bins)
+
+
+def class_tables(view: View, bins: int) -> ReplicateTables:
+    """Tables of every class, in as nearly `bins` bins as their 15 allow.
+
+    Raises
+    ------
+    NotAnswerable
+        As `score_tables`, or the replicates of this model keep no classes.
+    """
+    _refuse_if_thin(view)
+    if not keeps_class_tables(view.spec):
+        raise NotAnswerable("classes_not_replicated", "replicates keep classes' tables for up to 20 classes")
+    return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
+
+
+def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
+    """Tables of any scope.
+
+    Raises
+    ------
+    NotAnswerable
+        As the functions above, or replicates do not keep this scope.
+    """
+    if scope == view.spec.default_scope:
+        return score_tables(view, bins)
+    kind, _, name = scope.partition(":")
+    if kind == "positive" or (kind == "class" and view.spec.n_classes == 2 and view.spec.task == "binary" and name == "1"):
+        return score_tables(view, bins)
+    if kind == "top_label":
+        raise NotAnswerable("scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes")
+    every = class_tables(view, bins)
+    if kind == "class":
+        place = slice(int(name), int(name) + 1)
+        return ReplicateTables(every.weight[:, place], every.difference[:, place], every.bins)
+    return ReplicateTables(
+        every.weight.sum(axis=1, keepdims=True), every.difference.sum(axis=1, keepdims=True), every.bins
+    )
+
+
+def score_columns(view: View) -> dict[str, Floats]:
+    """Score sums of each filled replicate under the policy; float64 (n_filled,) by name.
+
+    Raises
+    ------
+    NotAnswerable
+        As `score_tables`.
+    """
+    _refuse_if_thin(view)
+    block = view.pane["replicates"].blocks["scores"]
+    sums = block.sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[:, :, view.policy]
+    filled = sums[0] > 0
+    return dict(zip(SCORE_SUMS, sums[:, filled], strict=True))
+
+
+def resamples(n: int, seed: int) -> Floats:
+    """How often each of n replicates is drawn in each bootstrap resample; float64 (N_RESAMPLES, n)."""
+    return _resamples(n, seed)
+
+
+@lru_cache(maxsize=16)
+def _resamples(n: int, seed: int) -> Floats:
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), N_RESAMPLES).astype(np.float64)
+
+
+def _refuse_if_thin(view: View) -> None:
+    if view.histogram_share() > MOST_HISTOGRAM_SHARE:
+        raise NotAnswerable("histograms_not_replicated", "more than a tenth of the window came as plain histograms")
+    counts = view.pane["replicates"].blocks["scores"].counts
+    filled = int((counts.reshape(N_REPLICATES, -1)[:, 0] > 0).sum())
+    if filled < LEAST_FILLED:
+        raise NotAnswerable("too_few_units", f"units fall into {filled} of 64 replicates; intervals need {LEAST_FILLED}")
+
+
+def _tables(view: View, block_name: str, n_tables: int, kept_bins: int, bins: int) -> ReplicateTables:
+    block = view.pane["replicates"].blocks[block_name]
+    sums = block.sums.reshape(len(TABLE_SUMS), N_REPLICATES, n_tables, kept_bins)
+    pooled = view.question.raters == "pooled"
+    weight = sums[0 if pooled else 1]
+    difference = sums[4 + view.policy] - sums[2 if pooled else 3]
+    filled = weight.sum(axis=(1, 2)) > 0
+    target = nearest_divisor(kept_bins, bins)
+    shape = (int(filled.sum()), n_tables, target, kept_bins // target)
+    return ReplicateTables(
+        weight[filled].reshape(shape).sum(axis=3), difference[filled].reshape(shape).sum(axis=3), target
+    )
+
+
+def nearest_divisor(kept_bins: int, bins: int) -> int:
+    """The divisor of `kept_bins` nearest to `bins`, the larger of two."""
+    divisors = [d for d in range(1, kept_bins + 1) if kept_bins % d == 0]
+    return min(divisors, key=lambda d: (abs(d - bins), -d))

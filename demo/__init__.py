@@ -1,0 +1,1 @@
+"""`make demo`: a real classifier, played as a deployed model against a real service."""

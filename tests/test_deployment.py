@@ -1,0 +1,137 @@
+"""The deployment files say what the documents promise, and the store accepts its configuration."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis.exceptions import NoPermissionError
+
+from tests.stores import StoreServer
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION = ROOT / "deploy" / "redis.conf"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> list[str]:
+    """Its instructions, continuation lines joined, comments dropped."""
+    joined = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line for line in joined.splitlines() if line and not line.startswith("#")]
+
+
+def directives() -> dict[str, str]:
+    lines = [line for line in CONFIGURATION.read_text().splitlines() if line]
+    return dict(line.split(maxsplit=1) for line in lines if not line.startswith("#"))
+
+
+def test_every_directive_is_accepted_and_in_force(store_server: StoreServer) -> None:
+    store_server.kill()
+    store_server.options = {}
+    store_server.configuration = CONFIGURATION
+    store_server.start()
+    with store_server.client() as client:
+        in_force = client.config_get("*")
+        assert in_force["maxmemory"] == str(2**30)
+        # Sizes are told in bytes, users apart, and the test's own port is none.
+        plain = {name for name in directives() if name in in_force}
+        for name in plain - {"port", "maxmemory", "repl-backlog-size", "auto-aof-rewrite-min-size"}:
+            assert in_force[name] == directives()[name].strip('"'), name
+        with pytest.raises(NoPermissionError):
+            client.flushall()
+
+
+def test_each_directive_has_a_reason() -> None:
+    blocks = CONFIGURATION.read_text().strip().split("\n\n")
+    assert all(block.startswith("#") for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("appendonly", "yes"),
+        ("aof-load-truncated", "yes"),
+        ("maxmemory-policy", "noeviction"),
+        ("protected-mode", "yes"),
+    ],
+)
+def test_store_keeps_what_it_acknowledged(name: str, value: str) -> None:
+    assert directives()[name] == value
+
+
+def test_starts_in_order(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert set(services) == {"redis", "workers", "service"}
+    assert all("healthcheck" in service for service in services.values())
+    healthy = {"condition": "service_healthy"}
+    assert services["workers"]["depends_on"] == {"redis": healthy}
+    assert services["service"]["depends_on"] == {"redis": healthy, "workers": healthy}
+
+
+def test_runs_without_privileges(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_only_the_door_is_published_and_only_here(compose: dict[str, Any]) -> None:
+    published = {name: service.get("ports") for name, service in compose["services"].items()}
+    assert published.pop("service") == ["127.0.0.1:${PORT:-8000}:8000"]
+    assert not any(published.values())
+    assert compose["networks"]["store"]["internal"] is True
+    assert compose["services"]["redis"]["networks"] == ["store"]
+
+
+def test_state_and_keys_last(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {"store", "keys"} <= set(compose["volumes"])
+    assert "store:/data" in services["redis"]["volumes"]
+    keys_file = Path(services["service"]["environment"]["CALIBRANT_KEYS_FILE"])
+    assert f"keys:{keys_file.parent}" in services["service"]["volumes"]
+    assert services["service"]["environment"]["CALIBRANT_CREATE_KEY"] == "true"
+
+
+def test_image_is_built_from_the_lock_and_runs_as_nobody(dockerfile: list[str]) -> None:
+    stages = [line for line in dockerfile if line.startswith("FROM ")]
+    assert len(stages) == 2
+    installed = [line for line in dockerfile if "--require-hashes" in line]
+    assert ["requirements/run.txt" in line for line in installed] == [True, False]
+    last = dockerfile[dockerfile.index(stages[-1]) :]
+    user = next(line for line in last if line.startswith("USER "))
+    assert re.fullmatch(r"USER [1-9]\d{3,}:[1-9]\d{3,}", user)
+    assert last[-1] == 'CMD ["python", "-m", "service"]'
+
+
+def test_image_has_every_mounted_directory(compose: dict[str, Any], dockerfile: list[str]) -> None:
+    """A named volume takes its owner from the image's directory; without one it would be root's."""
+    made = next(line for line in dockerfile if "install -d -o calibrant" in line).split()
+    for service in ("service", "workers"):
+        for volume in compose["services"][service].get("volumes", []):
+            assert volume.split(":")[1] in made
+
+
+def test_image_is_made_from_a_supported_python(dockerfile: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = re.search(r"ARG PYTHON=(3\.\d+)", dockerfile[0])
+    assert version is not None
+    named = f"Programming Language :: Python :: {version[1]}"
+    assert named in project["classifiers"]
+
+
+def test_locks_pin_every_version_with_a_digest_and_name_no_registry() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        text = lock.read_text()
+        assert "://" not in text, lock.name
+        entries = re.split(r"\n(?=\S)", text.strip())
+        assert all("==" in entry and "--hash=sha256:" in entry for entry in entries), lock.name

@@ -1,0 +1,27 @@
+"""The health of the workers, as a container and an operator see it."""
+
+from __future__ import annotations
+
+from tests.stores import StoreServer
+from workers.health import Health, read_health
+from workers.settings import EngineSettings
+from workers.store import Store
+
+
+def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:
+    store = Store(EngineSettings(redis_url=store_server.url, partitions=2))
+    client, keys = store.client, store.keys
+    assert read_health(store, "one") == Health(0, 0, 0, 0, 0)
+
+    now = client.time()[0]
+    client.zadd(keys.workers, {"one:7:ab": now, "one-two:8:cd": now, "one:9:ef": now - 3600})
+    for number, waiting in ((0, 100), (1, 20)):
+        partition = keys.partition(number)
+        client.xadd(partition.stream, {"b": "x"})
+        client.incrby(partition.bytes_in, 1000)
+        client.hset(partition.cursor, "out", 1000 - waiting)
+    client.xadd(keys.partition(1).dead_letters, {"why": "undecodable"})
+    assert read_health(store, "one") == Health(
+        workers=2, workers_here=1, backlog_entries=2, backlog_bytes=120, dead_letters=1
+    )
+    store.close()

@@ -1,0 +1,75 @@
+"""`python -m workers.health`: do the workers of this machine live, and how far behind is everybody?
+
+Prints one line of JSON and ends with 0 when a worker of this machine (this container) has reached
+the store lately, else with 1: the health check of a container, and a look for an operator.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from dataclasses import asdict, dataclass
+
+from redis.exceptions import RedisError
+
+from workers.settings import EngineSettings
+from workers.store import Store
+
+
+@dataclass(frozen=True)
+class Health:
+    """What the store tells of the workers; sums are over all partitions."""
+
+    workers: int  # that live, anywhere
+    workers_here: int
+    backlog_entries: int
+    backlog_bytes: int
+    dead_letters: int
+
+
+def read_health(store: Store, host: str) -> Health:
+    """Ask the store.
+
+    Parameters
+    ----------
+    store : of the deployment
+    host : the machine's name, with which its workers sign their heartbeat
+    """
+    now = store.client.time()[0]
+    since = now - 2 * store.settings.lease_s
+    names = store.client.zrangebyscore(store.keys.workers, since, "+inf")
+    here = [name for name in names if name.decode().startswith(f"{host}:")]
+    sums = [_partition(store, number) for number in range(store.settings.partitions)]
+    entries, bytes_, dead = (sum(column) for column in zip(*sums, strict=True))
+    return Health(len(names), len(here), entries, bytes_, dead)
+
+
+def _partition(store: Store, number: int) -> tuple[int, int, int]:
+    """Entries and bytes that wait, and dead letters."""
+    keys = store.keys.partition(number)
+    with store.node(number).pipeline(transaction=False) as pipe:
+        pipe.xlen(keys.stream)
+        pipe.get(keys.bytes_in)
+        pipe.hget(keys.cursor, "out")
+        pipe.xlen(keys.dead_letters)
+        entries, taken_in, merged, dead = pipe.execute()
+    return entries, max(0, int(taken_in or 0) - int(merged or 0)), dead
+
+
+def main() -> int:
+    """Print the health, end with 0 or 1."""
+    store = Store(EngineSettings.from_environment())
+    try:
+        health = read_health(store, socket.gethostname())
+    except RedisError as error:
+        print(json.dumps({"store": str(error)}))
+        return 1
+    finally:
+        store.close()
+    print(json.dumps(asdict(health)))
+    return 0 if health.workers_here else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
