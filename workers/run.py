@@ -70,7 +70,9 @@ class Item:
     def outcome(self) -> BatchRecord:
         """The record that the commit writes."""
         assert self.entry is not None
-        record = self.record or BatchRecord(records.ACCEPTED, self.entry.digest.hex(), accepted=self.n)
+        record = self.record or BatchRecord(
+            records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
+        )
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             return record.ended(str(self.status), errors=record.errors + errors)
@@ -152,7 +154,7 @@ class Run:
                 self._fill(item)
 
     def apply(self, shelf: Shelf) -> None:
-        """Add the reduction to the panes on the shelf; items that cannot be added are set aside and the rest goes on."""
+        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
         try:
             self.reduction.close(self._ground)
         except MemoryError:
@@ -166,7 +168,9 @@ class Run:
 
     def _try_apply(self, shelf: Shelf) -> bool:
         configs = {
-            (item.config.key, item.config.generation): item.config for item in self.items if item.config
+            (item.config.key, item.config.generation): item.config
+            for item in self.items
+            if item.config
         }
         try:
             shelf.fetch(self.reduction.touched, configs)
@@ -216,7 +220,8 @@ def _note_conflicts(item: Item) -> None:
         return
     item.errors = [
         {
-            "pointer": "/sequence", "rule": "sequence_conflict",
+            "pointer": "/sequence",
+            "rule": "sequence_conflict",
             "detail": f"{conflicts} running totals have the sequence of an earlier one and other content",
         }
     ]
