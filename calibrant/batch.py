@@ -194,16 +194,17 @@ class Batch:
         good = np.flatnonzero(~bad)
         return Checked(whole.take(good) if len(good) < whole.n else whole, offences.found, good)
 
-    def take(self, index: NDArray[np.int64]) -> Batch:
-        """The predictions at `index`, in that order."""
-        index = np.asarray(index, np.int64)
-        place = np.full(self.n, -1, np.int64)
-        place[index] = np.arange(len(index))
-        row = place[self.votes.row]
-        kept = np.flatnonzero(row >= 0)
-        kept = kept[np.lexsort((self.votes.klass[kept], row[kept]))]
-        votes = Votes(row[kept], self.votes.klass[kept], self.votes.count[kept])
-        optional = {name: _taken(getattr(self, name), index) for name in (*_TEXTS, "weights", "event_times")}
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
+        """The predictions at `index`, in that order and as often as they stand there; a mask will do too."""
+        index = np.arange(self.n)[index]
+        first, last = np.searchsorted(self.votes.row, [index, index + 1])
+        length = last - first
+        row = np.repeat(np.arange(len(index)), length)
+        kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
+        votes = Votes(row, self.votes.klass[kept], self.votes.count[kept])
+        optional: dict[str, Any] = {
+            name: _taken(getattr(self, name), index) for name in (*_TEXTS, "weights", "event_times")
+        }
         slices = None if self.slices is None else {key: values[index] for key, values in self.slices.items()}
         return replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
 
@@ -214,8 +215,10 @@ class Batch:
         Raises
         ------
         ValueError
-            The batches differ in task, classes, kind of score or in the optional columns that they carry.
+            There are none, or they differ in task, classes, kind of score or in the optional columns that they carry.
         """
+        if not batches:
+            raise ValueError("no batches to put together")
         first = batches[0]
         if any(batch.shape_key != first.shape_key for batch in batches):
             raise ValueError("batches of different shapes cannot be put together")
@@ -225,7 +228,7 @@ class Batch:
             np.concatenate([b.votes.klass for b in batches]),
             np.concatenate([b.votes.count for b in batches]),
         )
-        optional = {
+        optional: dict[str, Any] = {
             name: np.concatenate([getattr(b, name) for b in batches]) if getattr(first, name) is not None else None
             for name in (*_TEXTS, "weights", "event_times")
         }
@@ -258,9 +261,10 @@ class Batch:
         about: dict[str, Any] = {"task": self.task, "is_logits": self.is_logits}
         for name in _TEXTS:
             if getattr(self, name) is not None:
-                about[name] = list(getattr(self, name))
+                arrays[name] = _as_bytes(getattr(self, name))
         if self.slices is not None:
-            about["slices"] = {key: list(values) for key, values in self.slices.items()}
+            about["slices"] = list(self.slices)
+            arrays |= {f"slice {key}": _as_bytes(values) for key, values in self.slices.items()}
         return pack(arrays, about)
 
     @classmethod
@@ -275,25 +279,43 @@ class Batch:
         arrays, about = unpack(data)
         try:
             votes = Votes(arrays["vote_row"], arrays["vote_class"], arrays["vote_count"])
-            texts = {name: np.array(about[name], dtype=object) for name in _TEXTS if name in about}
             slices = about.get("slices")
-            return cls(
+            batch = cls(
                 task=about["task"],
                 scores=arrays["scores"],
                 is_logits=about["is_logits"],
                 votes=votes,
                 weights=arrays.get("weights"),
                 event_times=arrays.get("event_times"),
-                slices=None if slices is None else {k: np.array(v, dtype=object) for k, v in slices.items()},
-                **texts,
+                slices=None if slices is None else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
+                **{name: _as_texts(arrays[name]) for name in _TEXTS if name in arrays},
             )
-        except (KeyError, TypeError) as fault:
+        except (KeyError, TypeError, UnicodeDecodeError) as fault:
             raise PackingError(f"not a packed batch: {fault}") from fault
+        if not batch._fits():
+            raise PackingError("a packed batch whose columns do not fit each other")
+        return batch
+
+    def _fits(self) -> bool:
+        """Whether columns are as long as they must be, and votes in order and of its rows and classes."""
+        if self.task not in TASKS or self.scores.ndim != 2 or self.scores.dtype != np.float64:
+            return False
+        named = [getattr(self, name) for name in (*_TEXTS, "weights", "event_times")]
+        columns = [column for column in (*named, *(self.slices or {}).values()) if column is not None]
+        votes = (self.votes.row, self.votes.klass, self.votes.count)
+        if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in votes}) != 1:
+            return False
+        if any(vote.dtype != np.int64 or vote.ndim != 1 for vote in votes):
+            return False
+        inside = [(v >= low) & (v < high) for v, low, high in zip(
+            votes, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
+        place = self.votes.row * self.n_classes + self.votes.klass
+        return bool(np.all(inside) and (np.diff(place) > 0).all())
 
     def digest(self) -> bytes:
         """Sixteen bytes that say whether two batches hold the same content."""
         state = hashlib.blake2b(digest_size=16)
-        state.update(f"{self.task} {self.is_logits} {self.scores.shape}".encode())
+        state.update(f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode())
         arrays = (self.scores, self.votes.row, self.votes.klass, self.votes.count, self.weights, self.event_times)
         for array in arrays:
             state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
@@ -308,8 +330,15 @@ def _taken(column: NDArray[Any] | None, index: NDArray[np.int64]) -> NDArray[Any
     return None if column is None else column[index]
 
 
+def _as_bytes(column: NDArray[Any]) -> NDArray[np.uint8]:
+    """Names, none of which holds a newline, each with a newline after it."""
+    return np.frombuffer("".join(f"{text}\n" for text in column).encode(), np.uint8)
+
+
+def _as_texts(data: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.array(data.tobytes().decode().split("\n")[:-1], dtype=object)
+
+
 def _update_texts(state: Any, name: str, column: NDArray[Any] | None) -> None:
     if column is not None:
         state.update(f"\x00{name}\x00".encode() + "\x1f".join(column).encode())
-
-

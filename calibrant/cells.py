@@ -69,7 +69,7 @@ class Cells:
         """
 
         def total(values: Floats) -> Floats:
-            return np.bincount(group, values, n_groups)
+            return np.bincount(group, values, n_groups).astype(np.float64)
 
         lower, upper = np.full(n_groups, np.inf), np.full(n_groups, -np.inf)
         np.minimum.at(lower, group, self.lower)
@@ -114,3 +114,19 @@ def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
     total = before[-1] + weight[-1]
     raw = np.floor(before * n_bins / total * (1.0 + 1e-12)).astype(np.int64)
     return np.asarray(np.cumsum(np.diff(raw, prepend=raw[0]) > 0), np.int64)
+
+
+def rank_groups(n: int, n_bins: int) -> Ints:
+    """Group of every one of n rows in order of score: consecutive groups whose sizes differ by at most one, larger first.
+
+    Equal scores may fall into different groups, as in the papers' code. Groups without a row are not numbered.
+
+    Examples
+    --------
+    >>> rank_groups(5, 3).tolist()
+    [0, 0, 1, 1, 2]
+    """
+    small, larger = divmod(n, n_bins)
+    sizes = np.full(min(n_bins, n), small)
+    sizes[: larger if small else n] += 1
+    return np.repeat(np.arange(len(sizes)), sizes)

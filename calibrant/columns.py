@@ -19,6 +19,11 @@ SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3
 MOST_OFFENCES = 100
 MOST_RATINGS = 1_000_000
+# A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
+MOST_SPREAD = 1_000_000
+# Squares of weights and logits are summed: within these bounds no sum of a pane overflows.
+MOST_WEIGHT = 1e9
+MOST_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
 KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
 NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
@@ -26,20 +31,27 @@ NAME_RULE = "1 to 128 of A-Za-z0-9._:@-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NUMBERS = frozenset({int, float})
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+_YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 class Offences:
     """The offences found so far, and the rows that they spoil."""
 
     def __init__(self) -> None:
-        self.found: list[Offence] = []
-        self._rows: set[int] = set()
+        self._of_row: dict[int, Offence] = {}
+
+    @property
+    def found(self) -> list[Offence]:
+        """One offence for each bad row, in the order of rows."""
+        return [self._of_row[row] for row in sorted(self._of_row)]
 
     def row(self, column: str, row: int, rule: str, detail: str) -> None:
         """A row that breaks a rule; only its first offence is kept."""
-        if row not in self._rows:
-            self._rows.add(row)
-            self.found.append(Offence(f"/{column}/{row}", rule, detail))
+        if row not in self._of_row:
+            self._of_row[row] = Offence(f"/{column}/{row}", rule, detail)
 
     def rows(self, column: str, bad: NDArray[np.bool_], rule: str, detail: str) -> None:
         """All rows marked in `bad` break a rule."""
@@ -48,7 +60,7 @@ class Offences:
 
     def bad_rows(self, n: int) -> NDArray[np.bool_]:
         bad = np.zeros(n, bool)
-        bad[list(self._rows)] = True
+        bad[list(self._of_row)] = True
         return bad
 
     def refuse(self) -> None:
@@ -76,9 +88,12 @@ class Columns:
     def __init__(self, columns: Mapping[str, Any], offences: Offences) -> None:
         self.columns = {name: value for name, value in columns.items() if value is not None}
         self.offences = offences
-        for name in self.columns:
+        for name, column in self.columns.items():
             if name not in KNOWN:
-                raise CalibrationInputError.at(f"/{name}", "unknown_field", f"{name!r} is not a field of predictions")
+                detail = f"{str(name)[:60]!r} is not a field of predictions"
+                raise CalibrationInputError.at(f"/{str(name)[:60]}", "unknown_field", detail)
+            if isinstance(column, np.ma.MaskedArray):
+                raise CalibrationInputError.at(f"/{name}", "list", "a masked array would lose its mask")
 
     def read(self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> Taken:
         """All columns. Whole-batch faults raise; faults of rows are noted."""
@@ -126,12 +141,14 @@ class Columns:
         if n_classes is not None and k != n_classes:
             detail = f"rows have {k} classes, the model has {n_classes}"
             raise CalibrationInputError.at(f"/{kind}", "n_classes", detail)
-        finite = np.isfinite(raw).all(axis=1)
+        finite = np.asarray(np.isfinite(raw).all(axis=1))
         self.offences.rows(kind, ~finite, "finite", "NaN and infinities are refused")
         raw = np.where(finite[:, None], raw, 0.5 if width else 1.0 / k)
         if kind == "logits":
-            return raw
-        inside = ((raw >= 0.0) & (raw <= 1.0)).all(axis=1)
+            inside = np.asarray((np.abs(raw) <= MOST_LOGIT).all(axis=1))
+            self.offences.rows(kind, ~inside, "range", "a logit lies within the range of float32")
+            return np.where(inside[:, None], raw, 0.0)
+        inside = np.asarray(((raw >= 0.0) & (raw <= 1.0)).all(axis=1))
         self.offences.rows(kind, ~inside, "range", "a probability lies in [0, 1]")
         raw = np.where(inside[:, None], raw, 0.5 if width else 1.0 / k)
         if width:
@@ -157,9 +174,10 @@ class Columns:
             return self._matrix_by_row(name, column, n_classes)
         array = array.astype(np.float64)
         if isinstance(column, list):
+            # Among numbers numpy reads true and false as 1 and 0.
             suspects = np.flatnonzero(((array == 0.0) | (array == 1.0)).any(axis=1))
             for row in suspects:
-                if not _NUMBERS.issuperset(map(type, column[row])):
+                if any(isinstance(value, bool | np.bool_) for value in column[row]):
                     self.offences.row(name, int(row), "number", "every value is a number")
         return array
 
@@ -167,15 +185,18 @@ class Columns:
         """The slow way, which finds the rows that are to blame."""
         if not isinstance(column, list):
             raise CalibrationInputError.at(f"/{name}", "matrix", f"{name} is a list of rows of numbers")
+        column = [_as_list(row) for row in column]
         lengths = [len(row) for row in column if isinstance(row, list)]
         width = n_classes or (Counter(lengths).most_common(1)[0][0] if lengths else 0)
+        if len(column) * width > max(MOST_SPREAD, 4 * (sum(lengths) + len(column))):
+            raise CalibrationInputError.at(f"/{name}", "n_classes", f"most rows do not have {width} numbers")
         result = np.full((len(column), width), 1.0 / max(width, 1))
         for i, row in enumerate(column):
             if not isinstance(row, list):
                 self.offences.row(name, i, "matrix", "a row is a list of numbers")
             elif len(row) != width:
                 self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, others have {width}")
-            elif not _NUMBERS.issuperset(map(type, row)):
+            elif not _all_numbers(row):
                 self.offences.row(name, i, "number", "every value is a number")
             else:
                 result[i] = [_as_float(value) for value in row]
@@ -187,11 +208,11 @@ class Columns:
             return column.astype(np.float64)
         if not isinstance(column, list):
             raise CalibrationInputError.at(f"/{name}", "vector", f"{name} is a list of numbers")
-        if _NUMBERS.issuperset(map(type, column)):
+        if _all_numbers(column):
             return np.array([_as_float(value) for value in column])
         result = np.full(len(column), 0.5)
         for i, value in enumerate(column):
-            if type(value) in _NUMBERS:
+            if _all_numbers([value]):
                 result[i] = _as_float(value)
             else:
                 self.offences.row(name, i, "number", "every value is a number")
@@ -213,11 +234,12 @@ class Columns:
     def _votes_from_counts(self, n: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         column = self.columns["label_counts"]
         array = _as_array(column)
-        if array is None or array.ndim != 2 or array.dtype.kind not in "iu" or array.shape[1] != k:
+        if array is None or array.shape != (n, k) or array.dtype.kind not in "iu" or _has_bools(column):
             array = self._counts_by_row(column, n, k)
-        array = array.astype(np.int64)
-        self.offences.rows("label_counts", (array < 0).any(axis=1), "negative_count", "votes are not negative")
-        most = (array > MOST_RATINGS).any(axis=1)
+        array = np.clip(array, -1, MOST_RATINGS + 1).astype(np.int64)
+        negative = np.asarray((array < 0).any(axis=1))
+        self.offences.rows("label_counts", negative, "negative_count", "votes are not negative")
+        most = np.asarray((array > MOST_RATINGS).any(axis=1))
         self.offences.rows("label_counts", most, "count_limit", f"a class has at most {MOST_RATINGS} votes")
         array = np.clip(array, 0, MOST_RATINGS)
         row, klass = np.nonzero(array)
@@ -226,12 +248,12 @@ class Columns:
     def _counts_by_row(self, column: Any, n: int, k: int) -> NDArray[np.int64]:
         result = np.zeros((n, k), np.int64)
         rows = column.tolist() if isinstance(column, np.ndarray) else column
-        for i, row in enumerate(rows):
+        for i, row in enumerate(map(_as_list, rows)):
             if row is None:
                 continue
             if not isinstance(row, list) or len(row) != k:
                 self.offences.row("label_counts", i, "n_classes", f"the row has one count for each of {k} classes")
-            elif set(map(type, row)) != {int}:
+            elif not all(_is_whole(value) for value in row):
                 self.offences.row("label_counts", i, "integer", "votes are whole numbers")
             else:
                 result[i] = [min(max(value, -1), MOST_RATINGS + 1) for value in row]
@@ -261,7 +283,8 @@ class Columns:
             klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
         good = (klass >= 0) & (klass < k)
         for i in np.flatnonzero(~good):
-            self.offences.row("labels", int(row[i]), "class_range", f"class {flat[i]} is not in 0 to {k - 1}")
+            detail = f"class {_short(flat[i])} is not in 0 to {k - 1}"
+            self.offences.row("labels", int(row[i]), "class_range", detail)
         return row[good], klass[good]
 
     def _ratings_by_row(
@@ -270,7 +293,7 @@ class Columns:
         index = {name: i for i, name in enumerate(class_names or ())}
         rows: list[int] = []
         flat: list[int] = []
-        for i, label in enumerate(column):
+        for i, label in enumerate(map(_as_list, column)):
             if label is None:
                 continue
             ratings = label if isinstance(label, list) else [label]
@@ -278,32 +301,43 @@ class Columns:
                 self.offences.row("labels", i, "empty_ratings", "a list of ratings has at least one; send null for none")
             for rating in ratings:
                 klass = index.get(rating, rating) if isinstance(rating, str) else rating
-                if type(klass) is not int:
+                if not _is_whole(klass):
                     self.offences.row("labels", i, "class_index", _class_detail(rating, index))
                     break
                 rows.append(i)
-                flat.append(klass)
+                flat.append(int(klass))
         return self._in_range(np.array(rows, np.int64), flat, k)
 
     def _weights(self) -> NDArray[np.float64]:
         weights = self._vector("weights")
-        bad = ~np.isfinite(weights) | (weights < 0)
-        self.offences.rows("weights", bad, "weight", "a weight is finite and not negative")
+        bad = ~((weights >= 0) & (weights <= MOST_WEIGHT))
+        self.offences.rows("weights", bad, "weight", f"a weight lies in 0 to {MOST_WEIGHT:.0e}")
         return np.where(bad, 0.0, weights)
 
     def _event_times(self) -> NDArray[np.int64]:
         column = self.columns["event_times"]
-        if isinstance(column, np.ndarray) and column.dtype.kind in "iM":
-            return column.astype("datetime64[us]").astype(np.int64) if column.dtype.kind == "M" else column
+        detail = "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z"
+        if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
+            return self._instants(column, detail)
         result = np.zeros(len(column), np.int64)
         for i, text in enumerate(column):
             micros = instant(text)
             if micros is None:
-                detail = "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z"
                 self.offences.row("event_times", i, "rfc3339", detail)
             else:
                 result[i] = micros
         return result
+
+    def _instants(self, column: NDArray[Any], detail: str) -> NDArray[np.int64]:
+        """Instants that came as datetime64 or as whole microseconds since 1970."""
+        if column.dtype.kind == "M":
+            seconds = column.astype("datetime64[s]").astype(np.int64)
+            near = (seconds >= _YEAR_1 // 10**6) & (seconds < _YEAR_10000 // 10**6)
+            column = np.where(near, column, np.datetime64(0, "s")).astype("datetime64[us]")
+        else:
+            near = (column >= _YEAR_1) & (column < _YEAR_10000)
+        self.offences.rows("event_times", ~near, "rfc3339", detail)
+        return np.where(near, column.astype(np.int64), 0)
 
     def _texts(self, name: str) -> NDArray[Any]:
         column = list(self.columns[name])
@@ -346,11 +380,10 @@ class Columns:
 
 def instant(text: Any) -> int | None:
     """Microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one."""
-    if not isinstance(text, str) or len(text) < 20 or text[10] not in "Tt ":
+    if not isinstance(text, str) or len(text) > 64 or not _RFC3339.fullmatch(text):
         return None
     try:
-        at = datetime.fromisoformat(text)
-        return None if at.tzinfo is None else (at - _EPOCH) // _MICROSECOND
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
         return None
 
@@ -364,7 +397,33 @@ def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
 
 
 def _all_names(column: list[str]) -> bool:
-    return bool(re.fullmatch(r"(?:[A-Za-z0-9._:@-]{1,128}\n)*", "\n".join(column) + "\n"))
+    joined = "\n".join(column) + "\n"
+    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:[A-Za-z0-9._:@-]{1,128}\n)*", joined))
+
+
+def _all_numbers(values: list[Any]) -> bool:
+    """Whether all are numbers; numpy's own scalars are, booleans are not."""
+    return _NUMBERS.issuperset(map(type, values)) or all(
+        isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        for value in values
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _has_bools(rows: Any) -> bool:
+    """Whether a list of rows holds booleans, which numpy reads as 1 and 0 among whole numbers."""
+    return isinstance(rows, list) and not {bool, np.bool_}.isdisjoint(map(type, chain.from_iterable(rows)))
+
+
+def _as_list(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _short(value: int) -> str:
+    return str(value) if abs(value) < 2**63 else "beyond 64 bits"
 
 
 def _as_array(column: Any) -> NDArray[Any] | None:
@@ -384,8 +443,6 @@ def _as_float(value: float) -> float:
 
 
 def _length(name: str, column: Any) -> int:
-    if not isinstance(column, list | np.ndarray):
-        raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")
-    return len(column)
-
-
+    if isinstance(column, list) or (isinstance(column, np.ndarray) and column.ndim):
+        return len(column)
+    raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")

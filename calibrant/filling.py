@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class Hits:
         return Hits(*(column[keep] for column in self.columns))
 
     @property
-    def columns(self) -> tuple[NDArray, ...]:  # type: ignore[type-arg]
+    def columns(self) -> tuple[NDArray[Any], ...]:
         return self.row, self.klass, self.votes, self.share, self.majority, self.single
 
 

@@ -82,6 +82,8 @@ class Grid:
         """Positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""
         exponent = np.frexp(score * self.cells)[1].astype(np.int64)
         part = np.clip(self.refinement + exponent, 1, self.refinement)
+        # The product above is rounded: a score an ulp below a cut can come out upon it.
+        part -= self.lower[part] > score
         return np.where(score == 0.0, 0, part)
 
     def _locate_last(self, score: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -60,6 +60,12 @@ class Histogram:
         """What its numbers speak of: kind, class, policy and edges."""
         return f"{self.kind}|{'' if self.klass is None else self.klass}|{self.policy}|{self.edges}"
 
+    @property
+    def is_negated(self) -> bool:
+        """Whether its numbers take away."""
+        fewer = self.n_predictions is not None and (self.n_predictions < 0).any()
+        return bool(fewer or (self.count < 0).any() or (self.n_units or 0) < 0)
+
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], spec: PaneSpec, pointer: str = "") -> Histogram:
         """Check one histogram of a request.
@@ -117,14 +123,30 @@ class Histogram:
         """
         arrays, about = unpack(data)
         try:
-            slices = tuple((str(key), str(value)) for key, value in about.pop("slice"))
-            return cls(**about, **arrays, slice=slices)
+            values: dict[str, Any] = about | arrays
+            values["slice"] = tuple((str(key), str(value)) for key, value in about["slice"])
+            histogram = cls(**values)
+            lengths = {len(column) for column in arrays.values()}
         except (KeyError, TypeError, ValueError) as fault:
             raise PackingError(f"not a packed histogram: {fault}") from fault
+        if lengths != {histogram.bins}:
+            raise PackingError("a packed histogram whose columns are not as long as its bins")
+        return histogram
 
     def digest(self) -> bytes:
         """Sixteen bytes that say whether two histograms hold the same content."""
         return hashlib.blake2b(self.pack(), digest_size=16).digest()
+
+
+def is_key(key: Any, spec: PaneSpec) -> bool:
+    """Whether histograms of a model of this spec can have that `Histogram.key`."""
+    parts = key.split("|") if isinstance(key, str) else []
+    if len(parts) != 4 or parts[2] not in POLICIES or parts[3] not in ("right", "left"):
+        return False
+    kind, name = parts[0], parts[1]
+    if kind == "class":
+        return name in {str(k) for k in range(spec.n_classes)}
+    return name == "" and (kind == "top_label" or (kind == "positive" and spec.n_classes == 2))
 
 
 class _Reader:

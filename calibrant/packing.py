@@ -1,8 +1,10 @@
 """Named arrays as bytes, exactly, with a format number.
 
-Layout: the magic `CALB`, a format number, lengths of a JSON header and of a zstandard frame, the header's CRC-32, the header, the frame. Integers are stored in
-the narrowest width that holds them, floats that are all whole numbers likewise, an array that equals an earlier one as a reference
-to it; bytes of equal significance lie together, so that counts cost little. Reading gives back the same bits.
+Layout: the magic `CALB`, a format number, lengths of a JSON header and of a zstandard frame, the CRC-32 of all that
+follows the magic but itself, the header, the frame. Integers are stored in the narrowest width that holds them, floats
+that are all whole numbers likewise, an array that equals an earlier one as a reference to it; bytes of equal
+significance lie together, so that counts cost little. Reading gives back the same bits, and refuses any other bytes:
+what is read may come from a stranger, so no length is believed before it is compared with a bound.
 """
 
 from __future__ import annotations
@@ -22,9 +24,31 @@ FORMAT = 1
 _PREFIX = struct.Struct("<4sHIII")
 _LARGEST_HEADER = 1 << 22
 LARGEST_CONTENT = 1 << 28
+_MOST_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
-_DTYPES = {"i": np.dtype("<i8"), "f": np.dtype("<f8"), "g": np.dtype("<f4"), "u": np.dtype("<u8")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "i": np.dtype("<i8"),
+    "f": np.dtype("<f8"),
+    "g": np.dtype("<f4"),
+    "u": np.dtype("<u8"),
+    "b": np.dtype("u1"),
+}
 _KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
+_NARROW = {width.str: width for width in _WIDTHS}
+# What each kind may be stored as; anything else was not written by `pack`.
+_STORED = {kind: {dtype.str: dtype} for kind, dtype in _DTYPES.items()}
+_STORED["i"] |= _NARROW
+_STORED["f"] |= _NARROW
+_FAULTS = (
+    struct.error,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    zstandard.ZstdError,
+)
 
 
 class PackingError(ValueError):
@@ -36,20 +60,25 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
 
     Parameters
     ----------
-    arrays : int64, uint64, float64 or float32, any shape
+    arrays : int64, uint64, float64, float32 or uint8, any shape of at most four sides
     about : JSON-able
     level : zstandard's; higher is smaller and slower.
 
     Returns
     -------
     bytes that `unpack` reads back to the same bits.
+
+    Raises
+    ------
+    ValueError
+        More than `unpack` would read.
     """
     columns: list[list[Any]] = []
     chunks: list[bytes] = []
     seen: dict[bytes, int] = {}
     for name, array in arrays.items():
         kind = _KINDS[array.dtype.newbyteorder("<")]
-        flat = np.ascontiguousarray(array).reshape(-1)
+        flat = np.ascontiguousarray(array, _DTYPES[kind]).reshape(-1)
         stored, code = _narrowed(flat, kind)
         data = stored.tobytes()
         key = code.encode() + data
@@ -60,12 +89,23 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         columns.append([name, kind, list(array.shape), code])
         chunks.append(_shuffled(data, stored.dtype.itemsize))
     header = json.dumps({"about": about, "arrays": columns}, separators=(",", ":")).encode()
+    size = sum(array.nbytes for array in arrays.values())
+    if len(header) > _LARGEST_HEADER or size > LARGEST_CONTENT:
+        raise ValueError(f"{size} bytes of arrays and {len(header)} of header are more than can be read back")
     body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
-    return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), zlib.crc32(header)) + header + body
+    checksum = _checksum(FORMAT, header, body)
+    return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 
 
-def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def unpack(
+    data: bytes, *, largest: int = LARGEST_CONTENT
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays and the description that `pack` was given.
+
+    Parameters
+    ----------
+    data : bytes
+    largest : bytes that the arrays may take in memory; what is larger is refused before it is unpacked.
 
     Raises
     ------
@@ -73,18 +113,22 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         Not this format, damaged, too large, or of a newer format.
     """
     try:
-        length, checksum = _lengths(data)[0], _PREFIX.unpack_from(data)[4]
+        length = _lengths(data)[0]
         if packed_length(data) != len(data):
             raise PackingError("the bytes are shorter or longer than their header says")
-        text = data[_PREFIX.size : _PREFIX.size + length]
-        if zlib.crc32(text) != checksum:
-            raise PackingError("damaged bytes: the header's checksum differs")
+        text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
+        if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
+            raise PackingError("damaged bytes: the checksum differs")
         header = json.loads(text)
-        return _read_arrays(header["arrays"], data[_PREFIX.size + length :]), header["about"]
+        about = header["about"]
+        if not isinstance(about, dict):
+            raise PackingError("the description is not an object")
+        return _read_arrays(header["arrays"], frame, min(largest, LARGEST_CONTENT)), about
     except PackingError:
         raise
-    except (struct.error, ValueError, KeyError, TypeError, IndexError, RecursionError, zstandard.ZstdError) as fault:
-        raise PackingError(f"damaged bytes: {fault}") from fault
+    except _FAULTS as fault:
+        raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
+
 
 
 def packed_length(data: bytes) -> int:
@@ -96,6 +140,11 @@ def packed_length(data: bytes) -> int:
         Not this format, or of a newer one.
     """
     return _PREFIX.size + sum(_lengths(data))
+
+
+def _checksum(number: int, header: bytes, frame: bytes) -> int:
+    lengths = struct.pack("<HII", number, len(header), len(frame))
+    return zlib.crc32(frame, zlib.crc32(header, zlib.crc32(lengths)))
 
 
 def _lengths(data: bytes) -> tuple[int, int]:
@@ -112,39 +161,59 @@ def _lengths(data: bytes) -> tuple[int, int]:
     return header, frame
 
 
-def _read_arrays(columns: list[list[Any]], frame: bytes) -> dict[str, NDArray[Any]]:
-    size = zstandard.frame_content_size(frame) if frame else 0
-    if size < 0 or size > LARGEST_CONTENT:
-        raise PackingError("the content's size is unknown or beyond the limit")
-    body = zstandard.ZstdDecompressor().decompress(frame) if size else b""
+def _read_arrays(columns: list[list[Any]], frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
+    if sum(_volume(shape) * _DTYPES[kind].itemsize for _, kind, shape, _ in columns) > largest:
+        raise PackingError("the content is larger than it can be")
+    body = _decompressed(frame, largest)
     arrays: dict[str, NDArray[Any]] = {}
-    made: list[NDArray[Any]] = []
+    made: list[tuple[str, NDArray[Any]]] = []
     offset = 0
     for name, kind, shape, code in columns:
-        if isinstance(code, int):
-            flat = made[code]
-            if flat.dtype != _DTYPES[kind]:
-                flat = flat.astype(_DTYPES[kind])
+        if not isinstance(name, str) or name in arrays:
+            raise PackingError("an array has no name of its own")
+        if type(code) is int:
+            if not 0 <= code < len(made):
+                raise PackingError("an array refers to one that does not come before it")
+            stored_as, stored = made[code]
+            dtype = _stored(kind, stored_as)
         else:
-            stored = np.dtype(code)
-            if stored not in _WIDTHS and stored not in _KINDS:
-                raise PackingError(f"unknown width {code!r}")
-            length = _volume(shape) * stored.itemsize
+            stored_as, dtype = code, _stored(kind, code)
+            length = _volume(shape) * dtype.itemsize
             if offset + length > len(body):
                 raise PackingError("an array is longer than the content")
-            flat = _unshuffled(body[offset : offset + length], stored).astype(_DTYPES[kind])
+            stored = _unshuffled(body[offset : offset + length], dtype)
             offset += length
-        made.append(flat)
-        arrays[name] = flat.reshape(shape)
+        made.append((stored_as, stored))
+        arrays[name] = stored.astype(_DTYPES[kind]).reshape(shape)
     if offset != len(body):
         raise PackingError("content is left over")
     return arrays
 
 
+def _stored(kind: str, code: Any) -> np.dtype[Any]:
+    if not isinstance(code, str) or code not in _STORED[kind]:
+        raise PackingError(f"{str(code)[:20]!r} is not a width of kind {kind}")
+    return _STORED[kind][code]
+
+
+def _decompressed(frame: bytes, largest: int) -> bytes:
+    """The frame's content, whose size is compared with the bound before a byte of it is made."""
+    size = zstandard.frame_content_size(frame)
+    if not 0 <= size <= largest:
+        raise PackingError("the content's size is unknown or beyond the limit")
+    whole = zstandard.ZstdDecompressor(max_window_size=LARGEST_CONTENT)
+    body = whole.decompress(frame, allow_extra_data=False) if size else b""
+    if len(body) != size:
+        raise PackingError("the content is not as long as it says")
+    return body
+
+
 def _volume(shape: list[int]) -> int:
+    if not isinstance(shape, list) or len(shape) > _MOST_SIDES:
+        raise PackingError("an array has no sensible shape")
     volume = 1
     for side in shape:
-        if not isinstance(side, int) or side < 0:
+        if type(side) is not int or not 0 <= side <= LARGEST_CONTENT:
             raise PackingError("an array has no sensible shape")
         volume *= side
     return volume
@@ -152,18 +221,17 @@ def _volume(shape: list[int]) -> int:
 
 def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
     """The values in the narrowest width that gives the same bits back, and that width's name."""
-    if flat.size == 0 or kind in "gu":
+    if flat.size == 0 or kind in "gub":
         return flat, flat.dtype.str
     if kind == "f":
-        whole = flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else None
-        if whole is None or not np.array_equal(whole.astype(np.float64).view(np.int64), flat.view(np.int64)):
+        whole = flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
+        if not np.array_equal(whole.astype(np.float64).view(np.int64), flat.view(np.int64)):
             return flat, "<f8"
         flat = whole
     low, high = int(flat.min()), int(flat.max())
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return flat.astype(width), width.str
-    raise AssertionError("int64 holds every int64")
+    fits = (w for w in _WIDTHS if np.iinfo(w).min <= low and high <= np.iinfo(w).max)
+    width = next(fits)
+    return flat.astype(width), width.str
 
 
 def _shuffled(data: bytes, itemsize: int) -> bytes:

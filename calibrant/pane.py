@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from calibrant.accumulators import Accumulator, accumulators
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
+from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.batch import Batch
 from calibrant.filling import Filling
 from calibrant.histogram import Histogram
@@ -70,6 +71,24 @@ class Pane:
         counts = self["counts"]
         assert isinstance(counts, Counts)
         return counts.named()
+
+    @property
+    def weight(self) -> float:
+        """Sum of the labelled predictions' weights."""
+        counts = self["counts"]
+        assert isinstance(counts, Counts)
+        return counts.weight
+
+    @property
+    def units_split(self) -> dict[str, int | bool]:
+        """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
+
+        Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
+        whose hash lies below a threshold beyond.
+        """
+        sample = self["unit_sample"]
+        assert isinstance(sample, UnitSample)
+        return sample.split
 
     @property
     def histograms(self) -> Histograms:
@@ -180,7 +199,7 @@ class Pane:
                 raise PackingError(f"pane format {about['pane']} is not one that this version reads ({FORMAT})")
             spec = PaneSpec.from_dict(about["spec"])
             sizes = {str(name): int(size) for name, size in about["parts"].items()}
-        except (KeyError, TypeError, AttributeError, ValueError) as fault:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:
             if isinstance(fault, PackingError):
                 raise
             raise PackingError(f"not a packed pane: {fault}") from fault

@@ -47,6 +47,8 @@ class PaneSpec:
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         if not 2 <= self.grid <= 16384:
             raise CalibrationInputError.at("/grid", "range", "a grid has 2 to 16384 cells")
+        if self.listed_classes is not None:
+            object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()
         if len(listed) > MOST_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
             detail = f"at most {MOST_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
@@ -56,7 +58,7 @@ class PaneSpec:
     def kept_classes(self) -> tuple[int, ...]:
         """Classes with class-wise cells."""
         if self.listed_classes is not None:
-            return tuple(sorted(set(self.listed_classes)))
+            return self.listed_classes
         return tuple(range(self.n_classes)) if self.n_classes <= MOST_CLASS_TABLES else ()
 
     @property
@@ -85,13 +87,19 @@ class PaneSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PaneSpec:
+        """The spec that `to_dict` described.
+
+        Raises
+        ------
+        TypeError
+            A value of another type than `to_dict` gives.
+        """
         listed = values.get("listed_classes")
-        return cls(
-            str(values["task"]),
-            int(values["n_classes"]),
-            int(values["grid"]),
-            None if listed is None else tuple(int(k) for k in listed),
-        )
+        numbers = [values["n_classes"], values["grid"], *(listed or [])]
+        if any(type(number) is not int for number in numbers):
+            raise TypeError("classes and cells are whole numbers")
+        classes = None if listed is None else tuple(listed)
+        return cls(str(values["task"]), values["n_classes"], values["grid"], classes)
 
     @cached_property
     def digest(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
+
+from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.filling import Filling
@@ -54,13 +56,13 @@ class Accumulator:
 
     def pack(self) -> bytes:
         """The accumulator as bytes."""
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for name, block in self.blocks.items():
             arrays |= block.arrays(name)
-        return pack(arrays, {"accumulator": self.name, "format": self.format, "spec": self.spec.digest})
+        return pack(arrays, self._described())
 
     @classmethod
-    def unpack(cls, spec: PaneSpec, data: bytes) -> Accumulator:
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
         """The accumulator that `pack` made.
 
         Raises
@@ -68,12 +70,24 @@ class Accumulator:
         PackingError
             Damaged, another accumulator's, of another spec or of an unknown format.
         """
-        arrays, about = unpack(data)
+        whole = cls(spec)
+        largest = sum(block.largest_bytes for block in whole.blocks.values())
+        arrays = cls._own_arrays(spec, data, largest)[0]
+        for name, block in whole.blocks.items():
+            block.read(name, arrays)
+        return whole
+
+    def _described(self) -> dict[str, Any]:
+        return {"accumulator": self.name, "format": self.format, "spec": self.spec.digest}
+
+    @classmethod
+    def _own_arrays(
+        cls, spec: PaneSpec, data: bytes, largest: int
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The arrays and description in `data`, once they are seen to be of this accumulator, format and spec."""
+        arrays, about = unpack(data, largest=largest)
         if about.get("accumulator") != cls.name or about.get("format") != cls.format:
             raise PackingError(f"these are not the bytes of {cls.name} in format {cls.format}")
         if about.get("spec") != spec.digest:
             raise PackingError(f"{cls.name} was filled for another kind of model")
-        whole = cls(spec)
-        for name, block in whole.blocks.items():
-            block.read(name, arrays)
-        return whole
+        return arrays, about

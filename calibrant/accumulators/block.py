@@ -19,12 +19,20 @@ Sums = NDArray[np.float64]
 
 
 class Block:
-    """Counts (n_counts, size) and sums (n_sums, size); the first count says whether a cell is there."""
+    """Counts (n_counts, size) and sums (n_sums, size); the first count says whether a cell is there.
 
-    __slots__ = ("_counts", "_places", "_sums", "n_counts", "n_sums", "size")
+    Parameters
+    ----------
+    n_counts, n_sums, size : int
+    rests_on : the count that each sum rests on, the first where None. Where that count comes to zero the sum is
+        zero exactly, not what rounding left of it.
+    """
 
-    def __init__(self, n_counts: int, n_sums: int, size: int) -> None:
+    __slots__ = ("_counts", "_places", "_sums", "n_counts", "n_sums", "rests_on", "size")
+
+    def __init__(self, n_counts: int, n_sums: int, size: int, rests_on: tuple[int, ...] | None = None) -> None:
         self.n_counts, self.n_sums, self.size = n_counts, n_sums, size
+        self.rests_on = (0,) * n_sums if rests_on is None else rests_on
         self._places: NDArray[np.int64] | None = np.zeros(0, np.int64)
         self._counts: Counts = np.zeros((n_counts, 0), np.int64)
         self._sums: Sums = np.zeros((n_sums, 0))
@@ -54,24 +62,34 @@ class Block:
 
     def merge(self, other: Block) -> None:
         """Add the other's cells to these."""
-        if other._places is None:
-            self.counts.__iadd__(other._counts)
-            self.sums.__iadd__(other._sums)
-        elif len(other._places):
-            self.counts[:, other._places] += other._counts
-            self.sums[:, other._places] += other._sums
+        places, counts, sums = other._places, other._counts, other._sums
+        if places is None:
+            self.counts.__iadd__(counts)
+            self.sums.__iadd__(sums)
+        elif len(places):
+            self.counts[:, places] += counts
+            self.sums[:, places] += sums
 
     def subtract(self, other: Block) -> None:
-        """Take the other's cells away; cells left without a count are dropped."""
+        """Take the other's cells away; cells left without a count are dropped.
+
+        The other's predictions must be among these: a difference with negative counts is no state, because a cell
+        that a later merge brings back to a count of zero would lose its sums.
+        """
         places, counts, sums = other.filled()
         self.counts[:, places] -= counts
         self.sums[:, places] -= sums
-        gone = self._counts[0] == 0
-        self._counts[:, gone] = 0
-        self._sums[:, gone] = 0.0
+        self._counts[:, self._counts[0] == 0] = 0
+        for column, count in zip(self._sums, self.rests_on, strict=True):
+            column[self._counts[count] == 0] = 0.0
+
+    @property
+    def largest_bytes(self) -> int:
+        """What its arrays take at most when every cell is filled."""
+        return 8 * (1 + self.n_counts + self.n_sums) * self.size
 
     def copy(self) -> Block:
-        twin = Block(self.n_counts, self.n_sums, self.size)
+        twin = Block(self.n_counts, self.n_sums, self.size, self.rests_on)
         twin._places, twin._counts, twin._sums = self._places, self._counts, self._sums
         if self._places is None:
             twin._counts, twin._sums = self._counts.copy(), self._sums.copy()
@@ -95,11 +113,14 @@ class Block:
             The arrays do not fit this block.
         """
         try:
-            places = np.cumsum(arrays[f"{name}.places"])
+            steps = arrays[f"{name}.places"]
             counts = [arrays[f"{name}.count{i}"] for i in range(self.n_counts)]
             sums = [arrays[f"{name}.sum{i}"] for i in range(self.n_sums)]
         except KeyError as missing:
             raise PackingError(f"no column {missing}") from missing
+        if steps.dtype != np.int64 or steps.ndim != 1 or len(steps) > self.size:
+            raise PackingError(f"cells of {name} lie outside its table")
+        places = np.cumsum(steps)
         for column in counts:
             if column.dtype != np.int64 or column.shape != places.shape:
                 raise PackingError(f"counts of {name} do not fit")
@@ -108,6 +129,8 @@ class Block:
                 raise PackingError(f"sums of {name} do not fit")
         if len(places) and (places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()):
             raise PackingError(f"cells of {name} lie outside its table")
+        if (counts[0] == 0).any():
+            raise PackingError(f"a cell of {name} is empty")
         self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, -1)
 
     def _spread(self) -> None:

@@ -18,7 +18,7 @@ class Counts(Accumulator):
     name = "counts"
 
     def zero(self) -> dict[str, Block]:
-        return {"counts": Block(len(COUNTS), len(SUMS), 1)}
+        return {"counts": Block(len(COUNTS), len(SUMS), 1, (COUNTS.index("n_labelled"),))}
 
     def fill(self, filling: Filling) -> None:
         batch = filling.batch

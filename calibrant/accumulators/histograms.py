@@ -5,14 +5,16 @@ They feed the equal-width binned metrics of exactly these and nothing else.
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.filling import Filling
-from calibrant.histogram import Histogram
-from calibrant.packing import PackingError, pack, unpack
+from calibrant.histogram import Histogram, is_key
+from calibrant.packing import LARGEST_CONTENT, PackingError, pack
 from calibrant.spec import PaneSpec
 
 Floats = NDArray[np.float64]
@@ -36,7 +38,7 @@ class Histograms(Accumulator):
 
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or take them away where it is `negated`."""
-        sign = -1 if (histogram.count < 0).any() or (histogram.n_units or 0) < 0 else 1
+        sign = -1 if histogram.is_negated else 1
         fresh = self._block(histogram.key)
         table, numbers = histogram.on_grid(fresh.size)
         place = np.arange(fresh.size)
@@ -82,22 +84,22 @@ class Histograms(Accumulator):
         return None if key.split("|")[2] == "pooled" else round(float(sums[0].sum()))
 
     def pack(self) -> bytes:
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         keys = sorted(key for key, block in self.blocks.items() if not block.is_empty)
         for i, key in enumerate(keys):
             arrays |= self.blocks[key].arrays(str(i))
-        about = {"accumulator": self.name, "format": self.format, "spec": self.spec.digest, "keys": keys}
-        return pack(arrays, about)
+        return pack(arrays, self._described() | {"keys": keys})
 
     @classmethod
-    def unpack(cls, spec: PaneSpec, data: bytes) -> Histograms:
-        arrays, about = unpack(data)
-        if about.get("accumulator") != cls.name or about.get("format") != cls.format:
-            raise PackingError(f"these are not the bytes of {cls.name} in format {cls.format}")
-        if about.get("spec") != spec.digest:
-            raise PackingError("histograms were filled for another kind of model")
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
+        arrays, about = cls._own_arrays(spec, data, LARGEST_CONTENT)
         whole = cls(spec)
-        for i, key in enumerate(about["keys"]):
+        keys = about.get("keys")
+        if not isinstance(keys, list):
+            raise PackingError("histograms without their keys")
+        for i, key in enumerate(keys):
+            if not is_key(key, spec) or key in whole.blocks:
+                raise PackingError(f"{str(key)[:60]!r} is no kind of histogram of this model")
             block = whole._block(key)
             block.read(str(i), arrays)
             whole.blocks[key] = block

@@ -96,9 +96,9 @@ def fill_table(
         pooled = np.resize(filling.weights * filling.n_ratings, len(place))
         for i, values in enumerate((pooled, weight, pooled * score, weight * score)):
             block.sums[i] += np.bincount(place, values, size)
-    weight = filling.weights[hits.row]
+    of_hit = filling.weights[hits.row]
     for i, values in enumerate((hits.votes, hits.share, hits.majority, hits.single)):
-        block.sums[4 + i] += np.bincount(hit_place, weight * values, size)
+        block.sums[4 + i] += np.bincount(hit_place, of_hit * values, size)
 
 
 ACCUMULATOR = Replicates

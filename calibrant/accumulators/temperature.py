@@ -63,7 +63,7 @@ class TemperatureProfile(Accumulator):
         by_unit = np.zeros((N_POLICIES, N_BETAS, filling.n_units)) if filling.has_units else None
         rows = max(256, _CHUNK // self.spec.n_classes)
         for start in range(0, filling.n, rows):
-            part = _rows(filling, slice(start, min(start + rows, filling.n)))
+            part = rows_of(filling, slice(start, min(start + rows, filling.n)))
             moments = _moments(part)
             curve.counts[0] += part.n
             curve.counts[1] += np.repeat(part.n_zero, N_BETAS)
@@ -78,7 +78,7 @@ class TemperatureProfile(Accumulator):
 
 
 @dataclass
-class _Rows:
+class Rows:
     """Some rows: relative logits by class, their vote entries with each policy's weights, what their tables add."""
 
     n: int
@@ -111,7 +111,7 @@ class _Moments:
     score: Floats
 
 
-def _rows(filling: Filling, rows: slice) -> _Rows:
+def rows_of(filling: Filling, rows: slice) -> Rows:
     batch, hits = filling.batch, filling.hits
     first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
     row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
@@ -132,7 +132,7 @@ def _rows(filling: Filling, rows: slice) -> _Rows:
     n = rows.stop - rows.start
     finite = np.where(possible, zed, 0.0)
     columns = (score_hits.votes, score_hits.share, score_hits.majority, score_hits.single)
-    return _Rows(
+    return Rows(
         n=n,
         zed=zed,
         finite=finite,
@@ -149,7 +149,7 @@ def _rows(filling: Filling, rows: slice) -> _Rows:
     )
 
 
-def _moments(part: _Rows) -> _Moments:
+def _moments(part: Rows) -> _Moments:
     """From two exponentials and repeated squaring, two steps past the grid for the squares."""
     steps = N_BETAS + STEPS_PER_OCTAVE
     total, first, second = np.empty((3, steps, part.n))
@@ -175,7 +175,7 @@ def _moments(part: _Rows) -> _Moments:
     )
 
 
-def _losses(part: _Rows, moments: _Moments) -> Floats:
+def _losses(part: Rows, moments: _Moments) -> Floats:
     """The columns of `CURVE_SUMS` but `nll_d1_squared`, which stays 0; (8, policies, betas)."""
     weight, weight_all = part.by_row(part.weight), part.by_row(part.weight_all)
     zed = (part.weight @ part.entry_zed)[:, None]
@@ -208,7 +208,7 @@ def _powers(zed: Floats) -> Floats:
     return result
 
 
-def _squared_gradient(part: _Rows, moments: _Moments) -> Floats:
+def _squared_gradient(part: Rows, moments: _Moments) -> Floats:
     """Sum over rows of the squared derivative of a row's NLL; (policies, betas)."""
     weight, zed = part.by_row(part.weight), part.by_row(part.weight * part.entry_zed)
     result = np.empty((N_POLICIES, N_BETAS))
@@ -218,7 +218,7 @@ def _squared_gradient(part: _Rows, moments: _Moments) -> Floats:
     return result
 
 
-def _add_by_unit(by_unit: Floats, part: _Rows, moments: _Moments) -> None:
+def _add_by_unit(by_unit: Floats, part: Rows, moments: _Moments) -> None:
     """Add the derivative of each row's NLL to its unit's, so that units can be squared when complete."""
     weight, zed = part.by_row(part.weight), part.by_row(part.weight * part.entry_zed)
     for policy in range(N_POLICIES):
@@ -227,7 +227,7 @@ def _add_by_unit(by_unit: Floats, part: _Rows, moments: _Moments) -> None:
             by_unit[policy, step] += np.bincount(part.unit, gradient[step], by_unit.shape[2])
 
 
-def _fill_tables(block: Block, part: _Rows, moments: _Moments) -> None:
+def _fill_tables(block: Block, part: Rows, moments: _Moments) -> None:
     score = np.minimum(moments.score, 1.0)
     place = (equal_width_bin(score, TABLE_BINS) + TABLE_BINS * np.arange(N_BETAS)[:, None]).ravel()
     n = np.bincount(place, minlength=block.size)

@@ -1,8 +1,8 @@
 """Sums in which every independent unit has weight one, by 60 bins of the score: what comparisons and the alarm rest on.
 
 Pixels, raters' votes and repeated images of one patient are not independent. Each of a unit's n_u contributions to a batch gets weight
-1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane: one that comes again counts as new, and a
-bounded sample of unit hashes tells how many did.
+1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane: one that comes again counts as new, and
+`unit_sample` tells how many did.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ SUMS = (
     "correct_pooled",
     "weight_squared_pooled",
 )
+RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -41,7 +42,7 @@ class UnitSums(Accumulator):
     name = "units"
 
     def zero(self) -> dict[str, Block]:
-        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS)}
+        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, RESTS_ON)}
 
     def fill(self, filling: Filling) -> None:
         block = self.blocks["bins"]
@@ -97,10 +98,10 @@ class _Occupancy:
 def _squared_by_unit(filling: Filling, place: Ints, omega: Floats) -> Floats:
     """Per bin, the sum over units of the square of the unit's weight in it."""
     if not filling.has_units:
-        return np.bincount(place, omega**2, UNIT_BINS)
+        return np.bincount(place, omega**2, UNIT_BINS).astype(np.float64)
     pair, index = np.unique(filling.unit_index * UNIT_BINS + place, return_inverse=True)
     weight = np.bincount(index, omega)
-    return np.bincount(pair % UNIT_BINS, weight**2, UNIT_BINS)
+    return np.bincount(pair % UNIT_BINS, weight**2, UNIT_BINS).astype(np.float64)
 
 
 ACCUMULATOR = UnitSums

@@ -1,0 +1,124 @@
+"""A bounded sample of named units with the number of batches that each was seen in: how many units came in pieces.
+
+A unit counts as one only if it is complete in one batch. Whether clients keep to that cannot be told from
+sums, and keeping every unit's name would grow with the data. So unit hashes below a threshold are kept; the
+threshold is halved until the sample fits, and never rises. Which units are sampled depends on nothing but
+their names, therefore samples merge in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.hashing import U64
+from calibrant.packing import PackingError, pack
+from calibrant.spec import PaneSpec
+
+MOST_HASHES = 1024
+MOST_HALVINGS = 63
+Ints = NDArray[np.int64]
+
+
+class UnitSample(Accumulator):
+    """Hashes of labelled units below 2^(64 - halvings), in order, and batches of each.
+
+    Empty where predictions name neither units nor cases. After a subtraction the threshold stays where it was, so
+    the sample can be smaller than the one of the remaining batches alone; what it says remains true.
+
+    Attributes
+    ----------
+    hashes : uint64 (n,), increasing
+    batches : int64 (n,), batches in which each unit had labelled predictions
+    halvings : how often the threshold was halved
+    """
+
+    name = "unit_sample"
+
+    def __init__(self, spec: PaneSpec) -> None:
+        super().__init__(spec)
+        self.hashes: U64 = np.zeros(0, np.uint64)
+        self.batches: Ints = np.zeros(0, np.int64)
+        self.halvings = 0
+
+    def zero(self) -> dict[str, Block]:
+        """Units are no cells; they are kept beside the blocks."""
+        return {}
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.has_units or not filling.n:
+            return
+        hashes = np.unique(filling.batch.unit_hash)
+        self._add(hashes, np.ones(len(hashes), np.int64))
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.hashes) == 0
+
+    @property
+    def split(self) -> dict[str, int | bool]:
+        """Units that came in more than one batch: `n`, and whether that is `estimated` from a part of the units."""
+        in_sample = int((self.batches > 1).sum())
+        return {"n": in_sample << self.halvings, "estimated": self.halvings > 0}
+
+    def merge(self, other: Accumulator) -> None:
+        assert isinstance(other, UnitSample)
+        self.halvings = max(self.halvings, other.halvings)
+        self._add(other.hashes, other.batches)
+
+    def subtract(self, other: Accumulator) -> None:
+        """Take the other's batches away; units that came in no other are dropped."""
+        assert isinstance(other, UnitSample)
+        self.halvings = max(self.halvings, other.halvings)
+        self._add(other.hashes, -other.batches)
+
+    def copy(self) -> Self:
+        twin = type(self)(self.spec)
+        twin.hashes, twin.batches, twin.halvings = self.hashes, self.batches, self.halvings
+        return twin
+
+    def pack(self) -> bytes:
+        arrays = {"hashes": self.hashes, "batches": self.batches}
+        return pack(arrays, self._described() | {"halvings": self.halvings})
+
+    @classmethod
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
+        arrays, about = cls._own_arrays(spec, data, 16 * MOST_HASHES)
+        whole = cls(spec)
+        try:
+            whole.hashes, whole.batches, whole.halvings = arrays["hashes"], arrays["batches"], about["halvings"]
+        except KeyError as missing:
+            raise PackingError(f"a unit sample without {missing}") from missing
+        if not whole._is_sound():
+            raise PackingError("the unit sample does not fit its threshold")
+        return whole
+
+    def _is_sound(self) -> bool:
+        hashes, batches = self.hashes, self.batches
+        if hashes.dtype != np.uint64 or batches.dtype != np.int64 or hashes.ndim != 1 or hashes.shape != batches.shape:
+            return False
+        if type(self.halvings) is not int or not 0 <= self.halvings <= MOST_HALVINGS:
+            return False
+        return bool((hashes[1:] > hashes[:-1]).all() and self._is_below(hashes).all() and (batches != 0).all())
+
+    def _is_below(self, hashes: U64) -> NDArray[np.bool_]:
+        return np.asarray(hashes <= np.uint64((1 << (64 - self.halvings)) - 1))
+
+    def _add(self, hashes: U64, batches: Ints) -> None:
+        """Add batches to units, drop what came to zero, and lower the threshold until the rest fits."""
+        both, index = np.unique(np.concatenate([self.hashes, hashes]), return_inverse=True)
+        total = np.zeros(len(both), np.int64)
+        np.add.at(total, index, np.concatenate([self.batches, batches]))
+        keep = (total != 0) & self._is_below(both)
+        while int(keep.sum()) > MOST_HASHES:
+            self.halvings += 1
+            keep &= self._is_below(both)
+        self.hashes, self.batches = both[keep], total[keep]
+
+
+ACCUMULATOR = UnitSample
