@@ -12,23 +12,21 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from calibrant.errors import Offence
 from service.admission import Admission
 from service.auth import Caller
 from service.bodies import Body, read_body
+from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
 from service.errors import ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
-from service.openapi import ProblemError
 from service.settings import Settings
+from service.threads import aside_if_large
 from workers.inbox import Delivery, Receipt
 from workers.state.registry import ModelConfig
 from workers.windows import Limits
-
-IN_THREAD_BYTES = 64 * 1024
 
 
 class IngestQuery(BaseModel):
@@ -119,7 +117,7 @@ class Reception:
             body = await read_body(request, self.settings, hold)
             now = datetime.now(UTC)
             given = Circumstances(sender, config, partial, now, self.settings, self.limits)
-            load = await run_sized(prepare, body, given)
+            load = await aside_if_large(len(body.data), prepare, body, given)
             delivery = _delivery(load, request, given)
             receipt = await self.inbox.hand_over(delivery)
         return await self._answered(request, delivery, receipt)
@@ -177,13 +175,6 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         "errors": receipt.errors,
     }
     return body if receipt.stale is None else {**body, "stale": receipt.stale}
-
-
-async def run_sized(prepare: Callable[..., Any], body: Body, *rest: Any) -> Any:
-    """Call `prepare` here when the body is small, in a thread when it would hold up others."""
-    if len(body.data) < IN_THREAD_BYTES:
-        return prepare(body, *rest)
-    return await run_in_threadpool(prepare, body, *rest)
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:

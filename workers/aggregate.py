@@ -1,9 +1,10 @@
 """The partition loop: entries into panes, many in one commit.
 
-A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it holds
-in memory and commits panes, batch records, dead letters, cursor and trim in one script (`state/scripts/commit.lua`),
-guarded by the token chain. Records are read after the token, so a record that was missing then is missing still when
-the commit is written, or the commit is refused. Killed before the commit nothing has happened; after it everything has.
+A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
+holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
+(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
+missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
+has happened; after it everything has.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _LONGEST_GAP_S = 1.0
 class PartitionLoop:
     """Minds one partition for as long as its worker holds the lease."""
 
-    def __init__(self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event):
+    def __init__(
+        self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event
+    ):
         self._store = store
         self._settings = settings = store.settings
         self._ground = ground
@@ -49,8 +52,12 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(store, self.keys, ground, settings.held_panes_bytes)
-        self._child = DisposableReducer(ground, settings.child_timeout_s, settings.child_memory_bytes)
+        self._shelf = Shelf(
+            store, self.keys, ground, settings.held_panes_bytes // settings.partitions
+        )
+        self._child = DisposableReducer(
+            ground, settings.child_timeout_s, settings.child_memory_bytes
+        )
         self._housekeeping = Housekeeping(store, self.keys, self._chain)
         self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
@@ -131,7 +138,9 @@ class PartitionLoop:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
         run = Run(self._ground, self._busy, self._records)
         while True:
-            plain = list(takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items))
+            plain = list(
+                takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
+            )
             self._add(run, plain)
             if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
                 return run
@@ -141,7 +150,10 @@ class PartitionLoop:
             items, dry = self._read(run.last_id, gap_s if dry else 0.0)
 
     def _is_full(self, run: Run) -> bool:
-        return len(run.items) >= self._settings.commit_entries or run.n_bytes >= self._settings.commit_bytes
+        return (
+            len(run.items) >= self._settings.commit_entries
+            or run.n_bytes >= self._settings.commit_bytes
+        )
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Entries after one, and whether the stream had no more of them."""
@@ -150,12 +162,16 @@ class PartitionLoop:
             count=self._count,
             block=max(1, int(block_s * 1000)) if block_s > 0 else None,
         )
-        items = [Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found]
+        items = [
+            Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
+        ]
         dry = len(items) < self._count
         if items:
             # By bytes, not by entries: long replies of large entries are slower than several short ones.
             mean = sum(item.n_bytes for item in items) / len(items)
-            self._count = int(min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries))
+            self._count = int(
+                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
+            )
         return items, dry
 
     def _add(self, run: Run, items: list[Item]) -> None:

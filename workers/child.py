@@ -109,7 +109,9 @@ class DisposableReducer:
         buffer = bytearray()
         wanted = _LENGTH.size
         while len(buffer) < wanted:
-            ready, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [process.stdout], [], [], max(0, deadline - time.monotonic())
+            )
             if not ready:
                 raise _ChildDied(f"it took longer than {self._timeout_s:g} s")
             chunk = os.read(process.stdout.fileno(), 1 << 20)
@@ -179,7 +181,9 @@ def _answer(body: bytes, ground: Ground) -> bytes:
         return _frame({"died": "it needed more memory than allowed"}, b"")
     except Exception as error:
         offences = [asdict(each) for each in getattr(error, "offences", [])]
-        return _frame({"error": type(error).__name__, "detail": str(error)[:500], "offences": offences}, b"")
+        return _frame(
+            {"error": type(error).__name__, "detail": str(error)[:500], "offences": offences}, b""
+        )
     packed = {key: delta.pack() for key, delta in reduction.deltas.items()}
     claimed = [claim for _, claim in reduction.claims]
     updates = unpack_updates(payload) if claimed else []
@@ -187,7 +191,9 @@ def _answer(body: bytes, ground: Ground) -> bytes:
         "n": n,
         "joined": bool(reduction.outcomes),
         "deltas": [[key.slice, key.start_s, len(raw)] for key, raw in packed.items()],
-        "claims": [[c.pane.slice, c.pane.start_s, c.name, updates.index(c.update)] for c in claimed],
+        "claims": [
+            [c.pane.slice, c.pane.start_s, c.name, updates.index(c.update)] for c in claimed
+        ],
     }
     return _frame(head, b"".join(packed.values()))
 

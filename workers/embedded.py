@@ -98,7 +98,10 @@ class EmbeddedServer:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -186,7 +189,9 @@ class EmbeddedServer:
                 raise EmbeddedServerError(f"the private server did not start: {self._last_words()}")
             if time.monotonic() > deadline:
                 self._process.kill()
-                raise EmbeddedServerError(f"the private server does not answer: {self._last_words()}")
+                raise EmbeddedServerError(
+                    f"the private server does not answer: {self._last_words()}"
+                )
             time.sleep(_POLL_S)
 
     def _options(self, socket_path: Path) -> list[str]:
@@ -314,7 +319,10 @@ def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
         yield settings
         return
     server = EmbeddedServer(
-        settings.store_dir, settings.durability, settings.server_binary, settings.server_memory_bytes
+        settings.store_dir,
+        settings.durability,
+        settings.server_binary,
+        settings.server_memory_bytes,
     )
     try:
         yield settings.with_url(server.start())

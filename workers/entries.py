@@ -1,7 +1,7 @@
 """What stands in a partition's stream: one entry a batch, and how its payload is written.
 
-Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind, `h`
-digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
+Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind,
+`h` digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
 
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
@@ -169,10 +169,18 @@ def pack_updates(updates: Sequence[Update]) -> bytes:
     """The payload of an entry of kind `histograms` or `pane`."""
     heads = []
     for update in updates:
-        head = {name: value for name, value in asdict(update).items() if value is not None and name != "packed"}
+        head = {
+            name: value
+            for name, value in asdict(update).items()
+            if value is not None and name != "packed"
+        }
         heads.append({**head, "n": len(update.packed)})
     head_bytes = json.dumps(heads, separators=(",", ":")).encode()
-    return _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes)) + head_bytes + b"".join(u.packed for u in updates)
+    return (
+        _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes))
+        + head_bytes
+        + b"".join(u.packed for u in updates)
+    )
 
 
 def unpack_updates(payload: bytes) -> list[Update]:
@@ -188,7 +196,14 @@ def unpack_updates(payload: bytes) -> list[Update]:
             length = head.pop("n")
             updates.append(Update(packed=payload[at : at + length], **head))
             at += length
-    except (struct.error, TypeError, KeyError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (
+        struct.error,
+        TypeError,
+        KeyError,
+        AttributeError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+    ) as error:
         raise EntryError(f"the updates cannot be read: {error}") from error
     if at != len(payload):
         raise EntryError("the updates do not end where they say")

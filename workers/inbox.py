@@ -229,7 +229,9 @@ class Inbox:
         """Raises StoreUnavailable unless the store answers now."""
         await self._kept_up(self.client.ping, 0.0)
 
-    async def _kept_up(self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None) -> T:
+    async def _kept_up(
+        self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
+    ) -> T:
         """Try again through passing trouble until the deadline; every repeat is safe to repeat."""
         limit_s = self.settings.ingest_deadline_s if deadline_s is None else deadline_s
         deadline = time.monotonic() + limit_s
@@ -277,7 +279,9 @@ class Inbox:
             pipe.set(name, text, nx=True, get=True, ex=ttl_s)
             pipe.xadd(keys.stream, entry.to_fields())
             pipe.incrby(keys.bytes_in, entry.n_bytes)
-            pipe.hincrby(keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES)
+            pipe.hincrby(
+                keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES
+            )
             earlier = (await pipe.execute())[0]
         return None if earlier is None else BatchRecord.from_json(earlier)
 
@@ -340,7 +344,9 @@ class Inbox:
         ttl_s, now = self.settings.idempotency_ttl_s, time.time()
         if records.living_bytes(buckets, now, ttl_s) >= self.settings.idempotency_bytes:
             length_s = records.expiry_bucket_s(ttl_s)
-            raise IdsFull("no room to remember another batch id", int(length_s - now % length_s) + 1)
+            raise IdsFull(
+                "no room to remember another batch id", int(length_s - now % length_s) + 1
+            )
 
     def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
         if record.digest != delivery.digest.hex():
@@ -362,5 +368,3 @@ class Inbox:
         generation = ModelConfig.from_json(config).generation
         text = await self.client.get(keys.record(model_key, generation, batch_id))
         return None if text is None else self._receipt(batch_id, BatchRecord.from_json(text))
-
-

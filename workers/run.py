@@ -74,7 +74,9 @@ class Item:
     def outcome(self) -> BatchRecord:
         """The record that the commit writes."""
         assert self.entry is not None
-        record = self.record or BatchRecord(records.ACCEPTED, self.entry.digest.hex(), accepted=self.n)
+        record = self.record or BatchRecord(
+            records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
+        )
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             return record.ended(str(self.status), errors=record.errors + errors)
@@ -174,7 +176,7 @@ class Run:
                 self._fill(item)
 
     def apply(self, shelf: Shelf) -> None:
-        """Add the reduction to the panes on the shelf; items that cannot be added are set aside and the rest goes on."""
+        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
         try:
             self.reduction.close(self._ground)
         except MemoryError:
@@ -188,7 +190,9 @@ class Run:
 
     def _try_apply(self, shelf: Shelf) -> bool:
         configs = {
-            (item.config.key, item.config.generation): item.config for item in self.items if item.config
+            (item.config.key, item.config.generation): item.config
+            for item in self.items
+            if item.config
         }
         exchanges = self.reduction.join.exchanges(lambda config: self._ground.pane(self._ground.spec(config)))
         self.reduction.touched |= set(exchanges)
@@ -246,7 +250,8 @@ def _note_conflicts(item: Item) -> None:
         return
     item.errors = [
         {
-            "pointer": "/sequence", "rule": "sequence_conflict",
+            "pointer": "/sequence",
+            "rule": "sequence_conflict",
             "detail": f"{conflicts} running totals have the sequence of an earlier one and other content",
         }
     ]

@@ -59,7 +59,9 @@ class Shelf:
         """Drop everything: what the store holds is no longer known."""
         self._held.clear()
 
-    def fetch(self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]) -> None:
+    def fetch(
+        self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
+    ) -> None:
         """Load panes that are not held, in one round trip; raises UnreadablePane."""
         missing = [key for key in wanted if key not in self._held]
         if not missing:

@@ -6,6 +6,8 @@ Each keeps a 60-bin table of the score (class 1 of binary models, else the top c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,8 +99,9 @@ def fill_table(
         for i, values in enumerate((pooled, weight, pooled * score, weight * score)):
             block.sums[i] += np.bincount(place, values, size)
     of_hit = filling.weights[hits.row]
-    for i, values in enumerate((hits.votes, hits.share, hits.majority, hits.single)):
-        block.sums[4 + i] += np.bincount(hit_place, of_hit * values, size)
+    shares: tuple[NDArray[Any], ...] = (hits.votes, hits.share, hits.majority, hits.single)
+    for i, share in enumerate(shares):
+        block.sums[4 + i] += np.bincount(hit_place, of_hit * share, size)
 
 
 ACCUMULATOR = Replicates

@@ -19,14 +19,15 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
+from service.document import ProblemError, answers, problems, takes
 from service.engine import engine_errors
 from service.names import ModelId
-from service.openapi import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask, resolved
-from service.reception import Sender, model_of, run_sized
+from service.reception import Sender, model_of
 from service.settings import Settings
+from service.threads import aside
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -141,7 +142,7 @@ async def apply_calibration_map(
         body = await read_body(request, settings, hold)
         ask = map_ask(query, config)
         fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
-        answer = await run_sized(applied, body, fitted, config, settings, query.partial)
+        answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 
 

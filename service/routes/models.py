@@ -21,6 +21,7 @@ from service.dependencies import (
     TheConnection,
     TheReception,
 )
+from service.document import answers, problems, takes
 from service.documents import read_json
 from service.durations import duration_of
 from service.engine import engine_errors
@@ -33,7 +34,6 @@ from service.errors import (
 )
 from service.headers import entity_tags, names
 from service.names import ModelId
-from service.openapi import answers, problems, takes
 from service.posted import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration

@@ -10,8 +10,8 @@ from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import Body
 from service.columns import Posted, read_columns
 from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
+from service.document import answers, problems, takes
 from service.names import ModelId
-from service.openapi import answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
 from workers.state.registry import ModelConfig

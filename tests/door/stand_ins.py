@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 
@@ -20,23 +20,7 @@ def _module(name, **members):
         setattr(importlib.import_module(parent), child, module)
 
 
-def _metric(slug):
-    return SimpleNamespace(slug=slug, title=slug, direction="smaller is better", options=())
-
-
 _module(
-    "calibrant.metrics",
-    METRICS={s: _metric(s) for s in ("ece", "mce", "brier", "nll", "classwise_ece")},
-    DEFAULT_METRICS=("ece", "brier", "nll"),
-)
-_module(
-    "calibrant.score",
-    score_batch=lambda batch, params: {
-        "n_predictions": batch.n,
-        "n_ratings": int(batch.row_total.sum()),
-        "metrics": {s: {"value": 0.1} for s in params["metrics"]},
-        "reliability": {},
-        "temperature": {},
-    },
+    "calibrant.temperature", fit_temperature_exact=lambda batch, **options: {"temperature": 1.0}
 )
 _module("calibrant.maps", apply=lambda fitted, batch: np.asarray(batch.probabilities))

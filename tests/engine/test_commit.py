@@ -19,16 +19,16 @@ def test_the_chain(bench):
 
     def commit(expected, token, value):
         change = Commit(keys)
-        change.set_fields("{%s}:h" % keys.tag, {"f": value})
+        change.set_fields(f"{keys.tag}:h", {"f": value})
         return change.send(bench.store, expected, token)
 
     assert commit(b"0", b"a", b"1") == WRITTEN
     assert commit(b"0", b"a", b"1") == REPEATED
     assert commit(b"0", b"b", b"2") == OVERTAKEN
     assert commit(b"x", b"b", b"2") == OVERTAKEN
-    assert bench.client.hget("{%s}:h" % keys.tag, "f") == b"1"
+    assert bench.client.hget(f"{keys.tag}:h", "f") == b"1"
     assert commit(b"a", b"b", b"2") == WRITTEN
-    assert bench.client.hget("{%s}:h" % keys.tag, "f") == b"2"
+    assert bench.client.hget(f"{keys.tag}:h", "f") == b"2"
 
 
 def test_more_values_than_lua_unpacks(bench):
@@ -68,7 +68,10 @@ def test_a_commit_cut_off_anywhere_is_absent_as_a_whole(settings, server_binary,
     """The file ends somewhere inside the last commit, as after a power cut; the entries are then merged again."""
     directory = tmp_path / "a"
     columns = {"event_times": np.arange(4) * 3_600_000_000, "slices": {"s": np.array(list("abab"))}}
-    with EmbeddedServer(directory, "fsync", binary=server_binary) as url, Bench(settings.with_url(url)) as bench:
+    with (
+        EmbeddedServer(directory, "fsync", binary=server_binary) as url,
+        Bench(settings.with_url(url)) as bench,
+    ):
         bench.put_model()
         bench.deliver(delivery("b1", [1, 2, 3, 4], **columns), delivery("b2", [5], trick="raise"))
         log = next((directory / "appendonlydir").glob("*.incr.aof"))
@@ -81,10 +84,15 @@ def test_a_commit_cut_off_anywhere_is_absent_as_a_whole(settings, server_binary,
         shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.sock", "*.lock"))
         with (copy / "appendonlydir" / log.name).open("r+b") as file:
             file.truncate(cut)
-        with EmbeddedServer(copy, "fsync", binary=server_binary) as url, Bench(settings.with_url(url)) as bench:
+        with (
+            EmbeddedServer(copy, "fsync", binary=server_binary) as url,
+            Bench(settings.with_url(url)) as bench,
+        ):
             loop = bench.loop()
             assert bench.client.xlen(loop.keys.stream) == 2
-            assert bench.starts() == [] and bench.dead_letters() == [] and "tok" not in bench.cursor()
+            assert (
+                bench.starts() == [] and bench.dead_letters() == [] and "tok" not in bench.cursor()
+            )
             loop.step()
             assert bench.pane().numbers == pane_of([1, 2, 3, 4]).numbers
             assert len(bench.dead_letters()) == 1

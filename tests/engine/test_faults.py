@@ -1,8 +1,8 @@
 """Faults at any moment: nothing that was acknowledged is lost, nothing counts twice, to the bit.
 
-Clients repeat with the same id until they have an answer. Afterwards every acknowledged id has to be merged, the state
-has to be the sum over exactly those, and there must be no dead letters. The same schedules with a mutant (no token check;
-no memory of ids) must be noticed, or the tests would prove nothing.
+Clients repeat with the same id until they have an answer. Afterwards every acknowledged id has to be merged, the
+state has to be the sum over exactly those, and there must be no dead letters. The same schedules with a mutant (no
+token check; no memory of ids) must be noticed, or the tests would prove nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Storm:
             self.acknowledged[i] = sent
             if chance.random() < 0.2:
                 # A client that did not see the answer repeats.
-                await self._until_acknowledged(inbox, self.acknowledged[chance.choice(list(self.acknowledged))])
+                await self._until_acknowledged(
+                    inbox, self.acknowledged[chance.choice(list(self.acknowledged))]
+                )
 
     async def _until_acknowledged(self, inbox, sent):
         while True:
@@ -130,7 +132,10 @@ class Storm:
 
 STORMS = {
     "workers killed": ("", [Storm.kill_worker]),
-    "workers and server killed, no leases": ("no-lease", [Storm.kill_worker, Storm.kill_worker, Storm.kill_server]),
+    "workers and server killed, no leases": (
+        "no-lease",
+        [Storm.kill_worker, Storm.kill_worker, Storm.kill_server],
+    ),
     "workers stopped past their lease": ("", [Storm.stop_worker]),
     "server stopped past the clients' patience": ("", [Storm.stop_server, Storm.kill_worker]),
 }
@@ -140,7 +145,11 @@ def storm(settings, server_binary, tmp_path, name, seed, seconds):
     mode, faults = STORMS[name]
     server = EmbeddedServer(tmp_path / "own", "fsync", binary=server_binary)
     quick = replace(
-        settings.with_url(server.start()), durability="fsync", socket_timeout_s=0.4, lease_s=0.6, ingest_deadline_s=1.0
+        settings.with_url(server.start()),
+        durability="fsync",
+        socket_timeout_s=0.4,
+        lease_s=0.6,
+        ingest_deadline_s=1.0,
     )
     raging = Storm(quick, server, seed, mode)
     try:
@@ -212,10 +221,19 @@ def two_copies_in_two_runs(bench, loop_kind, texts):
     return loop, [4]
 
 
-SCHEDULES = [overtaken_in_the_middle, stale_state_in_memory, two_copies_in_one_run, two_copies_in_two_runs]
+SCHEDULES = [
+    overtaken_in_the_middle,
+    stale_state_in_memory,
+    two_copies_in_one_run,
+    two_copies_in_two_runs,
+]
 MUTANTS = {
     "none": (PartitionLoop, None, set()),
-    "no token check": (PartitionLoop, without_token_check, {"overtaken_in_the_middle", "stale_state_in_memory"}),
+    "no token check": (
+        PartitionLoop,
+        without_token_check,
+        {"overtaken_in_the_middle", "stale_state_in_memory"},
+    ),
     "no memory of ids": (ForgetfulLoop, None, {"two_copies_in_two_runs"}),
 }
 

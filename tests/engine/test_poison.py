@@ -64,22 +64,22 @@ def test_running_totals_pass_through_the_danger_zone(bench):
     loop._child.close()
 
 
-@pytest.mark.parametrize("trick", ["kill", "loop"])
-def test_exactly_the_poison_is_set_aside(bench, server_binary, trick):
+@pytest.mark.parametrize(("trick", "n_bad"), [("kill", 2), ("loop", 1)])
+def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     """Worker processes die of it, at most twice for each; innocent neighbours are merged."""
     bench.put_model()
     chance = random.Random(11)
-    bad = set(chance.sample(range(60), 2))
+    bad = set(chance.sample(range(60), n_bad))
     bench.deliver(*(delivery(f"b{i}", [i], trick=trick if i in bad else "") for i in range(60)))
-    with WorkerProcess(bench.settings, stuck_s=0.5) as worker:
+    with WorkerProcess(bench.settings, stuck_s=0.3) as worker:
         deaths = worker.keep_alive_until(
             lambda: bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0, seconds=40
         )
     assert bench.pane().numbers == pane_of(set(range(60)) - bad).numbers
     whys = [letter[b"why"].decode() for letter in bench.dead_letters()]
-    assert len(whys) == 2 and all("died of it twice" in why for why in whys)
+    assert len(whys) == n_bad and all("died of it twice" in why for why in whys)
     assert {bench.merged(f"b{i}").status for i in bad} == {"dead_lettered"}
-    assert 1 <= deaths <= 4
+    assert 1 <= deaths <= 2 * n_bad
 
 
 def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench):

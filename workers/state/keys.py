@@ -1,9 +1,10 @@
 """Every key of the store, in one place.
 
-`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in one
-slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model that is
-deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids hold none of
-`/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between two fixed parts.
+`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in
+one slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model
+that is deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids
+hold none of `/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between
+two fixed parts.
 
 ====================  ======  ========================================================  ==========================
 key                   type    content                                                   written by
