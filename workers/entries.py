@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from calibrant.labels import LabelRow
+
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL = "labels", "removal"
 KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
@@ -103,21 +105,6 @@ def delete_model(model: str, generation: str) -> Entry:
     payload = json.dumps({"op": "delete_model"}).encode()
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     return Entry("", model, generation, CONTROL, b"", now_ms, payload)
-
-
-@dataclass(frozen=True)
-class LabelRow:
-    """Labels for one prediction id.
-
-    Attributes
-    ----------
-    votes : class to number of unnamed ratings, which add
-    ratings : (rater, class or -1 for a withdrawal, revision or None)
-    """
-
-    id: str
-    votes: dict[int, int]
-    ratings: list[tuple[str, int, int | None]]
 
 
 def pack_labels(rows: Sequence[LabelRow]) -> bytes:

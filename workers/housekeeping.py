@@ -12,6 +12,7 @@ from typing import Any
 
 from workers.chain import Chain
 from workers.entries import Entry
+from workers.expiry import drop_old_records, remove_records
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from workers.state.records import expiry_bucket_s

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from workers.entries import LabelRow
+from calibrant.labels import LabelRow
 from workers.facts import CONFLICT, DUPLICATE, GONE, NEW, STALE, Facts, batches_of, rows_of
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
