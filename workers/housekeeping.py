@@ -88,6 +88,9 @@ class Housekeeping:
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
+        self._chain.send(
+            remove_records(self._node, self._keys, model, generation), self._chain.new_token()
+        )
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]
