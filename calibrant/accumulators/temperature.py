@@ -146,7 +146,10 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         is_binary=batch.task == "binary",
         constant=filling.constant_ratings,
         table_weights=(weights * filling.n_ratings[rows], weights),
-        table_hits=[np.bincount(at, weights[at] * column[begin:end], n) for column in columns],
+        table_hits=[
+            np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
+            for column in columns
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""What a calibration map is: how it is solved from scores in order, what it takes a score to, what it says of itself."""
+"""What a calibration map is: how it is solved from scores in order, what it does to a score, what it says of itself."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.cells import Cells
 from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, logistic, why_not
-from calibrant.maps.logistic import Logistic, fit_logistic, separated, spread_out
+from calibrant.maps.logistic import Logistic, cell_error, fit_logistic, separated
 
 FACES = ((0, 1), (0,), (1,), ())
 
@@ -39,7 +39,7 @@ def solve(cells: Cells, options: Options) -> Solved:
         "iterations": fit.iterations,
         "gradient_norm": fit.gradient_norm,
         "at_bound": at_bound,
-        "error_bound": _error_bound(cells, parameters),
+        "error_bound": cell_error(cells, _features, _coefficients(parameters), _refit),
     }
     return Solved(parameters, None, details, ["at_bound"] if at_bound else [])
 
@@ -73,13 +73,12 @@ def _best(score: Floats, correct: Floats, weight: Floats) -> tuple[dict[str, Any
     return parameters, fit, len(free) < 2
 
 
-def _error_bound(cells: Cells, parameters: dict[str, Any]) -> float:
-    """As Platt's: the change were every cell's scores at its bounds and not at its mean."""
-    if (cells.lower == cells.upper).all():
-        return 0.0
-    chance = np.stack([at(parameters, cells.lower), at(parameters, cells.upper)])
-    other = _best(*spread_out(cells, chance))[0]
-    return float(np.abs(at(other, cells.mean) - at(parameters, cells.mean)).max())
+def _coefficients(parameters: Mapping[str, Any]) -> Floats:
+    return np.array([parameters[name] for name in ("a", "b", "c")])
+
+
+def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
+    return _coefficients(_best(score, correct, weight)[0])
 
 
 MAP = Map(

@@ -88,18 +88,17 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
     if filled.sum() < FEWEST_REPLICATES:
         return None, "few_units"
     half = np.arange(N_REPLICATES) % 2
-    after = np.zeros(tables.shape[1:])
     before = np.divide(tables[1], tables[0], out=np.zeros_like(tables[1]), where=tables[0] > 0)
+    after = np.zeros_like(before)
     for side in (0, 1):
         solved = method.solve(_cells(tables[:, half != side]), options)
         if solved.parameters is None:
             return None, solved.reason
-        after[half == side] = method.at(solved.parameters, before[half == side].ravel()).reshape(
-            -1, after.shape[1]
-        )
+        mine = before[half == side]
+        after[half == side] = method.at(solved.parameters, mine.ravel()).reshape(mine.shape)
     flat = _flat(tables)
     known = {"before": losses(flat, before[tables[0] > 0]), "after": losses(flat, after[tables[0] > 0])}
-    gain = {
+    gain: dict[str, dict[str, Any]] = {
         name: {"value": _difference(known["before"][name], known["after"][name]), "interval": None}
         for name in LOSSES
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,9 @@ def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any
     except NotAnswerable:
         if method.slug != "histogram":
             raise
-        cells, how["scores"] = _filled(view.table().cells), "bin means"
+        table = view.table()
+        bins = replace(table.cells, lower=table.edges[:-1], upper=table.edges[1:])
+        cells, how["scores"] = _filled(bins), "bin means"
     if view.is_raw:
         how["scores"] = "rows"
     after = None

@@ -16,7 +16,7 @@ def solve(cells: Cells, options: Options) -> Solved:
     """Points of a rising polygon: first and last score of each block, or with `centred` its mean score alone.
 
     A cell stands for its scores at their mean. `error_bound` is of the mean over predictions of the distance to the
-    fit on raw rows: a row is taken to be off by what the curve rises over its cell and the two beside it.
+    fit on raw rows: a row is taken to be off by twice what the curve rises over its cell and the two beside it.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def _error_bound(cells: Cells, value: Floats) -> float:
     wide = cells.upper > cells.lower
     above = np.append(value[1:], 1.0 if wide[-1] else value[-1])
     below = np.append(0.0 if wide[0] else value[0], value[:-1])
-    return float(cells.weight @ (above - below) / cells.weight.sum())
+    return 2.0 * float(cells.weight @ (above - below) / cells.weight.sum())
 
 
 MAP = Map(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,26 +77,66 @@ def separated(cells: Cells) -> bool:
     return bool(mean[hits].min() >= mean[misses].max())
 
 
-def spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
-    """Each cell's weight put at its two bounds with its mean unchanged: the other extreme from all at the mean.
+def cell_error(
+    cells: Cells,
+    features: Callable[[Floats], Floats],
+    coefficients: Floats,
+    refit: Callable[[Floats, Floats, Floats], Floats],
+) -> float:
+    """What a fit to cell means may cost, as the largest change of a probability over the cells.
+
+    The sum of two parts: the change when every cell's weight moves to its two bounds with the mean unchanged, the other
+    extreme from all at the mean; and three standard deviations of what chance does to where in its cell the hits lie.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    features : scores (n,) to the curve's features (n, n_features)
+    coefficients : float64 (n_features + 1,), the intercept last, as fitted to the means
+    refit : scores, hits and weights to such coefficients
+    """
+    if (cells.lower == cells.upper).all():
+        return 0.0
+
+    def chance(score: Floats, at: Floats) -> Floats:
+        return sigmoid(features(score) @ at[:-1] + at[-1])
+
+    bounds = np.stack([cells.lower, cells.upper])
+    there = np.stack([chance(bound, coefficients) for bound in bounds])
+    other = refit(*_spread_out(cells, there))
+    here = chance(cells.mean, coefficients)
+    moved = np.abs(chance(cells.mean, other) - here)
+    design = np.column_stack([features(cells.mean), np.ones(len(cells))])
+    reach = 0.5 * (features(cells.upper) - features(cells.lower))
+    reach = np.column_stack([reach, np.zeros(len(cells))])
+    bend = np.linalg.pinv((design.T * (cells.weight * here * (1.0 - here))) @ design, hermitian=True)
+    noise = bend @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells))) @ reach @ bend
+    deviation = np.sqrt(np.maximum(np.einsum("nd,de,ne->n", design, noise, design), 0.0))
+    return float((moved + 3.0 * here * (1.0 - here) * deviation).max())
+
+
+def _dependence(cells: Cells) -> Floats:
+    """How many times the variance of independent ratings of weight one the kept variance is."""
+    independent = cells.confidence * (1.0 - np.minimum(cells.mean, 1.0))
+    safe = np.where(independent > 0.0, independent, 1.0)
+    return np.maximum(np.where(independent > 0.0, cells.null_variance / safe, 1.0), 1.0)
+
+
+def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
+    """Each cell's weight put at its two bounds with its mean unchanged; scores, hits and weights, (2 n_cells,) each.
 
     Hits go to the two points in proportion to `chance` (2, n_cells), their probabilities of a hit.
-
-    Returns
-    -------
-    scores, correct, weight : float64 (2 n_cells,)
     """
     width = cells.upper - cells.lower
     upper = np.divide(cells.mean - cells.lower, width, out=np.zeros(len(cells)), where=width > 0)
     share = np.stack([1.0 - np.clip(upper, 0.0, 1.0), np.clip(upper, 0.0, 1.0)])
-    expected = share * chance
-    part = expected / np.maximum(expected.sum(axis=0), 1e-300)
-    missed = share * (1.0 - chance)
-    missed = missed / np.maximum(missed.sum(axis=0), 1e-300)
-    correct = part * cells.correct
-    weight = correct + missed * (cells.weight - cells.correct)
-    score = np.stack([cells.lower, cells.upper])
+    hits, misses = share * chance, share * (1.0 - chance)
+    hits /= np.maximum(hits.sum(axis=0), 1e-300)
+    misses /= np.maximum(misses.sum(axis=0), 1e-300)
+    correct = hits * cells.correct
+    weight = correct + misses * (cells.weight - cells.correct)
     keep = (weight > 0.0).ravel()
+    score = np.stack([cells.lower, cells.upper])
     return score.ravel()[keep], correct.ravel()[keep], weight.ravel()[keep]
 
 

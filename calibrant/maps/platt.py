@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.cells import Cells
 from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, log_odds, logistic, why_not
-from calibrant.maps.logistic import Logistic, fit_logistic, separated, spread_out
+from calibrant.maps.logistic import Logistic, cell_error, fit_logistic, separated
 
 
 def solve(cells: Cells, options: Options) -> Solved:
@@ -31,13 +31,13 @@ def solve(cells: Cells, options: Options) -> Solved:
         reason = "separable"
     if reason is not None:
         return Solved(None, reason)
-    fit = fit_logistic(log_odds(cells.mean)[:, None], cells.correct, cells.weight)
+    fit = fit_logistic(_features(cells.mean), cells.correct, cells.weight)
     if not fit.converged:
         return Solved(None, "not_converged", _how(fit))
     slope, intercept = fit.coefficients.tolist()
     parameters = {"slope": slope, "intercept": intercept, "clip": CLIP}
     warnings = ["decreasing"] if slope < 0.0 else []
-    bound = _error_bound(cells, parameters)
+    bound = cell_error(cells, _features, fit.coefficients, _refit)
     return Solved(parameters, None, _how(fit) | {"error_bound": bound}, warnings)
 
 
@@ -61,17 +61,12 @@ def _how(fit: Logistic) -> dict[str, Any]:
     }
 
 
-def _error_bound(cells: Cells, parameters: dict[str, Any]) -> float:
-    """Largest change of a recalibrated score were every cell's scores at its bounds and not at its mean."""
-    if (cells.lower == cells.upper).all():
-        return 0.0
-    bounds = np.clip(np.stack([cells.lower, cells.upper]), CLIP, 1.0 - CLIP)
-    chance = np.stack([at(parameters, bound) for bound in bounds])
-    score, correct, weight = spread_out(cells, chance)
-    other = fit_logistic(log_odds(score)[:, None], correct, weight)
-    slope, intercept = other.coefficients.tolist()
-    there = at({"slope": slope, "intercept": intercept, "clip": CLIP}, cells.mean)
-    return float(np.abs(there - at(parameters, cells.mean)).max())
+def _features(score: Floats) -> Floats:
+    return log_odds(score)[:, None]
+
+
+def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
+    return fit_logistic(_features(score), correct, weight).coefficients
 
 
 MAP = Map(
