@@ -139,9 +139,16 @@ class EmbeddedServer:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             log.info("the private server stays for its other users")
+            self._let_go()
         else:
             self._shut_down()
         self._leave()
+
+    def _let_go(self) -> None:
+        """Somebody else will stop the server; as its parent we still have to collect it then."""
+        process, self._process = self._process, None
+        if process is not None:
+            threading.Thread(target=process.wait, name="server-collector", daemon=True).start()
 
     def _leave(self) -> None:
         if self._users is not None:
@@ -189,6 +196,7 @@ class EmbeddedServer:
                 raise EmbeddedServerError(f"the private server did not start: {self._last_words()}")
             if time.monotonic() > deadline:
                 self._process.kill()
+                self._process.wait()
                 raise EmbeddedServerError(
                     f"the private server does not answer: {self._last_words()}"
                 )

@@ -22,7 +22,7 @@ from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
 from workers.store import Store
 from workers.windows import Window
 
-EVER = Window(0, 1 << 40)
+EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000
 calls = []
 
@@ -209,7 +209,6 @@ def test_the_ground_floor_end_to_end(bench):
     for batch in batches:
         one_by_one.fill(batch)
     answer = bench.run(bench.inbox.ask("counts", MODEL, {}, EVER))
-    told = json.loads(answer.body)
-    assert {name: told[name] for name in one_by_one.counts} == one_by_one.counts
+    assert json.loads(answer.body).items() >= one_by_one.counts.items()
     assert one_by_one.counts["n_units"] == 4 * 4 + 8 * 20
     assert "counts" in ANSWERS
