@@ -1,9 +1,9 @@
 """What every pane obeys, and so what a pane made by a stranger must obey before it is merged.
 
-Accumulators of one pane are filled from the same predictions, so they agree with each other: the cells of each table hold
-as many predictions as `counts` says, the losses at temperature 1 are the scores, confidences lie in their cells. A pane
-that breaks such a law came of no predictions. Counts are compared exactly, sums within `TOLERANCE`
-of the weight that they are sums of.
+Accumulators of one pane are filled from the same predictions, so they agree with each other: the cells of each table
+hold as many predictions as `counts` says, the losses at temperature 1 are the scores, confidences lie in their cells.
+A pane that breaks such a law came of no predictions. Counts are compared exactly, sums within `TOLERANCE` of the weight
+that they are sums of.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def check_pane(pane: Pane) -> None:
         the pointer is `/packed`, the details name the accumulators.
     """
     _check_counts(pane)
-    broken = [Offence("/packed", "disagreement", text) for text, holds in _laws(pane) if not np.all(holds)]
+    broken = [
+        Offence("/packed", "disagreement", text) for text, holds in _laws(pane) if not np.all(holds)
+    ]
     if broken:
         raise CalibrationInputError(broken)
 
@@ -51,9 +53,13 @@ def _check_counts(pane: Pane) -> None:
             counts = block.filled()[1]
             where = name if key == "cells" else f"{name} ({key})"
             if (counts < 0).any():
-                raise CalibrationInputError.at("/packed", "negative_count", f"{where} holds a negative count")
+                raise CalibrationInputError.at(
+                    "/packed", "negative_count", f"{where} holds a negative count"
+                )
             if (counts > MOST_COUNTED).any() or counts.astype(np.float64).sum() > MOST_COUNTED:
-                raise CalibrationInputError.at("/packed", "count_limit", f"{where} counts beyond 2^53")
+                raise CalibrationInputError.at(
+                    "/packed", "count_limit", f"{where} counts beyond 2^53"
+                )
 
 
 def _laws(pane: Pane) -> Laws:
@@ -63,7 +69,10 @@ def _laws(pane: Pane) -> Laws:
     for name in ("top_label", "positive"):
         if pane.keeps(name):
             yield from _laws_of_table(pane, name, pane[name].blocks["cells"], 1)
-    for name, tables in (("classes", len(pane.spec.kept_classes)), ("all_labels", pane.spec.n_classes)):
+    for name, tables in (
+        ("classes", len(pane.spec.kept_classes)),
+        ("all_labels", pane.spec.n_classes),
+    ):
         if pane.keeps(name):
             yield from _laws_of_table(pane, name, pane[name].blocks["cells"], tables)
     yield from _laws_of_top_label(pane)
@@ -154,25 +163,45 @@ def _laws_of_table(pane: Pane, name: str, block: Block, tables: int) -> Laws:
         own, squared = sums["weight" + suffix], sums["weight_squared" + suffix]
         yield f"{name}: weight differs from scores", _near(total(own), whole, whole)
         yield f"{name}: a weight out of range", _inside(0.0, own, MOST_WEIGHT * samples, own)
-        yield f"{name}: confidence outside its cell", _inside(lower * own, sums["confidence" + suffix], upper * own, own)
-        yield f"{name}: squared weights out of range", _inside(own**2 / samples, squared, own**2, own**2)
+        yield (
+            f"{name}: confidence outside its cell",
+            _inside(lower * own, sums["confidence" + suffix], upper * own, own),
+        )
+        yield (
+            f"{name}: squared weights out of range",
+            _inside(own**2 / samples, squared, own**2, own**2),
+        )
         least = np.minimum(lower * (1.0 - lower), upper * (1.0 - upper)) * squared
         most = 0.25 * n["n_labelled"] * own**2
-        yield f"{name}: null_variance out of range", _inside(least, sums["null_variance" + suffix], most, own**2)
+        yield (
+            f"{name}: null_variance out of range",
+            _inside(least, sums["null_variance" + suffix], most, own**2),
+        )
     for policy in POLICIES:
         own = sums["weight_pooled" if policy == "pooled" else "weight"]
-        yield f"{name}: correct_{policy} beyond the weight", _inside(0.0, sums[f"correct_{policy}"], own, own)
+        yield (
+            f"{name}: correct_{policy} beyond the weight",
+            _inside(0.0, sums[f"correct_{policy}"], own, own),
+        )
     squares = sums["correct_mean_squared"]
-    yield f"{name}: correct_mean_squared out of range", _inside(0.0, squares, sums["correct_mean"], sums["weight"])
+    yield (
+        f"{name}: correct_mean_squared out of range",
+        _inside(0.0, squares, sums["correct_mean"], sums["weight"]),
+    )
 
 
 def _laws_of_top_label(pane: Pane) -> Laws:
-    table = dict(zip(cells.SUMS, pane["top_label"].blocks["cells"].filled()[2].sum(axis=1), strict=True))
+    table = dict(
+        zip(cells.SUMS, pane["top_label"].blocks["cells"].filled()[2].sum(axis=1), strict=True)
+    )
     sums = _scores(pane)[1]
     correct = np.array([table[f"correct_{policy}"] for policy in POLICIES])
     yield "top_label: correct differs from scores", _near(correct, sums["correct"], sums["weight"])
     confidence = np.array([table["confidence_pooled"], *[table["confidence"]] * (N_POLICIES - 1)])
-    yield "top_label: confidence differs from scores", _near(confidence, sums["accuracy_null"], sums["weight"])
+    yield (
+        "top_label: confidence differs from scores",
+        _near(confidence, sums["accuracy_null"], sums["weight"]),
+    )
 
 
 def _laws_of_classes(pane: Pane) -> Laws:
@@ -181,15 +210,24 @@ def _laws_of_classes(pane: Pane) -> Laws:
     table = dict(zip(cells.SUMS, pane[name].blocks["cells"].filled()[2].sum(axis=1), strict=True))
     weight = _scores(pane)[1]["weight"]
     for policy, whole in zip(POLICIES, weight, strict=True):
-        yield f"{name}: correct_{policy} over all classes is not the weight", _near(table[f"correct_{policy}"], whole, whole)
-    yield f"{name}: confidence over all classes is not the weight", _near(table["confidence"], weight[1], weight[1])
+        yield (
+            f"{name}: correct_{policy} over all classes is not the weight",
+            _near(table[f"correct_{policy}"], whole, whole),
+        )
+    yield (
+        f"{name}: confidence over all classes is not the weight",
+        _near(table["confidence"], weight[1], weight[1]),
+    )
     if pane.keeps("positive") and name == "classes":
         width = pane.spec.class_grid.n_positions
         places, _, sums = pane["classes"].blocks["cells"].filled()
         one = sums[:, places >= width].sum(axis=1)
         other = pane["positive"].blocks["cells"].filled()[2].sum(axis=1)
         firsts = slice(0, cells.SUMS.index("correct_mean_squared"))
-        yield "positive: sums differ from those of class 1", _near(one[firsts], other[firsts], weight[0] + weight[1])
+        yield (
+            "positive: sums differ from those of class 1",
+            _near(one[firsts], other[firsts], weight[0] + weight[1]),
+        )
 
 
 def _laws_of_units(pane: Pane) -> Laws:
@@ -202,13 +240,25 @@ def _laws_of_units(pane: Pane) -> Laws:
     yield "units: occupancy out of range", _inside(0.0, sums["occupancy"], counts[0], 1.0)
     for suffix in ("", "_pooled"):
         own = sums["weight" + suffix]
-        yield f"units: weight{suffix} is not the number of units", _near(own.sum(), n["n_units"], n["n_units"])
+        yield (
+            f"units: weight{suffix} is not the number of units",
+            _near(own.sum(), n["n_units"], n["n_units"]),
+        )
         yield f"units: weight{suffix} out of range", _inside(0.0, own, counts[1], 1.0)
-        yield "units: confidence outside its bin", _inside(lower * own, sums["confidence" + suffix], upper * own, 1.0)
-        yield "units: squared weights out of range", _inside(0.0, sums["weight_squared" + suffix], own, 1.0)
+        yield (
+            "units: confidence outside its bin",
+            _inside(lower * own, sums["confidence" + suffix], upper * own, 1.0),
+        )
+        yield (
+            "units: squared weights out of range",
+            _inside(0.0, sums["weight_squared" + suffix], own, 1.0),
+        )
     for policy in POLICIES:
         own = sums["weight_pooled" if policy == "pooled" else "weight"]
-        yield f"units: correct_{policy} beyond the weight", _inside(0.0, sums[f"correct_{policy}"], own, 1.0)
+        yield (
+            f"units: correct_{policy} beyond the weight",
+            _inside(0.0, sums[f"correct_{policy}"], own, 1.0),
+        )
 
 
 def _laws_of_replicates(pane: Pane) -> Laws:
@@ -218,8 +268,14 @@ def _laws_of_replicates(pane: Pane) -> Laws:
     yield "replicates: score counts differ from counts", counts == n["n_labelled"]
     shares = kept["scores"].sums.reshape(len(replicates.SCORE_SUMS), -1, N_POLICIES).sum(axis=1)
     for name, share in zip(replicates.SCORE_SUMS, shares, strict=True):
-        yield f"replicates: {name} differs from scores", _near(share, sums[name], np.abs(sums[name]) + sums["weight"])
-    sizes = {"tables": (replicates.SCORE_BINS, 1), "classes": (replicates.CLASS_BINS, pane.spec.n_classes)}
+        yield (
+            f"replicates: {name} differs from scores",
+            _near(share, sums[name], np.abs(sums[name]) + sums["weight"]),
+        )
+    sizes = {
+        "tables": (replicates.SCORE_BINS, 1),
+        "classes": (replicates.CLASS_BINS, pane.spec.n_classes),
+    }
     for name, block in kept.items():
         if name in sizes:
             yield from _laws_of_bins(pane, f"replicates ({name})", block, *sizes[name])
@@ -231,14 +287,26 @@ def _laws_of_bins(pane: Pane, name: str, block: Block, bins: int, tables: int) -
     places, counts, columns = block.filled()
     sums = dict(zip(replicates.TABLE_SUMS, columns, strict=True))
     lower, upper = places % bins / bins, (places % bins + 1) / bins
-    yield f"{name}: predictions differ from counts", counts[0].sum() == tables * pane.counts["n_labelled"]
+    yield (
+        f"{name}: predictions differ from counts",
+        counts[0].sum() == tables * pane.counts["n_labelled"],
+    )
     for suffix, whole in (("_pooled", weight[0]), ("", weight[1])):
         own = sums["weight" + suffix]
-        yield f"{name}: weight differs from scores", _near(own.sum(), tables * whole, tables * whole)
-        yield f"{name}: confidence outside its bin", _inside(lower * own, sums["confidence" + suffix], upper * own, own)
+        yield (
+            f"{name}: weight differs from scores",
+            _near(own.sum(), tables * whole, tables * whole),
+        )
+        yield (
+            f"{name}: confidence outside its bin",
+            _inside(lower * own, sums["confidence" + suffix], upper * own, own),
+        )
     for policy in POLICIES:
         own = sums["weight_pooled" if policy == "pooled" else "weight"]
-        yield f"{name}: correct_{policy} beyond the weight", _inside(0.0, sums[f"correct_{policy}"], own, own)
+        yield (
+            f"{name}: correct_{policy} beyond the weight",
+            _inside(0.0, sums[f"correct_{policy}"], own, own),
+        )
 
 
 def _laws_of_temperature(pane: Pane) -> Laws:
@@ -250,16 +318,30 @@ def _laws_of_temperature(pane: Pane) -> Laws:
     kept = dict(zip(temperature.CURVE_SUMS, curve, strict=True))
     one = int(np.flatnonzero(temperature.BETAS == 1.0)[0])
     yield "temperature: predictions differ from counts", numbers[0] == n["n_labelled"]
-    yield "temperature: ratings at probability 0 differ from scores", numbers[1] == counts[2][:, None]
+    yield (
+        "temperature: ratings at probability 0 differ from scores",
+        numbers[1] == counts[2][:, None],
+    )
     for own, name in (("weight", "weight_finite"), ("weight_all", "weight")):
         scale = sums["weight"][:, None]
-        yield f"temperature: {own} differs from scores", _near(kept[own], sums[name][:, None], scale)
+        yield (
+            f"temperature: {own} differs from scores",
+            _near(kept[own], sums[name][:, None], scale),
+        )
     for name in ("nll", "brier"):
         scale = np.abs(sums[name]) + sums["weight"]
-        yield f"temperature: {name} at 1 differs from scores", _near(kept[name][:, one], sums[name], scale)
+        yield (
+            f"temperature: {name} at 1 differs from scores",
+            _near(kept[name][:, one], sums[name], scale),
+        )
     for name in ("nll_d2", "nll_d1_squared"):
-        yield f"temperature: {name} is negative", kept[name] >= -_slack(np.abs(kept["nll"]) + kept["weight"])
-    yield from _laws_of_bins(pane, "temperature (tables)", blocks["tables"], temperature.TABLE_BINS, betas)
+        yield (
+            f"temperature: {name} is negative",
+            kept[name] >= -_slack(np.abs(kept["nll"]) + kept["weight"]),
+        )
+    yield from _laws_of_bins(
+        pane, "temperature (tables)", blocks["tables"], temperature.TABLE_BINS, betas
+    )
 
 
 def _laws_of_histograms(pane: Pane) -> Laws:
@@ -267,5 +349,11 @@ def _laws_of_histograms(pane: Pane) -> Laws:
         places, _, (count, confidence, correct) = block.filled()
         lower, upper = places / block.size, (places + 1) / block.size
         yield f"histograms {key}: a negative count", count >= -_slack(1.0)
-        yield f"histograms {key}: confidence outside its cell", _inside(lower * count, confidence, upper * count, count + 1.0)
-        yield f"histograms {key}: more correct than counted", _inside(0.0, correct, count, count + 1.0)
+        yield (
+            f"histograms {key}: confidence outside its cell",
+            _inside(lower * count, confidence, upper * count, count + 1.0),
+        )
+        yield (
+            f"histograms {key}: more correct than counted",
+            _inside(0.0, correct, count, count + 1.0),
+        )

@@ -197,7 +197,8 @@ class Pane:
     def pack(self) -> bytes:
         """The whole pane as one piece of bytes, for clients that fill at the edge and for export."""
         parts = self.parts()
-        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": {name: len(data) for name, data in parts.items()}}
+        sizes = {name: len(data) for name, data in parts.items()}
+        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": sizes}
         return pack({}, about) + b"".join(parts.values())
 
     @classmethod

@@ -38,9 +38,13 @@ def random_columns(
     """Columns of a request; `prefix` keeps the names of one batch apart from another's."""
     columns: dict[str, Any] = {}
     if logits:
-        columns["logits"] = rng.normal(scale=rng.choice([0.1, 3.0, 60.0], n)[:, None], size=(n, n_classes))
+        columns["logits"] = rng.normal(
+            scale=rng.choice([0.1, 3.0, 60.0], n)[:, None], size=(n, n_classes)
+        )
     elif binary:
-        columns["confidences"] = np.where(rng.random(n) < 0.5, rng.choice(edge_scores(3600), n), rng.random(n))
+        columns["confidences"] = np.where(
+            rng.random(n) < 0.5, rng.choice(edge_scores(3600), n), rng.random(n)
+        )
     else:
         columns["probabilities"] = probability_rows(rng, n, n_classes)
     raters = rng.integers(1, most_raters + 1, n)

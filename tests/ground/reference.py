@@ -70,7 +70,17 @@ def rows_of(batch: Batch) -> list[Row]:
         unit = int(units[i])
         weight = 1.0 if batch.weights is None else float(batch.weights[i])
         chosen = int(batch.chosen_rating[i])
-        result.append(Row(p, log_p, counts[i].tolist(), weight, numbers[unit], splitmix(unit ^ 0xA5A5A5A5) >> 58, chosen))
+        result.append(
+            Row(
+                p,
+                log_p,
+                counts[i].tolist(),
+                weight,
+                numbers[unit],
+                splitmix(unit ^ 0xA5A5A5A5) >> 58,
+                chosen,
+            )
+        )
     if batch.units is None and batch.cases is None:
         for number, row in enumerate(result):
             row.unit = number
@@ -119,12 +129,23 @@ def scored(rows: list[Row], scope: str, policy: str) -> Iterator[tuple[Row, floa
             yield row, row.p[k], row.samples(policy), row.share(k, policy)
 
 
-def table(rows: list[Row], scope: str, policy: str, n_bins: int, edges: str) -> dict[str, np.ndarray]:
+def table(
+    rows: list[Row], scope: str, policy: str, n_bins: int, edges: str
+) -> dict[str, np.ndarray]:
     """The binned table with every column that cells keep."""
     sizes: dict[int, int] = defaultdict(int)
     for row in rows:
         sizes[row.unit] += 1
-    names = ("count", "predictions", "weight", "confidence", "correct", "correct_squared", "weight_squared", "null_variance")
+    names = (
+        "count",
+        "predictions",
+        "weight",
+        "confidence",
+        "correct",
+        "correct_squared",
+        "weight_squared",
+        "null_variance",
+    )
     bins: dict[str, list[list[float]]] = {name: [[] for _ in range(n_bins)] for name in names}
     for row, score, samples, hits in scored(rows, scope, policy):
         at = bin_of(score, n_bins, edges)
@@ -178,7 +199,10 @@ def rmsce(columns: dict[str, np.ndarray]) -> float:
 def classwise_ece(rows: list[Row], policy: str, n_bins: int, edges: str) -> float:
     """Mean over all classes of one-against-rest ECE."""
     n_classes = len(rows[0].p)
-    return math.fsum(ece(table(rows, f"class:{k}", policy, n_bins, edges)) for k in range(n_classes)) / n_classes
+    return (
+        math.fsum(ece(table(rows, f"class:{k}", policy, n_bins, edges)) for k in range(n_classes))
+        / n_classes
+    )
 
 
 def all_label_ece(rows: list[Row], policy: str, n_bins: int, edges: str) -> float:
@@ -195,14 +219,27 @@ def score_sums(rows: list[Row], policy: str) -> dict[str, float]:
         for k in range(len(row.p)):
             share = row.share(k, policy)
             weight = row.weight * share
-            parts["brier"].append(weight * math.fsum((row.p[j] - (j == k)) ** 2 for j in range(len(row.p))))
+            parts["brier"].append(
+                weight * math.fsum((row.p[j] - (j == k)) ** 2 for j in range(len(row.p)))
+            )
             parts["correct"].append(weight * (k == row.top))
             if share and row.log_p[k] == -math.inf:
-                parts["n_zero_probability"].append(row.votes[k] if policy in ("pooled", "mean") else 1)
+                parts["n_zero_probability"].append(
+                    row.votes[k] if policy in ("pooled", "mean") else 1
+                )
             elif share:
                 parts["weight_finite"].append(weight)
                 parts["nll"].append(-weight * row.log_p[k])
-    names = ("samples", "predictions", "n_zero_probability", "weight", "weight_finite", "brier", "nll", "correct")
+    names = (
+        "samples",
+        "predictions",
+        "n_zero_probability",
+        "weight",
+        "weight_finite",
+        "brier",
+        "nll",
+        "correct",
+    )
     return {name: math.fsum(parts[name]) for name in names}
 
 
@@ -211,10 +248,15 @@ def null_scores(rows: list[Row], policy: str) -> dict[str, float]:
     sizes: dict[int, int] = defaultdict(int)
     for row in rows:
         sizes[row.unit] += 1
-    result = dict.fromkeys(("brier_null", "brier_null_variance", "accuracy_null", "accuracy_null_variance"), 0.0)
+    result = dict.fromkeys(
+        ("brier_null", "brier_null_variance", "accuracy_null", "accuracy_null_variance"), 0.0
+    )
     for row in rows:
         weight, top = row.weight * row.samples(policy), max(row.p)
-        losses = [math.fsum((row.p[j] - (j == k)) ** 2 for j in range(len(row.p))) for k in range(len(row.p))]
+        losses = [
+            math.fsum((row.p[j] - (j == k)) ** 2 for j in range(len(row.p)))
+            for k in range(len(row.p))
+        ]
         mean = math.fsum(p * loss for p, loss in zip(row.p, losses, strict=True))
         variance = math.fsum(p * (loss - mean) ** 2 for p, loss in zip(row.p, losses, strict=True))
         result["brier_null"] += weight * mean
@@ -263,7 +305,17 @@ def scaled(rows: list[Row], beta: float) -> list[Row]:
         top = max(row.log_p)
         powers = [math.exp(beta * (v - top)) for v in row.log_p]
         total = math.fsum(powers)
-        result.append(Row([v / total for v in powers], [], row.votes, row.weight, row.unit, row.replicate, row.single))
+        result.append(
+            Row(
+                [v / total for v in powers],
+                [],
+                row.votes,
+                row.weight,
+                row.unit,
+                row.replicate,
+                row.single,
+            )
+        )
     return result
 
 
@@ -272,7 +324,9 @@ def unit_sums(batch: Batch) -> dict[str, np.ndarray]:
     binary = batch.task == "binary"
     rows = rows_of(batch)
     sums: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(60))
-    hashes = batch.unit_hash.tolist() if batch.unit_source in ("unit", "case") else list(range(batch.n))
+    hashes = (
+        batch.unit_hash.tolist() if batch.unit_source in ("unit", "case") else list(range(batch.n))
+    )
     for i in range(batch.n):
         p = softmax(batch.scores[i])[0] if batch.is_logits else batch.scores[i].tolist()
         at = bin_of(p[1] if binary else max(p), 60, "right")
@@ -288,7 +342,10 @@ def unit_sums(batch: Batch) -> dict[str, np.ndarray]:
         k = 1 if binary else row.top
         at = bin_of(row.p[k], 60, "right")
         sums["labelled"][at] += 1
-        for suffix, omega in (("", 1 / size[row.unit]), ("_pooled", row.n_ratings / ratings[row.unit])):
+        for suffix, omega in (
+            ("", 1 / size[row.unit]),
+            ("_pooled", row.n_ratings / ratings[row.unit]),
+        ):
             sums["weight" + suffix][at] += omega
             sums["confidence" + suffix][at] += omega * row.p[k]
             shared[suffix, row.unit, at] += omega
@@ -300,8 +357,10 @@ def unit_sums(batch: Batch) -> dict[str, np.ndarray]:
     return sums
 
 
-def equal_mass_cuts(values: list[tuple[float, float]], n_bins: int) -> list[list[tuple[float, float]]]:
-    """Groups of (score, weight), ties together: a new group at the first score whose running weight reaches j / n_bins."""
+def equal_mass_cuts(
+    values: list[tuple[float, float]], n_bins: int
+) -> list[list[tuple[float, float]]]:
+    """Groups of (score, weight), ties together, cut where the running weight reaches j / n_bins."""
     groups: list[list[tuple[float, float]]] = []
     weights = {s: sum((Fraction(w) for t, w in values if t == s), Fraction(0)) for s, _ in values}
     total, before, place = sum(weights.values()), Fraction(0), -1

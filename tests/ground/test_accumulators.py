@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.accumulators import Accumulator, accumulators, cells, replicates, scores, temperature, units
+from calibrant.accumulators import (
+    Accumulator,
+    accumulators,
+    cells,
+    replicates,
+    scores,
+    temperature,
+    units,
+)
 from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
 from calibrant.filling import N_REPLICATES
 from tests.ground import reference
@@ -34,7 +42,9 @@ def arrays_of(part: Accumulator) -> tuple[dict[str, Any], dict[str, Any]]:
     """Everything that an accumulator holds: counts that must be equal, sums that must be near."""
     if isinstance(part, UnitSample):
         return {"hashes": part.hashes, "batches": part.batches, "halvings": part.halvings}, {}
-    counts = {f"{name} {i}": block.filled()[i] for name, block in part.blocks.items() for i in (0, 1)}
+    counts = {
+        f"{name} {i}": block.filled()[i] for name, block in part.blocks.items() for i in (0, 1)
+    }
     return counts, {name: block.filled()[2] for name, block in part.blocks.items()}
 
 
@@ -70,7 +80,13 @@ def a_histogram(spec: PaneSpec, **fields: Any) -> Histogram:
     count = np.zeros(bins)
     count[bins // 2 :] = 2.0
     middle = (np.arange(bins) + 0.5) / bins
-    given = {"kind": "top_label", "bins": bins, "count": count, "sum_confidence": count * middle, "sum_correct": count / 2}
+    given = {
+        "kind": "top_label",
+        "bins": bins,
+        "count": count,
+        "sum_confidence": count * middle,
+        "sum_correct": count / 2,
+    }
     return Histogram.from_fields(given | fields, spec)
 
 
@@ -84,7 +100,9 @@ def test_every_file_of_the_folder_is_found() -> None:
 @every_spec
 @SOME
 @given(options=shapes())
-def test_merge_is_the_fill_of_the_concatenation_in_any_order(spec: PaneSpec, options: dict[str, Any]) -> None:
+def test_merge_is_the_fill_of_the_concatenation_in_any_order(
+    spec: PaneSpec, options: dict[str, Any]
+) -> None:
     batches = batches_of(spec, options, 3)
     panes = [pane_of(spec, batch) for batch in batches]
     whole = pane_of(spec, Batch.concatenate(batches))
@@ -127,8 +145,14 @@ def test_subtract_gives_back_what_was(spec: PaneSpec, options: dict[str, Any]) -
 def test_dropped_cells_leave_no_dust(spec: PaneSpec, options: dict[str, Any]) -> None:
     first, second = batches_of(spec, options, 2)
     second = second.take(second.row_total > 0)
-    bare = Batch.from_columns({"probabilities": np.full((1, spec.n_classes), 1.0 / spec.n_classes)}, task=spec.task).batch
-    pane = pane_of(spec, bare, first, second).subtract(pane_of(spec, second)).subtract(pane_of(spec, first))
+    bare = Batch.from_columns(
+        {"probabilities": np.full((1, spec.n_classes), 1.0 / spec.n_classes)}, task=spec.task
+    ).batch
+    pane = (
+        pane_of(spec, bare, first, second)
+        .subtract(pane_of(spec, second))
+        .subtract(pane_of(spec, first))
+    )
     assert pane.counts["n_predictions"] == 1
     assert pane["counts"].blocks["counts"].sums[0, 0] == 0.0
     assert not pane["units"].blocks["bins"].sums[1:].any()
@@ -226,7 +250,9 @@ def test_counts(spec: PaneSpec, options: dict[str, Any]) -> None:
         "n_unit_from_row": 0,
         "n_one_rating": sum(row.n_ratings == 1 for row in rows),
     }
-    assert pane["counts"].blocks["counts"].sums[0, 0] == pytest.approx(sum(row.weight for row in rows))
+    assert pane["counts"].blocks["counts"].sums[0, 0] == pytest.approx(
+        sum(row.weight for row in rows)
+    )
 
 
 @every_spec
@@ -238,7 +264,9 @@ def test_score_sums(spec: PaneSpec, options: dict[str, Any]) -> None:
     block = pane_of(spec, batch)["scores"].blocks["scores"]
     for i, policy in enumerate(reference.POLICIES):
         expected = reference.score_sums(rows, policy) | reference.null_scores(rows, policy)
-        np.testing.assert_array_equal(block.counts[:, i], reference.as_array(expected, scores.COUNTS))
+        np.testing.assert_array_equal(
+            block.counts[:, i], reference.as_array(expected, scores.COUNTS)
+        )
         wanted = reference.as_array(expected, scores.SUMS)
         np.testing.assert_allclose(block.sums[:, i], wanted, rtol=1e-9, atol=1e-9)
 
@@ -272,15 +300,21 @@ def test_replicates(spec: PaneSpec, options: dict[str, Any]) -> None:
             assert_table(blocks["classes"].sums[:, start : start + 15], own, f"class:{k}", 15)
         for i, policy in enumerate(reference.POLICIES):
             expected = reference.as_array(reference.score_sums(own, policy), replicates.SCORE_SUMS)
-            np.testing.assert_allclose(blocks["scores"].sums[:, r * 4 + i], expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                blocks["scores"].sums[:, r * 4 + i], expected, rtol=1e-9, atol=1e-9
+            )
     assert blocks["tables"].counts.sum() == len(rows)
     assert blocks["tables"].size == N_REPLICATES * 60
 
 
 def assert_table(sums: np.ndarray, rows: list[reference.Row], scope: str, bins: int) -> None:
     """Columns of `TABLE_SUMS` against the naive table."""
-    tables = {policy: reference.table(rows, scope, policy, bins, "right") for policy in reference.POLICIES}
-    wanted = [tables[policy][name] for name in ("weight", "confidence") for policy in ("pooled", "mean")]
+    tables = {
+        policy: reference.table(rows, scope, policy, bins, "right") for policy in reference.POLICIES
+    }
+    wanted = [
+        tables[policy][name] for name in ("weight", "confidence") for policy in ("pooled", "mean")
+    ]
     wanted += [tables[policy]["correct"] for policy in reference.POLICIES]
     np.testing.assert_allclose(sums, wanted, rtol=1e-9, atol=1e-9)
 
@@ -302,13 +336,17 @@ def test_temperature_profile(name: str, options: dict[str, Any]) -> None:
             expected = reference.temperature_sums(rows, policy, beta)
             wanted = reference.as_array(expected, temperature.CURVE_SUMS)
             scale = 1.0 + sum(abs(row.weight) * row.n_ratings for row in rows)
-            np.testing.assert_allclose(curve[:, i, step], wanted, rtol=1e-8, atol=1e-8 * scale, err_msg=policy)
+            np.testing.assert_allclose(
+                curve[:, i, step], wanted, rtol=1e-8, atol=1e-8 * scale, err_msg=policy
+            )
         # A score that rounding moves over an edge is another bin: compare what does not depend on it.
         own = reference.scaled(rows, beta)
         for i, policy in ((0, "pooled"), (1, "mean")):
             total = reference.table(own, scope, policy, 1, "right")
             assert tables[i, step].sum() == pytest.approx(total["weight"][0], abs=1e-9)
-            assert tables[2 + i, step].sum() == pytest.approx(total["confidence"][0], rel=1e-9, abs=1e-9)
+            assert tables[2 + i, step].sum() == pytest.approx(
+                total["confidence"][0], rel=1e-9, abs=1e-9
+            )
         for i, policy in enumerate(reference.POLICIES):
             total = reference.table(own, scope, policy, 1, "right")
             if not any(is_tied(row) for row in rows):
@@ -362,7 +400,12 @@ def test_a_negated_histogram_without_weight_takes_its_predictions_away() -> None
     nothing = np.zeros(60)
     numbers = nothing.copy()
     numbers[40] = 7
-    fields = {"count": nothing, "sum_confidence": nothing, "sum_correct": nothing, "n_predictions": numbers}
+    fields = {
+        "count": nothing,
+        "sum_confidence": nothing,
+        "sum_correct": nothing,
+        "n_predictions": numbers,
+    }
     histogram = a_histogram(spec, **fields)
     pane = Pane(spec)
     pane.fill_histogram(histogram)
@@ -376,7 +419,9 @@ def test_finer_histograms_are_added_on_the_grid() -> None:
     fine = a_histogram(PaneSpec("multiclass", 3, grid=120))
     pane = Pane(spec)
     pane.fill_histogram(fine)
-    np.testing.assert_allclose(pane.histograms.table(fine.key)[1], fine.sum_confidence.reshape(60, 2).sum(axis=1))
+    np.testing.assert_allclose(
+        pane.histograms.table(fine.key)[1], fine.sum_confidence.reshape(60, 2).sum(axis=1)
+    )
 
 
 # Units in pieces.
@@ -384,7 +429,9 @@ def test_finer_histograms_are_added_on_the_grid() -> None:
 
 def batch_of_units(names: list[str], n_classes: int = 3) -> Batch:
     rows = np.full((len(names), n_classes), 1.0 / n_classes)
-    return Batch.from_columns({"probabilities": rows, "labels": [0] * len(names), "units": names}).batch
+    return Batch.from_columns(
+        {"probabilities": rows, "labels": [0] * len(names), "units": names}
+    ).batch
 
 
 def test_units_in_pieces_are_counted() -> None:
