@@ -173,7 +173,9 @@ class Compute:
             subject = state.panes if function.by_pane else self._merged(config, state, wanted)
             told = function.compute(subject, config, question.params, seed_of(version))
             body = json.dumps(
-                _headed(config, question.slice, window, version, told), allow_nan=False, separators=(",", ":")
+                _headed(config, question.slice, window, version, told),
+                allow_nan=False,
+                separators=(",", ":"),
             ).encode()
             return Reply(OK, version, body)
         except RedisError:
