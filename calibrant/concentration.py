@@ -1,8 +1,9 @@
-"""The concentration alpha0 of a Dirichlet around the predictions, fitted to the votes from the kept profile (alpha-calibration, global).
+"""The concentration alpha0 of Dirichlets around the predictions, fitted to the votes: global alpha-calibration.
 
-The fit minimises mean NLL + penalty (log alpha0)^2 over predictions with at least two votes; the mean prediction does not
-change. Where votes are no more alike within a prediction than chance makes them, the likelihood grows up to the grid's end: then
-`dispersion` says that none was detected, and the penalty alone decides the value.
+The fit minimises mean NLL + penalty (log alpha0)^2 over predictions with at least two votes; the mean
+prediction does not change. Where votes are no more alike within a prediction than chance makes them, the
+likelihood grows up to the grid's end: then `dispersion` says that none was detected, and the penalty alone
+decides the value.
 
 Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), section 5.3; penalty 0.005 as in their published code.
 """
@@ -43,7 +44,8 @@ class Concentration:
     at_bound : "lower", "upper" or None
     dispersion : "detected", or "none detected" where the likelihood alone grows up to the largest alpha0
     unpenalised : the value without a penalty, None where none is detected
-    nll_limit, nll : mean loss a prediction at infinite alpha0 and at value, in nats, without the multinomial coefficient
+    nll_limit, nll : mean loss a prediction at infinite alpha0 and at value, in nats, without the multinomial
+        coefficient
     n : predictions with at least two votes that the fit rests on
     n_zero_probability : predictions with a vote for a class at probability 0, left out
     """
@@ -75,15 +77,20 @@ def fit_concentration(
     Raises
     ------
     NotAnswerable
-        No prediction has two votes (one leaves alpha0 unidentified), or all that have are impossible under the predictions.
+        No prediction has two votes (one leaves alpha0 unidentified), or all that have are impossible under the
+        predictions.
     """
     counts = profile.blocks["profile"].counts[:, 0]
     sums = profile.blocks["profile"].sums
     if not counts[0]:
-        raise NotAnswerable("one_vote", "one vote a prediction leaves the concentration unidentified")
+        raise NotAnswerable(
+            "one_vote", "one vote a prediction leaves the concentration unidentified"
+        )
     weight = float(sums[0, 0])
     if not weight > 0:
-        raise NotAnswerable("zero_probability", "every prediction has a vote for a class at probability 0")
+        raise NotAnswerable(
+            "zero_probability", "every prediction has a vote for a class at probability 0"
+        )
     means = sums[1:5] / weight
     curve = _Curve(means[1], means[2], means[3], penalty)
     place, bound = curve.minimum()
@@ -129,9 +136,12 @@ class _Curve:
             ends.append((float(t[-1]), "upper"))
         rising = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0))
         inner: list[tuple[float, str | None]] = [(self._root(int(i)), None) for i in rising]
-        exact: list[tuple[float, str | None]] = [(float(t[i]), None) for i in np.flatnonzero(slope == 0)]
+        exact: list[tuple[float, str | None]] = [
+            (float(t[i]), None) for i in np.flatnonzero(slope == 0)
+        ]
         return min(
-            ends + inner + exact, key=lambda found: self.loss(found[0]) + self._penalty * found[0] ** 2
+            ends + inner + exact,
+            key=lambda found: self.loss(found[0]) + self._penalty * found[0] ** 2,
         )
 
     def loss(self, place: float) -> float:
@@ -139,7 +149,9 @@ class _Curve:
         start = float(LOG_CONCENTRATIONS[self._cell(place)])
         half = (place - start) / 2.0
         slope, _ = self._slope(self._cell(place))
-        part = sum(w * slope(start + half * (1.0 + node)) for node, w in zip(_NODES, _WEIGHTS, strict=True))
+        part = sum(
+            w * slope(start + half * (1.0 + node)) for node, w in zip(_NODES, _WEIGHTS, strict=True)
+        )
         return float(self._nll[self._cell(place)] + half * part)
 
     def curvature(self, place: float) -> float:

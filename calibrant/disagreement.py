@@ -1,7 +1,8 @@
 """How well a model's probabilities predict that raters disagree, and what a fitted concentration makes of it.
 
-The prediction of disagreement is 1 - sum z^2, or alpha0 / (alpha0 + 1) times it under a Dirichlet of concentration alpha0. A concentration can
-only lower it: where raters disagree as much as predicted or more, alpha-calibration makes it worse, and the answer warns.
+The prediction of disagreement is 1 - sum z^2, or alpha0 / (alpha0 + 1) times it under a Dirichlet of
+concentration alpha0. A concentration can only lower it: where raters disagree as much as predicted or more,
+alpha-calibration makes it worse, and the answer warns.
 
 Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19 and Theorem 1.
 """
@@ -9,7 +10,7 @@ Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19 and Theorem 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,7 +71,9 @@ class DisagreementTable:
     def loss(self, factor: float = 1.0) -> float:
         """Squared loss of the predicted disagreement, unbiased."""
         at = self.sums
-        terms = factor**2 * at["predicted_squared"] - 2.0 * factor * at["product"] + at["disagreement"]
+        terms = (
+            factor**2 * at["predicted_squared"] - 2.0 * factor * at["product"] + at["disagreement"]
+        )
         return float(terms.sum() / self.weight.sum())
 
     def calibration_plugin(self, factor: float = 1.0) -> float:
@@ -81,7 +84,11 @@ class DisagreementTable:
     def bias(self) -> float:
         """What the chance of votes and rows adds to the plug-in, whatever the factor."""
         at = self.sums
-        names = ("weight_squared", "disagreement_weight_squared", "disagreement_squared_weight_squared")
+        names = (
+            "weight_squared",
+            "disagreement_weight_squared",
+            "disagreement_squared_weight_squared",
+        )
         mean = _ratio(at["disagreement"], self.weight)
         variance = mean_variance(self.weight, mean, tuple(at[name] for name in names), self.count)
         return float(share(self.weight) @ variance)
@@ -95,7 +102,9 @@ class DisagreementTable:
         return math.sqrt(max(self.calibration(factor), 0.0))
 
 
-def disagreement_table(view: View, by_ratings: bool = False, bins: int | None = None) -> DisagreementTable:
+def disagreement_table(
+    view: View, by_ratings: bool = False, bins: int | None = None
+) -> DisagreementTable:
     """The question's equal-width bins of 1 - sum z^2.
 
     Raises
@@ -111,10 +120,7 @@ def disagreement_table(view: View, by_ratings: bool = False, bins: int | None = 
     block = view.pane["disagreement"].blocks["cells"]
     place = DISAGREEMENT_GRID.bins(bins, view.question.edges)
     columns = block.sums.reshape(2, len(MOMENTS), -1)[int(by_ratings)]
-    sums = {
-        name: np.bincount(place, column, bins) for name, column in zip(MOMENTS, columns, strict=True)
-    }
-    return DisagreementTable(np.bincount(place, block.counts[0], bins).astype(np.int64), sums)
+    return _table(place, block.counts[0].astype(np.float64), columns, bins)
 
 
 def table_of_rows(
@@ -142,8 +148,19 @@ def table_of_rows(
     one = np.ones(len(d))
     distance = np.zeros(len(d)) if epistemic is None else np.asarray(epistemic, np.float64)
     columns = (one, d, phi, d**2, d * phi, one, phi, phi**2, distance)
-    sums = {name: np.bincount(place, column, bins) for name, column in zip(MOMENTS, columns, strict=True)}
-    return DisagreementTable(np.bincount(place, minlength=bins), sums)
+    return _table(place, one, columns, bins)
+
+
+def _table(
+    place: NDArray[np.int64], count: Floats, columns: Iterable[Floats], bins: int
+) -> DisagreementTable:
+    """Counts and columns, in the order of `MOMENTS`, added up by bin."""
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(place, values, bins).astype(np.float64)
+
+    sums = {name: total(column) for name, column in zip(MOMENTS, columns, strict=True)}
+    return DisagreementTable(total(count).astype(np.int64), sums)
 
 
 def disagreement_loss_interval(view: View, choice: Choice) -> Interval:
@@ -157,14 +174,18 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     if choice.by_ratings:
         return None, {"interval_reason": "not_replicated"}
     block = view.pane["disagreement"].blocks["replicates"]
-    weight, predicted, observed = block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS)
+    weight, predicted, observed = block.sums.reshape(
+        len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS
+    )
     filled = weight.sum(axis=1) > 0
     if filled.sum() < LEAST_FILLED:
         return None, {"interval_reason": "too_few_units"}
     bins = nearest_divisor(REPLICATE_BINS, view.question.bins)
     shape = (int(filled.sum()), 1, bins, REPLICATE_BINS // bins)
     tables = ReplicateTables(
-        weight[filled].reshape(shape).sum(axis=3), (observed - predicted)[filled].reshape(shape).sum(axis=3), bins
+        weight[filled].reshape(shape).sum(axis=3),
+        (observed - predicted)[filled].reshape(shape).sum(axis=3),
+        bins,
     )
     bias = disagreement_table(view, bins=bins).bias
 
@@ -185,7 +206,8 @@ class Thresholds:
     u_q : expected sum of squares of the label distribution, 1 - observed disagreement
     s_z : sum of squares of the prediction, 1 - predicted disagreement
     order : "right" where u_q > s_z, so that some concentration helps; else "wrong"
-    best, from_ : the best concentration for disagreement, and the least that improves on none; None where the order is wrong
+    best, from_ : the best concentration for disagreement, and the least that improves on none; None where the
+        order is wrong
     best_posterior, from_posterior : the same for class probabilities after one vote; None where EL is not positive
     """
 
@@ -221,15 +243,18 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
         best=observed / (u_q - s_z) if right else None,
         from_=max((1.0 - 2.0 * u_q + s_z) / (2.0 * (u_q - s_z)), 0.0) if right else None,
         best_posterior=observed / epistemic if epistemic > 0 else None,
-        from_posterior=max((observed - epistemic) / (2.0 * epistemic), 0.0) if epistemic > 0 else None,
+        from_posterior=max((observed - epistemic) / (2.0 * epistemic), 0.0)
+        if epistemic > 0
+        else None,
     )
 
 
 def disagreement_answer(view: View, seed: int = 0) -> dict[str, Any]:
     """Everything about the raters' disagreement, as a JSON-able object.
 
-    Options of the question: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit. `before` and `after` use the same
-    bins: those of the prediction before, whose limits the concentration shrinks with it.
+    Options of the question: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit.
+    `before` and `after` use the same bins: those of the prediction before, whose limits the concentration
+    shrinks with it.
 
     Raises
     ------
@@ -316,12 +341,18 @@ def _reliability(table: DisagreementTable, bins: int) -> list[dict[str, Any]]:
     """One object a bin; empty bins have n 0 and nulls."""
     rows: list[dict[str, Any]] = []
     for i, weight in enumerate(table.weight.tolist()):
-        row: dict[str, Any] = {"lower": i / bins, "upper": (i + 1) / bins, "n": int(table.count[i]), "weight": weight}
+        row: dict[str, Any] = {
+            "lower": i / bins,
+            "upper": (i + 1) / bins,
+            "n": int(table.count[i]),
+            "weight": weight,
+        }
         if not weight:
             rows.append(row | {"predicted": None, "observed": None, "thresholds": None})
             continue
         predicted, observed, epistemic = (
-            float(table.sums[name][i]) / weight for name in ("predicted", "disagreement", "epistemic")
+            float(table.sums[name][i]) / weight
+            for name in ("predicted", "disagreement", "epistemic")
         )
         found = asdict(thresholds(observed, predicted, epistemic))
         found["from"] = found.pop("from_")
@@ -336,7 +367,7 @@ def _warnings(table: DisagreementTable, fitted: Concentration) -> list[dict[str,
         found.append(
             {
                 "rule": "order_wrong",
-                "detail": "in these bins raters disagree at least as much as predicted; a concentration makes them worse",
+                "detail": "raters disagree at least as much as predicted; a concentration makes it worse",
                 "bins": np.flatnonzero(wrong).tolist(),
                 "share": float(share(table.weight)[wrong].sum()),
             }

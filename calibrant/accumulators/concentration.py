@@ -1,9 +1,10 @@
-"""The concentration profile: likelihood of the votes under a Dirichlet around the prediction, on a grid of its concentration.
+"""The concentration profile: likelihood of the votes under Dirichlets around the predictions, by concentration.
 
-Given alpha0, a row's votes are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (the multinomial
-coefficient left out) is additive over predictions, and so are its derivatives by log alpha0; with them on a fixed grid alpha0 is fitted
-without raw rows. For whole votes the gamma functions are products, Gamma(x + y) / Gamma(x) = x (x + 1) ... (x + y - 1), and
-the factor x is the same for every alpha0 up to its logarithm: one vote costs nothing and says nothing.
+Given alpha0, a row's votes are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (the
+multinomial coefficient left out) is additive over predictions, and so are its derivatives by log alpha0; with
+them on a fixed grid alpha0 is fitted without raw rows. For whole votes the gamma functions are products,
+Gamma(x + y) / Gamma(x) = x (x + 1) ... (x + y - 1), and the factor x is the same for every alpha0 up to its
+logarithm: one vote costs nothing and says nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ Ints = NDArray[np.int64]
 class ConcentrationProfile(Accumulator):
     """Block `profile`, a cell a concentration; predictions with at least two votes only.
 
-    `nll_limit` is the loss at infinite concentration (a multinomial around the prediction), `nll_d1_squared` sums squares by unit,
-    so that the standard error allows any dependence inside a unit of a batch. Rows with a vote for a class
-    at probability 0 stay out of the sums and are counted.
+    `nll_limit` is the loss at infinite concentration (a multinomial around the prediction), `nll_d1_squared`
+    sums squares by unit, so that the standard error allows any dependence inside a unit of a batch. Rows with a
+    vote for a class at probability 0 stay out of the sums and are counted.
     """
 
     name = "concentration"
@@ -53,7 +54,7 @@ class ConcentrationProfile(Accumulator):
         if not several.any():
             return
         hits, block = filling.hits, self.blocks["profile"]
-        impossible = np.bincount(hits.row, ~np.isfinite(filling.log_probability), filling.n) > 0
+        impossible = np.bincount(hits.row, np.isinf(filling.log_probability), filling.n) > 0
         block.counts[0] += int(several.sum())
         block.counts[1] += int((several & impossible).sum())
         rows = np.flatnonzero(several & ~impossible)
@@ -77,7 +78,7 @@ class ConcentrationProfile(Accumulator):
 
 @dataclass(frozen=True)
 class _Losses:
-    """Weighted sums `limit`, `nll` and `nll_d2` (concentrations,); derivative of each row's loss (n, concentrations)."""
+    """Weighted sums `limit`, `nll`, `nll_d2` (concentrations,); `gradient` of each row's loss (n, concentrations)."""
 
     limit: float
     nll: Floats
@@ -98,7 +99,8 @@ def _losses(filling: Filling, rows: Ints) -> _Losses:
 
     totals, index = np.unique(filling.n_ratings[rows], return_inverse=True)
     every = np.broadcast_to(CONCENTRATIONS, (len(totals), N_POINTS))
-    whole = rising_factors(every, totals, np.bincount(index, weight))
+    by_total = np.bincount(index, weight, len(totals)).astype(np.float64)
+    whole = rising_factors(every, totals, by_total)
     repeated = np.flatnonzero(votes > 1)
     repeated = repeated[np.argsort(-votes[repeated], kind="stable")]
     x = np.exp(log_probability[repeated])[:, None] * CONCENTRATIONS
@@ -124,7 +126,8 @@ def _losses(filling: Filling, rows: Ints) -> _Losses:
 class RisingFactors:
     """Sum over j = 1 .. m - 1 of log(x + j), by log x.
 
-    `total` and the second derivative `d2` are weighted sums over rows, float64 (p,); `d1` is each row's derivative, (n, p).
+    `total` and the second derivative `d2` are weighted sums over rows, float64 (p,); `d1` is each row's
+    derivative, (n, p).
     """
 
     total: Floats
@@ -143,7 +146,8 @@ def rising_factors(x: Floats, m: Ints, weight: Floats) -> RisingFactors:
 
     Source
     ------
-    The product itself for 15 factors; beyond them Stirling's series, whose remainder is below 1e-15 at arguments from 16 on.
+    The product itself for 15 factors; beyond them Stirling's series, whose remainder is below 1e-15 at
+    arguments from 16 on.
 
     Examples
     --------

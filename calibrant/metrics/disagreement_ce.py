@@ -1,4 +1,4 @@
-"""Disagreement calibration error: the root of the debiased calibration loss of 1 - sum z^2 against the raters' disagreement."""
+"""Disagreement calibration error: root of the debiased calibration loss of 1 - sum z^2 as raters' disagreement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disagreement loss: the squared loss of 1 - sum z^2 as a prediction that two raters differ. Predictions with two votes or more."""
+"""Disagreement loss: squared loss of 1 - sum z^2 as a prediction that two raters differ; needs two votes a row."""
 
 from __future__ import annotations
 
