@@ -308,10 +308,10 @@ def test_plain_histograms_are_refused() -> None:
     columns = {
         "kind": "class",
         "class": 0,
-        "bins": 2,
-        "count": [4, 4],
-        "sum_confidence": [1.0, 3.0],
-        "sum_correct": [1.0, 3.0],
+        "bins": 1200,
+        "count": [4] + [0] * 1199,
+        "sum_confidence": [0.0] * 1200,
+        "sum_correct": [1.0] + [0.0] * 1199,
     }
     whole.fill_histogram(Histogram.from_fields(columns, whole.spec))
     for found in asked(whole).values():
