@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.grid import Grid
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -88,6 +90,37 @@ class Cells:
         """The cells marked in `keep`."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
+    def together(self) -> Cells:
+        """Cells with weight, equal scores in one: rows of one score become one cell."""
+        cells = self.kept(self.weight > 0)
+        fresh = np.diff(cells.lower, prepend=np.nan) != 0.0
+        fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
+        return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
+
+    def at_most(self, most: int, grid: Grid) -> Cells:
+        """The cells themselves where they are few enough, else those of each position of the grid added together."""
+        if len(self) <= most:
+            return self
+        place = np.unique(grid.locate(np.clip(self.mean, 0.0, 1.0)), return_inverse=True)[1]
+        return self.grouped(place, int(place[-1]) + 1)
+
+    @property
+    def largest_shift(self) -> tuple[Floats, Floats]:
+        """How far a part of each cell can move a sum of hits minus scores: up (its hits) and down (its misses).
+
+        Zero for cells that cannot be divided: of a single score or prediction.
+        """
+        divisible = (self.upper > self.lower) & (self.predictions > 1)
+        up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
+        return up, np.where(divisible, (self.weight - self.correct) * self.upper, 0.0)
+
+    @property
+    def largest_covariance(self) -> Floats:
+        """Bound of each cell's weighted sum of (score - mean)(hit - rate): Cauchy, Schwarz, Bhatia, Davis."""
+        spread = np.maximum((self.upper - self.mean) * (self.mean - self.lower), 0.0)
+        chance = np.maximum(self.rate * (1.0 - self.rate), 0.0)
+        return np.where(self.predictions > 1, self.weight * np.sqrt(spread * chance), 0.0)
+
 
 SUM_FIELDS = ("weight", "confidence", "correct", "correct_squared", "weight_squared", "null_variance")
 FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
@@ -114,6 +147,14 @@ def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
     total = before[-1] + weight[-1]
     raw = np.floor(before * n_bins / total * (1.0 + 1e-12)).astype(np.int64)
     return np.asarray(np.cumsum(np.diff(raw, prepend=raw[0]) > 0), np.int64)
+
+
+def cuts_inside(cells: Cells, n_bins: int) -> Ints:
+    """How many of the n_bins - 1 cuts into equal mass fall inside each cell that can be divided; int64 (n_cells,)."""
+    after = np.cumsum(cells.weight) * n_bins / cells.weight.sum()
+    before = np.concatenate([[0.0], after[:-1]])
+    cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
+    return np.asarray(cuts * ((cells.upper > cells.lower) & (cells.predictions > 1)), np.int64)
 
 
 def rank_groups(n: int, n_bins: int) -> Ints:
