@@ -35,8 +35,8 @@ def macro_error(hits: float, misses: float, hit_score: float, miss_score: float)
 
     Examples
     --------
-    >>> macro_error(2.0, 1.0, 1.6, 0.7)
-    0.45
+    >>> macro_error(2.0, 1.0, 1.5, 0.75)
+    0.5
     """
     return float((1.0 - hit_score / hits + miss_score / misses) / 2.0)
 

@@ -29,8 +29,8 @@ def overconfidence(score: Floats) -> GapStatistic:
 
     Examples
     --------
-    >>> float(overconfidence(np.array([0.6, 0.9]))(np.array([1.0, 1.0]), np.array([0.1, -0.2])))
-    0.09
+    >>> float(overconfidence(np.array([0.5, 0.75]))(np.array([1.0, 1.0]), np.array([0.1, -0.25])))
+    0.09375
     """
     return lambda weight, gap: np.asarray((share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1))
 

@@ -21,6 +21,7 @@ from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 JACKKNIFE = "jackknife of 64 unit replicates"
+DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 
 
 @dataclass(frozen=True)
