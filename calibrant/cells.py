@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.grid import Grid
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -97,12 +95,10 @@ class Cells:
         fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
         return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
 
-    def at_most(self, most: int, grid: Grid) -> Cells:
-        """The cells themselves where they are few enough, else those of each position of the grid added together."""
-        if len(self) <= most:
-            return self
-        place = np.unique(grid.locate(np.clip(self.mean, 0.0, 1.0)), return_inverse=True)[1]
-        return self.grouped(place, int(place[-1]) + 1)
+    def at_places(self, place: Ints) -> Cells:
+        """Cells of equal place added together; `place` int64 (n_cells,)."""
+        group = np.unique(place, return_inverse=True)[1]
+        return self.grouped(group, int(group.max()) + 1) if len(group) else self
 
     @property
     def largest_shift(self) -> tuple[Floats, Floats]:

@@ -1,7 +1,7 @@
 """Kernel calibration error (kdeECE); with `raters=pooled` the multi-rater form, from counts.
 
-From many distinct scores at most `MOST_POINTS` groups are made first, on a grid of 1200 cells with fine ends; so the cost does
-not grow with the number of predictions.
+From more distinct scores than `MOST_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
+logarithm, on which the kernel depends there; so the cost does not grow with the number of predictions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.cells import Cells
-from calibrant.grid import Grid, grid_of
 from calibrant.kernel import (
     CLIP,
     LEAVES,
@@ -32,10 +32,12 @@ from calibrant.metrics.reading import (
 )
 from calibrant.view import NotAnswerable, View
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 MOST_POINTS = 1500
 MOST_NULL_POINTS = 300
 N_DRAWS = 200
-_CELLS, _NULL_CELLS = 1200, 200
+FINENESS, NULL_FINENESS = 1200, 200
 _BOUND_METHOD = "what cells of twice the width change, where errors are four times as large"
 BANDWIDTH = Option("bandwidth", 0.02, "Bandwidth of the beta kernel.", low=1e-4, high=1.0)
 LEAVE = Option(
@@ -53,19 +55,26 @@ SELECTION = Option(
 )
 
 
-def points(view: View, most: int, grid: Grid) -> tuple[Cells, Points]:
-    """Cells of the asked scope, at most so many or one a position of the grid, and their points."""
+def places(score: Floats, fineness: int) -> Ints:
+    """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of that more in each halving towards 0 or 1."""
+    clipped = np.clip(score, CLIP, 1.0 - CLIP)
+    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(np.int64)
+
+
+def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
+    """Cells of the asked scope, grouped where they are more than `most`, and their points."""
     leave = LEAVE.of(view.question)
     cells = scored_cells(view)
     if view.is_raw and leave == "instance" and view.counts["n_labelled"] <= most:
         rows = view.row_cells(view.scope)
         cells = rows.kept(rows.weight > 0)
-    cells = cells.at_most(most, grid)
+    if len(cells) > most:
+        cells = cells.at_places(places(cells.mean, fineness))
     return cells, points_of(cells, leave, view.question.raters == "mean")
 
 
 def read(view: View) -> Reading | None:
-    cells, found = points(view, MOST_POINTS, grid_of(_CELLS))
+    cells, found = points(view, MOST_POINTS, FINENESS)
     if not len(cells):
         return None
     bandwidth = float(BANDWIDTH.of(view.question))
@@ -100,7 +109,7 @@ def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> fl
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
-    cells, found = points(view, MOST_NULL_POINTS, grid_of(_NULL_CELLS))
+    cells, found = points(view, MOST_NULL_POINTS, NULL_FINENESS)
     drawn = drawn_hits(cells, N_DRAWS, seed)
     if not np.isnan(found.own_hits).any():
         found = replace(found, own_hits=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))
