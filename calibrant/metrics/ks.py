@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.cells import Cells, equal_mass_groups
 from calibrant.cumulative import (
     ks_statistic,
     ks_survival,
@@ -28,6 +29,7 @@ from calibrant.metrics.reading import (
 from calibrant.null_reference import gap_null
 from calibrant.view import View
 
+Floats = NDArray[np.float64]
 _NULL_CELLS = 1000
 
 
@@ -52,8 +54,8 @@ def _reader(
 
 
 def _interval(statistic: GapStatistic) -> Callable[[View, Reading, int], Interval]:
-    def one_table(weight, gap):  # type: ignore[no-untyped-def]
-        return statistic(weight, gap)[..., 0]
+    def one_table(weight: Floats, gap: Floats) -> Floats:
+        return np.asarray(statistic(weight, gap)[..., 0])
 
     return lambda view, reading, seed: interval_of_bins(view, lambda bins: one_table, seed, reading.value)
 
@@ -67,10 +69,10 @@ def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float
 
 
 def few(cells: Cells) -> Cells:
-    """At most `_NULL_CELLS` groups of neighbouring cells, of equal number."""
+    """The cells, or where they are many their groups of equal mass."""
     if len(cells) <= _NULL_CELLS:
         return cells
-    return cells.grouped(np.arange(len(cells)) * _NULL_CELLS // len(cells), _NULL_CELLS)
+    return cells.at_places(equal_mass_groups(cells.weight, _NULL_CELLS))
 
 
 METRICS = (
