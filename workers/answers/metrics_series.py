@@ -16,6 +16,7 @@ parts = metrics.parts
 def answer(panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """One object a part that holds data, oldest first; `every_s` is a whole number of panes."""
     every_s = int(params["every_s"])
+    params = {name: value for name, value in params.items() if name != "every_s"}
     merged: dict[int, Pane] = {}
     for start, pane in panes:
         begin = start // every_s * every_s
