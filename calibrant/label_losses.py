@@ -1,10 +1,12 @@
 """The squared loss under label uncertainty and its parts, from a view.
 
-L = EL + IL = CL + RL and EL = CL + GL: epistemic, irreducible, calibration, refinement and grouping loss, with the bias that few votes and few
-rows bring taken away. Estimates may then fall below 0 by chance; they are never clipped, or their mean would be wrong.
+L = EL + IL = CL + RL and EL = CL + GL: epistemic, irreducible, calibration, refinement and grouping loss, with
+the bias that few votes and few rows bring taken away. Estimates may then fall below 0 by chance; they are never
+clipped, or their mean would be wrong.
 
-EL, IL and GL need two votes a prediction. By default they leave predictions with one vote out (`single_vote=exclude`); `keep` leaves
-the uncorrected term of those in, as published code does, which biases EL upwards. L, CL and RL read all predictions.
+EL, IL and GL need two votes a prediction. By default they leave predictions with one vote out
+(`single_vote=exclude`); `keep` leaves the uncorrected term of those in, as published code does, which biases EL
+upwards. L, CL and RL read all predictions.
 
 Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 5 to 14.
 """
@@ -78,7 +80,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class RowLosses:
-    """Sums over predictions by replicate, each float64 (64,): weight, squared gap, spread, correction, disagreement loss.
+    """Sums over predictions by replicate, each float64 (64,), as in `label_rows.LabelRows`.
 
     The squared loss is (gap + spread) / weight, the epistemic one (gap - correction) / weight, the irreducible one
     (spread + correction) / weight.
@@ -100,7 +102,7 @@ class RowLosses:
 
     @property
     def irreducible(self) -> Floats:
-        """Also the sum of the rows' disagreement: the chance that two votes differ is the spread of their distribution."""
+        """Also the sum of the rows' disagreement: two votes differ as often as their distribution is spread."""
         return np.asarray(self.spread + self.correction)
 
     def mean(self, sums: Floats) -> float:
@@ -132,7 +134,9 @@ def rows_with_spread(view: View, choice: Choice) -> RowLosses:
         As `row_losses`, or no prediction has two votes.
     """
     refuse_one_vote(view)
-    return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,))
+    return _row_losses(
+        view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,)
+    )
 
 
 def rows_with_several(view: View, choice: Choice) -> RowLosses:
@@ -226,7 +230,9 @@ class ClassBins:
         return int((self.count == 1).sum())
 
 
-def class_bins(view: View, choice: Choice, *, several_only: bool = False, bins: int | None = None) -> ClassBins:
+def class_bins(
+    view: View, choice: Choice, *, several_only: bool = False, bins: int | None = None
+) -> ClassBins:
     """Equal-width bins of the classes' probabilities.
 
     Parameters
@@ -238,8 +244,8 @@ def class_bins(view: View, choice: Choice, *, several_only: bool = False, bins: 
     Raises
     ------
     NotAnswerable
-        Plain histograms, no labels, classes that are not kept, or bins that the state does not hold: leaving single votes out of a
-        mixed window and weights by votes are kept for divisors of 60.
+        Plain histograms, no labels, classes that are not kept, or bins that the state does not hold: leaving
+        single votes out of a mixed window and weights by votes are kept for divisors of 60.
     """
     view.refuse_histograms()
     _refuse_empty(view)
@@ -256,7 +262,14 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
     ]
     at = {
         name: np.stack([getattr(cells, name) for cells in tables])
-        for name in ("predictions", "weight", "confidence", "correct", "correct_squared", "weight_squared")
+        for name in (
+            "predictions",
+            "weight",
+            "confidence",
+            "correct",
+            "correct_squared",
+            "weight_squared",
+        )
     }
     kept = LABEL_GRID.cells % bins == 0
     if not kept and (by_ratings or several_only):
@@ -264,14 +277,24 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
         raise NotAnswerable("bins_not_exact", detail)
     own = _own_bins(view, bins) if kept else {}
     if several_only:
-        at = _without_one_vote(at, own, by_ratings)
+        at = _without_one_vote(at, own)
     gap = _ratio(at["correct"] - at["confidence"], at["weight"])
     if by_ratings:
-        moments = (own["ratings_squared"], own["correct_ratings_squared"], own["correct_squared_ratings_squared"])
+        moments: tuple[Floats, ...] = (
+            own["ratings_squared"],
+            own["correct_ratings_squared"],
+            own["correct_squared_ratings_squared"],
+        )
         if several_only:
-            one = (own["one_weight_squared"], own["one_correct_weight_squared"], own["one_correct_weight_squared"])
+            one = (
+                own["one_weight_squared"],
+                own["one_correct_weight_squared"],
+                own["one_correct_weight_squared"],
+            )
             moments = tuple(whole - part for whole, part in zip(moments, one, strict=True))
-        variance = mean_variance(at["weight"], _ratio(at["correct"], at["weight"]), moments, at["predictions"])
+        variance = mean_variance(
+            at["weight"], _ratio(at["correct"], at["weight"]), moments, at["predictions"]
+        )
     else:
         variance = share_variance(at)
     residual = None
@@ -296,12 +319,13 @@ def _own_bins(view: View, bins: int) -> dict[str, Floats]:
     columns = (*block.sums, block.counts[1].astype(np.float64))
     shape = (view.spec.n_classes, LABEL_GRID.n_positions)
     grouped = [
-        np.stack([np.bincount(place, row, bins) for row in column.reshape(shape)]) for column in columns
+        np.stack([np.bincount(place, row, bins) for row in column.reshape(shape)]).astype(float)
+        for column in columns
     ]
     return dict(zip((*BIN_SUMS, "one_vote"), grouped, strict=True))
 
 
-def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats], by_ratings: bool) -> dict[str, Floats]:
+def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str, Floats]:
     rest = {
         "predictions": at["predictions"] - np.round(own["one_vote"]).astype(np.int64),
         "weight": at["weight"] - own["one_weight"],

@@ -1,7 +1,8 @@
 """What a row of votes says on its own: its spread, its disagreement and their distance from the prediction.
 
-With mu = y / n, the votes' shares, everything here is exact arithmetic of one row, and unbiased given the row's label distribution q for
-n >= 2 votes: `spread` + `correction` for sum q (1 - q), `squared_gap` - `correction` for the squared distance of z from q.
+With mu = y / n, the votes' shares, everything here is exact arithmetic of one row, and unbiased given the row's
+label distribution q for n >= 2 votes: `spread` + `correction` for sum q (1 - q), `squared_gap` - `correction`
+for the squared distance of z from q.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Unbiased estimates of symmetric statistics of n raters from a row's votes: U-statistics.
 
-A symmetric statistic of n labels is a function of how many of them fell on each class. Its expectation over n raters of a row is estimated by its mean
-over all n-subsets of the row's votes; the subsets with equal counts are taken together, so that the cost grows with the number of
-ways to put n labels into K classes and not with the number of subsets.
+A symmetric statistic of n labels is a function of how many of them fell on each class. Its expectation over n
+raters of a row is estimated by its mean over all n-subsets of the row's votes; the subsets with equal counts
+are taken together, so that the cost grows with the number of ways to put n labels into K classes and not with
+the number of subsets.
 
 Source: Hoeffding (1948); Mimori et al. (AISTATS 2021), eq. 16.
 """

@@ -1,8 +1,8 @@
-"""Class probabilities after some raters have spoken, and the disagreement that a belief about label distributions predicts.
+"""Class probabilities after some raters have spoken, and the disagreement that a belief predicts.
 
-A belief is a distribution over a prediction's label distribution zeta: a point, a Dirichlet of mean f and concentration alpha0, an
-ensemble of points, or an ensemble of Dirichlets. All answers are closed forms. The likelihood of votes y under a
-member is the product over classes of zeta_k ** y_k.
+A belief is a distribution over a prediction's label distribution zeta: a point, a Dirichlet of mean f and
+concentration alpha0, an ensemble of points, or an ensemble of Dirichlets. All answers are closed forms. The
+likelihood of votes y under a member is the product over classes of zeta_k ** y_k.
 
 Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 17 to 19.
 """
@@ -212,7 +212,9 @@ def dirichlet_ensemble_posterior(
     means, votes = _matched(members, label_counts)
     alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
     if not np.isfinite(alpha).all():
-        raise CalibrationInputError.at("/concentrations", "finite", "a member's concentration is finite")
+        raise CalibrationInputError.at(
+            "/concentrations", "finite", "a member's concentration is finite"
+        )
     prior = alpha[:, :, None] * means
     total = votes.sum(axis=1)
     with np.errstate(invalid="ignore"):
@@ -229,8 +231,8 @@ def posterior_epistemic_loss(
 ) -> float:
     """Mean squared distance from the label distribution after n further votes, under one concentration.
 
-    The update is alpha0 / (alpha0 + n) of the prediction's error and n / (alpha0 + n) of the votes' mean error, which are independent; so
-    the loss follows from EL and IL alone, and is unbiased where they are.
+    The update is alpha0 / (alpha0 + n) of the prediction's error and n / (alpha0 + n) of the votes' mean error,
+    which are independent; so the loss follows from EL and IL alone, and is unbiased where they are.
 
     Parameters
     ----------
@@ -258,10 +260,15 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
     if votes.ndim != 2 or f.shape[-2:] != votes.shape or f.ndim > 3:
         detail = f"votes {votes.shape} do not fit probabilities {f.shape}"
         raise CalibrationInputError.at("/label_counts", "shape", detail)
-    bad = np.flatnonzero(((votes < 0) | (votes != np.floor(votes)) | ~np.isfinite(votes)).any(axis=1))
+    bad = np.flatnonzero(
+        ((votes < 0) | (votes != np.floor(votes)) | ~np.isfinite(votes)).any(axis=1)
+    )
     if len(bad):
         raise CalibrationInputError(
-            [Offence(f"/label_counts/{row}", "counts", "votes are whole and not negative") for row in bad]
+            [
+                Offence(f"/label_counts/{row}", "counts", "votes are whole and not negative")
+                for row in bad
+            ]
         )
     return f, votes
 
@@ -290,5 +297,7 @@ def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
     bad = np.flatnonzero(~np.isfinite(total))
     if len(bad):
         detail = "every member holds these votes impossible"
-        raise CalibrationInputError([Offence(f"/label_counts/{row}", "impossible", detail) for row in bad])
+        raise CalibrationInputError(
+            [Offence(f"/label_counts/{row}", "impossible", detail) for row in bad]
+        )
     return np.asarray(np.exp(joint - total))

@@ -7,6 +7,7 @@ batch holds is prepared by the route's own function; everything around it is the
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -48,6 +49,9 @@ class IngestAnswer(BaseModel):
     duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
     durability: str = Field(description="everysec, replicated or fsync: what a crash may take.")
     stale: bool | None = Field(None, description="Only for running totals: a later one is there.")
+    duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
+    stale_rows: int = Field(0, description="Ratings older than what is known of their raters.")
+    conflicts: int = Field(0, description="Rows whose id came before with other content.")
     errors: list[ProblemError]
 
 
@@ -75,6 +79,7 @@ class Load:
     n_accepted: int
     offences: list[Offence]
     batch_id: str | None
+    retains: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,17 @@ class Reception:
             receipt = await self.inbox.hand_over(delivery)
         return await self._answered(request, delivery, receipt)
 
+    async def take_bodiless(self, sender: Sender, request: Request, prepare: Prepare) -> Response:
+        """As `take`, for a request whose path says everything."""
+        self.admission.check(sender.key)
+        with self.admission.remembering(sender.key), engine_errors():
+            config = await self._known(sender)
+            now = datetime.now(UTC)
+            given = Circumstances(sender, config, False, now, self.settings, self.limits)
+            delivery = _delivery(prepare(Body(b"", ""), given), request, given)
+            receipt = await self.inbox.hand_over(delivery)
+        return await self._answered(request, delivery, receipt)
+
     async def _known(self, sender: Sender) -> ModelConfig | None:
         config = await self.registry.get(sender.caller.tenant, sender.model)
         if config is None and not self.settings.create_models:
@@ -159,7 +175,13 @@ def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
         errors=[vars(offence) for offence in load.offences],
         received_at=given.received_at,
         create=given.config is None,
+        retains=load.retains,
     )
+
+
+def digest_of(payload: bytes) -> bytes:
+    """Return sixteen bytes that tell whether two payloads hold the same content."""
+    return blake2b(payload, digest_size=16).digest()
 
 
 def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
@@ -174,6 +196,9 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         "durability": receipt.durability,
         "errors": receipt.errors,
     }
+    for name in ("duplicate_rows", "stale_rows", "conflicts"):
+        if getattr(receipt, name):
+            body[name] = getattr(receipt, name)
     return body if receipt.stale is None else {**body, "stale": receipt.stale}
 
 

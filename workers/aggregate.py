@@ -22,6 +22,7 @@ from workers.entries import CONTROL
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
+from workers.retained import RetainedRecords
 from workers.run import Item, Run
 from workers.shelf import Shelf
 from workers.state.commit import Commit, id_order
@@ -58,6 +59,7 @@ class PartitionLoop:
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
         self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
@@ -134,7 +136,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> Run:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = Run(self._ground, self._busy)
+        run = Run(self._ground, self._busy, self._records)
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
@@ -196,6 +198,7 @@ class PartitionLoop:
         commit = Commit(self.keys)
         self._shelf.write(run.reduction.touched, commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
         self._shelf.trim()
         gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
@@ -206,7 +209,7 @@ class PartitionLoop:
 
     def _one_in_child(self, item: Item) -> Run:
         """A run of a single entry of the danger zone, reduced in a process that may die of it."""
-        run = Run(self._ground)
+        run = Run(self._ground, records=self._records)
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
@@ -222,7 +225,11 @@ class PartitionLoop:
         except EntryRefused as error:
             item.judge(error, error.offences)
         else:
-            run.add_reduced(item, reduction, n)
+            if reduction.outcomes:
+                # It harms nobody; what it changes depends on the records, which only the worker has.
+                run.add(item)
+            else:
+                run.add_reduced(item, reduction, n)
             return run
         finally:
             self._busy()

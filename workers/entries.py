@@ -6,6 +6,8 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
+- `labels`: `pack_labels`, labels for predictions by id
+- `removal`: JSON, `{"id": ...}`: one prediction is taken out
 - `control`: JSON, `{"op": "delete_model"}`
 """
 
@@ -18,8 +20,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from calibrant.labels import LabelRow
+
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, CONTROL)
+LABELS, REMOVAL = "labels", "removal"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")
@@ -100,6 +105,26 @@ def delete_model(model: str, generation: str) -> Entry:
     payload = json.dumps({"op": "delete_model"}).encode()
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     return Entry("", model, generation, CONTROL, b"", now_ms, payload)
+
+
+def pack_labels(rows: Sequence[LabelRow]) -> bytes:
+    """The payload of an entry of kind `labels`; the same rows give the same bytes."""
+    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
+
+
+def unpack_labels(payload: bytes) -> list[LabelRow]:
+    """Read what `pack_labels` wrote; raises EntryError."""
+    try:
+        found = json.loads(payload)
+        if found["format"] != _FORMAT:
+            raise EntryError("the labels are not of a format that is known")
+        return [
+            LabelRow(str(name), {int(k): int(n) for k, n in votes}, [(str(r), int(k), v) for r, k, v in ratings])
+            for name, votes, ratings in found["rows"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EntryError(f"the labels cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)

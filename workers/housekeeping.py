@@ -12,6 +12,7 @@ from typing import Any
 
 from workers.chain import Chain
 from workers.entries import Entry
+from workers.expiry import drop_old_records, remove_records
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from workers.state.records import expiry_bucket_s
@@ -87,6 +88,9 @@ class Housekeeping:
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
+        self._chain.send(
+            remove_records(self._node, self._keys, model, generation), self._chain.new_token()
+        )
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]

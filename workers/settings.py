@@ -43,6 +43,8 @@ class EngineSettings:
     idempotency_ttl_s: int = 86_400
     idempotency_bytes: int = 256 << 20
     backlog_bytes: int = 64 << 20
+    retained_bytes: int = 512 << 20
+    retained_records: int = 5_000_000
     max_panes: int = 64
     future_skew_s: int = 300
     create_models: bool = True
@@ -155,6 +157,8 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "CALIBRANT_IDEMPOTENCY_TTL": ("idempotency_ttl_s", _whole_seconds),
     "CALIBRANT_IDEMPOTENCY_BYTES": ("idempotency_bytes", parse_size),
     "CALIBRANT_BACKLOG_BYTES": ("backlog_bytes", parse_size),
+    "CALIBRANT_RETAINED_BYTES": ("retained_bytes", parse_size),
+    "CALIBRANT_RETAINED_RECORDS": ("retained_records", int),
     "CALIBRANT_MAX_PANES": ("max_panes", int),
     "CALIBRANT_FUTURE_SKEW": ("future_skew_s", _whole_seconds),
     "CALIBRANT_CREATE_MODELS": ("create_models", _truth),

@@ -88,6 +88,12 @@ class Shelf:
         """Add a delta to a fetched pane."""
         self._held[key].pane.merge(delta)
 
+    def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
+        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+        pane = self._held[key].pane
+        pane.merge(gained)
+        pane.subtract(lost)
+
     def claim(self, claim: Claim) -> str:
         """Let a running total replace the earlier one of its source; tells what came of it.
 

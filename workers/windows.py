@@ -61,7 +61,7 @@ class Window:
     @property
     def to_at(self) -> datetime:
         """First instant after."""
-        return datetime.fromtimestamp(self.to_s, UTC)
+        return datetime.fromtimestamp(min(self.to_s, LAST_SECOND), UTC)
 
     def __contains__(self, pane_start_s: int) -> bool:
         return self.from_s <= pane_start_s < self.to_s

@@ -1,7 +1,8 @@
 """Observed disagreement of raters against its predicted probability 1 - sum z^2, in cells of the latter.
 
-Only predictions with at least two votes enter. Each cell keeps true sums, so its bins equal those computed from raw rows, and
-a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells. Squared weights serve the debiasing.
+Only predictions with at least two votes enter. Each cell keeps true sums, so its bins equal those computed from
+raw rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells.
+Squared weights serve the debiasing.
 """
 
 from __future__ import annotations

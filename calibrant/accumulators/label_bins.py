@@ -1,7 +1,8 @@
 """What the classes' cells do not hold for the debiased calibration loss, by class and by 60 bins of its probability.
 
-The cells already give sums and squares of the votes' shares for weight one a prediction. Here are the squares for weight n_i, the
-residuals share minus probability, and the predictions with one vote by themselves, so that they can be left out.
+The cells already give sums and squares of the votes' shares for weight one a prediction. Here are the squares
+for weight n_i, the residuals share minus probability, and the predictions with one vote by themselves, so that
+they can be left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sums behind the squared loss and its parts under label uncertainty, by replicate and by whether a row has several votes.
+"""Sums behind the squared loss and its parts under label uncertainty, by replicate and by one vote or several.
 
 Rows with one vote say nothing about the spread of a label distribution, so they are kept apart: estimates that
-need a second vote leave them out. Every sum is there for weight one a prediction and, with the suffix `_by_ratings`, for weight n_i.
+need a second vote leave them out. Every sum is there for weight one a prediction and, with the suffix
+`_by_ratings`, for weight n_i.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Calibration loss: squared gaps of class-wise bins, summed over classes, less what the labels' chance adds.
 
-Needs no second vote. The correction takes predictions as independent of each other. `ce` is the calibration error, the root of the
-loss where it is positive; `residual_debiased` takes away the variance of share minus probability instead of the share's alone.
+Needs no second vote. The correction takes predictions as independent of each other. `ce` is the calibration
+error, the root of the loss where it is positive; `residual_debiased` takes away the variance of share minus
+probability instead of the share's alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Epistemic loss: the squared distance of the prediction from the label distribution, free of the votes' own noise.
 
-The plug-in puts shares of votes in the distribution's place and is too large by sum mu (1 - mu) / (n - 1); that is taken away. Needs two
-votes a prediction; those with one are left out and counted (`single_vote=keep` leaves them in, uncorrected).
+The plug-in puts shares of votes in the distribution's place and is too large by sum mu (1 - mu) / (n - 1); that
+is taken away. Needs two votes a prediction; those with one are left out and counted (`single_vote=keep` leaves
+them in, uncorrected).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def epistemic_loss(view: View, seed: int) -> Estimate:
         "squared_loss": rows.mean(rows.squared),
         "n_one_vote": n_one_vote(view),
     }
-    return Estimate(rows.mean(rows.epistemic), interval=interval, extra=extra | choice.named | about)
+    return Estimate(
+        rows.mean(rows.epistemic), interval=interval, extra=extra | choice.named | about
+    )
 
 
 METRIC = FunctionMetric(

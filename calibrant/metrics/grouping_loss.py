@@ -1,4 +1,4 @@
-"""Grouping loss: how much label distributions differ among predictions that the classes' bins put together; GL = EL - CL."""
+"""Grouping loss: how label distributions differ among predictions that share a bin; GL = EL - CL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Irreducible loss: the spread of the label distributions themselves, which no prediction can avoid.
 
-For the squared loss it is also the chance that two raters of a prediction disagree. IL = L - EL over the same predictions.
+For the squared loss it is also the chance that two raters of a prediction disagree. IL = L - EL over the same
+predictions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Squared loss under label uncertainty: the expected squared distance of the prediction from a further rater's class.
 
-Unbiased with any number of votes, one included. With weight one a prediction it equals the Brier score under `raters=mean`, with
-`loss_weight=n` the one under `pooled`.
+Unbiased with any number of votes, one included. With weight one a prediction it equals the Brier score under
+`raters=mean`, with `loss_weight=n` the one under `pooled`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ def squared_loss(view: View, seed: int) -> Estimate:
     rows = row_losses(view, choice)
     value = rows.mean(rows.squared)
     interval, about = row_interval(view, rows.squared, rows)
-    extra = {"plugin": value, "loss_weight": choice.named["loss_weight"], "n_one_vote": n_one_vote(view)}
+    extra = {
+        "plugin": value,
+        "loss_weight": choice.named["loss_weight"],
+        "n_one_vote": n_one_vote(view),
+    }
     return Estimate(value, interval=interval, extra=extra | about)
 
 

@@ -28,6 +28,9 @@ class BatchRecord:
     stale: bool | None = None
     duplicate: bool = False
     nonce: str = ""
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
 
     @property
     def is_final(self) -> bool:
@@ -57,6 +60,7 @@ class BatchRecord:
 _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
+    "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
 }  # fmt: skip
 _DEFAULTS = {
     "accepted": 0,
@@ -65,6 +69,9 @@ _DEFAULTS = {
     "stale": None,
     "duplicate": False,
     "nonce": "",
+    "duplicate_rows": 0,
+    "stale_rows": 0,
+    "conflicts": 0,
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 
