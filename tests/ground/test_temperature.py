@@ -102,9 +102,9 @@ def test_raw_rows_agree_with_a_naive_fit(objective, raters):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 100, 1000])
-@pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 2.0, 10.0])
 def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
-    n = 3000 if n_classes <= 10 else 60_000 // n_classes
+    n = 1500 if n_classes <= 10 else 60_000 // n_classes
     batch = batch_of(drawn(n, n_classes, temperature, raters=3, tail="gumbel"))
     pane = pane_of(batch)
     for raters in POLICIES:
@@ -114,7 +114,7 @@ def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
         assert kept["after"]["nll"] == pytest.approx(exact["after"]["nll"], abs=1e-7)
         excess = naive_losses(batch, raters, kept["temperature"])["nll"] - exact["after"]["nll"]
         assert excess < 1e-8
-        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=0.03)
+        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=0.05)
         kept = fit_temperature(pane, raters=raters, objective="brier")
         exact = fit_temperature_exact(batch, raters=raters, objective="brier")
         assert kept["temperature"] == pytest.approx(exact["temperature"], rel=1e-3)
@@ -122,7 +122,7 @@ def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
 
 
 def test_raw_ece_is_the_exhaustive_search():
-    batch = batch_of(drawn(400, 5, 1.6, raters=2))
+    batch = batch_of(drawn(150, 5, 1.6, raters=2))
     grid = np.arange(100, 2001) / 200
     ece = [naive_losses(batch, "pooled", t)["ece"] for t in grid]
     answer = fit_temperature_exact(batch, objective="ece")
@@ -134,8 +134,8 @@ def test_raw_ece_is_the_exhaustive_search():
 
 @pytest.mark.parametrize("n_classes", [2, 6])
 def test_kept_ece_is_within_its_bound(n_classes):
-    for seed in range(4):
-        batch = batch_of(drawn(4000, n_classes, 1.8, seed=seed))
+    for seed in range(3):
+        batch = batch_of(drawn(2500, n_classes, 1.8, seed=seed))
         kept = fit_temperature(pane_of(batch), objective="ece")
         true = fit_temperature_exact(batch, objective="ece")
         there = naive_losses(batch, "pooled", kept["temperature"])["ece"]
@@ -160,7 +160,7 @@ def test_binary_confidences_bin_the_positive_class():
 
 
 def test_the_standard_error_is_what_repetition_shows():
-    found = [fit_temperature(pane_of(batch_of(drawn(600, 3, 1.5, seed=s)))) for s in range(150)]
+    found = [fit_temperature(pane_of(batch_of(drawn(400, 3, 1.5, seed=s)))) for s in range(100)]
     spread = np.std([answer["temperature"] for answer in found])
     assert np.mean([answer["standard_error"] for answer in found]) == pytest.approx(spread, rel=0.2)
     covered = np.mean([answer["interval"][0] <= 1.5 <= answer["interval"][1] for answer in found])
@@ -290,13 +290,23 @@ def test_answers_are_plain_and_of_one_shape():
     assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {"standard_error_reason"}
 
 
+def test_scores_on_an_edge_are_binned_as_they_were_sent():
+    rng = np.random.default_rng(4)
+    p = rng.integers(1, 60, 3000) / 60
+    batch = batch_of({"confidences": p, "labels": (rng.random(3000) < p).astype(int).tolist()})
+    place = np.rint(p * 60).astype(int) - 1
+    gap = np.bincount(place // 4, batch.label_counts[:, 1] - p, 15)
+    for answer in (fit_temperature(pane_of(batch)), fit_temperature_exact(batch)):
+        assert answer["before"]["ece"] == pytest.approx(np.abs(gap).sum() / 3000, abs=1e-12)
+
+
 @pytest.mark.parametrize("options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}])
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(CalibrationInputError):
         fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.3, 5.0), st.sampled_from(POLICIES))
 def test_scaling_the_logits_scales_the_temperature(seed, factor, raters):
     columns = drawn(150, 3, 1.0, seed=seed)
