@@ -131,7 +131,7 @@ class Curve:
             for i in near
         ]  # fmt: skip
         moved = 2.0 * float(np.abs(missed).max()) if near else 1.0
-        return min(1.0, moved + CROSSING_NOISE / np.sqrt(self.n))
+        return min(1.0, moved + CROSSING_NOISE / float(np.sqrt(self.n)))
 
     def minimum(self, objective: str) -> Minimum | None:
         """Where NLL or Brier is least; None where it does not depend on the temperature."""
