@@ -454,9 +454,7 @@ def _nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
 
 def _nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
     mean = _spread(part, beta)[1]
-    weight, zed = part.by_row(
-        np.stack([part.weight[policy], part.weight[policy] * part.entry_zed])
-    )
+    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
     return np.asarray(weight * mean - zed)
 
 

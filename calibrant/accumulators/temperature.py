@@ -21,14 +21,25 @@ from calibrant.policies import N_POLICIES
 
 STEPS_PER_OCTAVE = 2
 OCTAVES = 5
-BETAS = 2.0 ** (np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE)
+BETAS = 2.0 ** (
+    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
+)
 N_BETAS = len(BETAS)
 TABLE_BINS = 60
 AS_SENT = N_BETAS // 2
 NEAR_EDGE = 1e-9
 LOGS_AT_ONCE = 16
 CURVE_COUNTS = ("predictions", "n_zero_probability")
-CURVE_SUMS = ("weight", "nll", "nll_d1", "nll_d2", "nll_d1_squared", "weight_all", "brier", "brier_d1")
+CURVE_SUMS = (
+    "weight",
+    "nll",
+    "nll_d1",
+    "nll_d2",
+    "nll_d1_squared",
+    "weight_all",
+    "brier",
+    "brier_d1",
+)
 TABLE_SUMS = (
     "weight_pooled",
     "weight",
@@ -248,7 +259,9 @@ def _powers(zed: Floats) -> Floats:
         if step < STEPS_PER_OCTAVE:
             np.exp(BETAS[step] * zed, out=result[step])
         else:
-            np.multiply(result[step - STEPS_PER_OCTAVE], result[step - STEPS_PER_OCTAVE], out=result[step])
+            np.multiply(
+                result[step - STEPS_PER_OCTAVE], result[step - STEPS_PER_OCTAVE], out=result[step]
+            )
     return result
 
 

@@ -23,7 +23,11 @@ from calibrant.temperature import OBJECTIVES, fit_temperature, fit_temperature_e
 def drawn(n, n_classes, temperature, seed=0, raters=1, tail="normal"):
     """Logits whose right temperature is `temperature`, with ratings drawn from softmax(z / T)."""
     rng = np.random.default_rng(seed)
-    true = rng.normal(size=(n, n_classes)) * 2 if tail == "normal" else rng.gumbel(size=(n, n_classes)) * 2
+    true = (
+        rng.normal(size=(n, n_classes)) * 2
+        if tail == "normal"
+        else rng.gumbel(size=(n, n_classes)) * 2
+    )
     chance = softmax(true, axis=1)
     draws = [(chance.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1) for _ in range(raters)]
     counts = np.zeros((n, n_classes), int)
@@ -96,7 +100,9 @@ def naive_temperature(batch, raters, objective):
 def test_raw_rows_agree_with_a_naive_fit(objective, raters):
     batch = batch_of(drawn(300, 4, 1.7, raters=3))
     answer = fit_temperature_exact(batch, objective=objective, raters=raters)
-    assert answer["temperature"] == pytest.approx(naive_temperature(batch, raters, objective), rel=1e-6)
+    assert answer["temperature"] == pytest.approx(
+        naive_temperature(batch, raters, objective), rel=1e-6
+    )
     for place, temperature in (("before", 1.0), ("after", answer["temperature"])):
         assert answer[place] == pytest.approx(naive_losses(batch, raters, temperature), rel=1e-12)
 
@@ -155,7 +161,8 @@ def test_binary_confidences_bin_the_positive_class():
     assert answer["scope"] == "positive"
     assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-12)
     assert answer["after"]["ece"] == pytest.approx(
-        naive_losses(batch, "pooled", answer["temperature"])["ece"], abs=answer["error_bound"]["ece"]
+        naive_losses(batch, "pooled", answer["temperature"])["ece"],
+        abs=answer["error_bound"]["ece"],
     )
 
 
@@ -207,7 +214,10 @@ def both(columns, **options):
 
 @pytest.mark.parametrize("objective", ["nll", "brier"])
 def test_all_right_has_no_finite_temperature(objective):
-    for answer in both({"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 10, "labels": [0, 1, 0] * 10}, objective=objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 10, "labels": [0, 1, 0] * 10},
+        objective=objective,
+    ):
         assert answer["verdict"] == "at_lower_bound"
         assert answer["at_bound"] and answer["bound"] == "lower"
         assert answer["temperature"] == pytest.approx(1 / 32)
@@ -216,14 +226,18 @@ def test_all_right_has_no_finite_temperature(objective):
 
 @pytest.mark.parametrize("objective", ["nll", "brier"])
 def test_all_wrong_lies_at_the_upper_end(objective):
-    for answer in both({"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective
+    ):
         assert answer["verdict"] == "at_upper_bound" and answer["bound"] == "upper"
         assert answer["temperature"] == pytest.approx(32.0)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_uniform_predictions_say_nothing(objective):
-    for answer in both({"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective):
+    for answer in both(
+        {"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective
+    ):
         assert answer["temperature"] is None and answer["reason"] == "flat"
         assert answer["before"]["nll"] == pytest.approx(np.log(2))
 
@@ -244,7 +258,9 @@ def test_ratings_at_probability_zero_are_counted_and_left_out():
     batch = batch_of({"probabilities": p, "label_counts": counts})
     answer = fit_temperature(pane_of(batch))
     assert answer["n_zero_probability"] == 6
-    assert answer["temperature"] == pytest.approx(fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9)
+    assert answer["temperature"] == pytest.approx(
+        fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9
+    )
     assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-10)
 
 
@@ -296,7 +312,9 @@ def test_answers_are_plain_and_of_one_shape():
         must = set(kept) - {"standard_error_method", "interval_method", "standard_error_reason"}
         assert must <= set(exact)
         assert {len(column) for column in kept["curve"].values()} == {21}
-    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {"standard_error_reason"}
+    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {
+        "standard_error_reason"
+    }
 
 
 def test_scores_on_an_edge_are_binned_as_they_were_sent():
@@ -309,7 +327,9 @@ def test_scores_on_an_edge_are_binned_as_they_were_sent():
         assert answer["before"]["ece"] == pytest.approx(np.abs(gap).sum() / 3000, abs=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
+)
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(CalibrationInputError):
         fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
@@ -320,6 +340,11 @@ def test_options_out_of_range_are_refused(options):
 def test_scaling_the_logits_scales_the_temperature(seed, factor, raters):
     columns = drawn(150, 3, 1.0, seed=seed)
     batch = batch_of(columns | {"ids": [f"i{i}" for i in range(150)]})
-    scaled = batch_of(columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]})
-    one, other = fit_temperature(pane_of(batch), raters=raters), fit_temperature(pane_of(scaled), raters=raters)
+    scaled = batch_of(
+        columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]}
+    )
+    one, other = (
+        fit_temperature(pane_of(batch), raters=raters),
+        fit_temperature(pane_of(scaled), raters=raters),
+    )
     assert other["temperature"] == pytest.approx(factor * one["temperature"], rel=1e-5)
