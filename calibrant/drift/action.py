@@ -18,16 +18,17 @@ from calibrant.drift.tolerance import Tolerance
 
 Floats = NDArray[np.float64]
 LEAST_UNITS = 50
-MISFIT_P = 0.05
+MISFIT_P = 0.01
 ACTIONS = {
     "none": "Nothing to do: predictions agree with outcomes as far as the labels tell.",
-    "collect_labels": "Collect outcomes for recent cases before changing anything: there are too few to tell what changed.",
+    "collect_labels": "Collect outcomes for recent cases before changing anything: there are too few to tell what "
+    "changed.",
     "intercept": "Shift every prediction by the same amount in log-odds: outcomes became more or less frequent than "
     "predicted, alike at all scores. Ask first whether the mix of cases changed, which may be legitimate.",
     "temperature": "Spread or narrow the predictions by one number, the temperature: high scores are too high and low "
     "ones too low, or the reverse.",
-    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are both shifted and too extreme "
-    "or too timid.",
+    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are both shifted and too "
+    "extreme or too timid.",
     "flexible_map": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
     "score, so no shift or stretch mends it. Look at the worst bins first; a data fault may be behind one of them.",
 }

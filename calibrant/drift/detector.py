@@ -233,13 +233,22 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
         raise PackingError("the starts of change are one whole number a bet")
     if peak.shape != (1,) or not 0.0 <= peak[0] < np.inf:
         raise PackingError("the peak is one number, not negative")
-    cohorts = [about[name] for name in ("last", "alarmed_at", "acknowledged_at")]
-    if any(type(value) not in (int, type(None)) for value in cohorts):
+    last, alarmed, acknowledged = about["last"], about["alarmed_at"], about["acknowledged_at"]
+    if any(type(value) not in (int, type(None)) for value in (last, alarmed, acknowledged)):
         raise PackingError("cohorts are whole numbers")
     version, n_cohorts = about["map_version"], about["n_cohorts"]
     if type(version) not in (str, type(None)) or type(n_cohorts) is not int or n_cohorts < 0:
         raise PackingError("a version is a name and a count a whole number")
-    peaks = float(peak[0])
     return DetectorState(
-        start.tolerance, log_sr, log_evidence, lowest, since, peaks, n_cohorts, *cohorts, map_version=version
+        tolerance=start.tolerance,
+        log_sr=log_sr,
+        log_evidence=log_evidence,
+        lowest=lowest,
+        since=since,
+        peak=float(peak[0]),
+        n_cohorts=n_cohorts,
+        last=last,
+        alarmed_at=alarmed,
+        acknowledged_at=acknowledged,
+        map_version=version,
     )

@@ -112,9 +112,11 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     elif len(judged) < 2:
         title, text = "undecided", "Only one rater has labels enough, so nobody tells the rater from the model."
     elif len(alarmed) <= len(others):
-        title, text = "rater shift", "These raters' labels changed against the model while others' did not: ask them first."
+        title = "rater shift"
+        text = "These raters' labels changed against the model while others' did not: ask them first."
     else:
-        title, text = "model drift", "Most raters' labels changed against the model, so the model or its cases changed."
+        title = "model drift"
+        text = "Most raters' labels changed against the model, so the model or its cases changed."
     return {"title": title, "raters": alarmed, "others": others, "text": text}
 
 
@@ -136,7 +138,7 @@ def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict
         "evidence_log10": state.log_mixed_evidence / _LN10 if state.n_cohorts else None,
         "anytime_p": state.anytime_p if state.n_cohorts else None,
         "sr": float(np.exp(log_sr)) if log_sr < _LARGEST_LOG else None,
-        "sr_log10": log_sr / _LN10 if state.n_cohorts else None,
+        "sr_log10": log_sr / _LN10 if np.isfinite(log_sr) else None,
         "threshold": threshold,
         "arl_target": run_length,
     }
