@@ -1,7 +1,7 @@
 """`python -m benchmarks.drift_table [--scale 0.1]`: how often the alarm is false and how soon it is right.
 
-Played, seeded years of a model with scores from Beta(0.7, 2.2), looked at daily, 10-year run length. A year is
-the scale of every number: `--scale` takes a part of the runs. Times of one step are in `make bench ARGS=drift`.
+Played, seeded years of a model with scores from Beta(0.7, 2.2), looked at daily, with a 10-year run length.
+`--scale` takes a part of the runs. What one step costs is in `make bench ARGS=drift`.
 """
 
 from __future__ import annotations

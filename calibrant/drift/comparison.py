@@ -40,7 +40,7 @@ def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15
     now, before = unit_table(current, raters, bins), unit_table(reference, raters, bins)
     answer: dict[str, Any] = {
         "detector": None,
-        "detector_reason": "the sequential alarm is not built; this is a comparison of two windows",
+        "detector_reason": "this is a comparison of two windows, not the sequential alarm",
         "raters": raters,
         "scope": current.spec.default_scope,
         "bins": bins,
@@ -79,20 +79,36 @@ def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
 
     Returns
     -------
-    dict: total variation, Jensen-Shannon divergence in nats, population stability index, and the p-value of a
-    chi-squared test of equal occupancy over bins where both hold enough (None with too few).
+    dict: the distances, and the p-value of a chi-squared test of equal occupancy over bins where both hold
+    enough (None with too few).
     """
-    n, m = float(now.occupancy.sum()), float(before.occupancy.sum())
+    distances = shift_distances(now.occupancy, before.occupancy)
+    told = distances["psi"] is not None
+    return distances | {"p_value": _homogeneity(now.occupancy, before.occupancy) if told else None}
+
+
+def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:
+    """Descriptive distances between two distributions of scores over bins, None where either holds nothing.
+
+    Parameters
+    ----------
+    now, before : float64 (n_bins,), units
+
+    Returns
+    -------
+    dict: total variation, Jensen-Shannon divergence in nats, population stability index (half a unit added to
+    each bin).
+    """
+    n, m = float(now.sum()), float(before.sum())
     if not n or not m:
-        return {"total_variation": None, "jensen_shannon": None, "psi": None, "p_value": None}
-    p, q = now.occupancy / n, before.occupancy / m
+        return {"total_variation": None, "jensen_shannon": None, "psi": None}
+    p, q = now / n, before / m
     middle = (p + q) / 2.0
-    smooth_p, smooth_q = (now.occupancy + 0.5) / (n + 0.5 * len(p)), (before.occupancy + 0.5) / (m + 0.5 * len(q))
+    smooth_p, smooth_q = (now + 0.5) / (n + 0.5 * len(p)), (before + 0.5) / (m + 0.5 * len(q))
     return {
         "total_variation": float(np.abs(p - q).sum() / 2.0),
         "jensen_shannon": float((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0),
         "psi": float(((smooth_p - smooth_q) * np.log(smooth_p / smooth_q)).sum()),
-        "p_value": _homogeneity(now.occupancy, before.occupancy),
     }
 
 

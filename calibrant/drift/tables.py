@@ -149,6 +149,17 @@ def unit_tables(
     return {raters: unit_table(pane, raters, bins) for raters in policies}
 
 
+def label_coverage(pane: Pane, bins: int = DRIFT_BINS) -> dict[str, Any]:
+    """Share of predictions that have a label, overall and by bin; None where there is no prediction.
+
+    A share that rises or falls with the score hints at outcomes that are looked for selectively.
+    """
+    predictions, labelled = pane["units"].blocks["bins"].counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2)
+    by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
+    n, m = int(labelled.sum()), int(predictions.sum())
+    return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}
+
+
 def pack_tables(tables: Mapping[str, UnitTable]) -> bytes:
     """Tables by name as bytes, exactly."""
     arrays = {name: table.columns for name, table in tables.items()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.drift.action import LEAST_UNITS, recommended_action, told
+from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
 from calibrant.drift.occupancy import OccupancyState
@@ -40,6 +41,7 @@ def verdict(
     later: UnitTable | None = None,
     shift: OccupancyState | None = None,
     coverage: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
     expected_delay: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
@@ -55,6 +57,8 @@ def verdict(
     later : UnitTable of cohorts after those that an update would be fitted to
     shift : the watch over the scores
     coverage : fields of the caller's about labels (shares, lags, raters, duplicates), passed on
+    description : estimates that describe and never alarm (debiased error with its null reference, scores),
+        passed on
     expected_delay : what `delay.expected_delay` answered
     alpha : chance that a confidence sequence ever misses, and one less the coverage of the effect's intervals
 
@@ -79,8 +83,9 @@ def verdict(
         "effect": effect(since_change, 1.0 - alpha) | {"worst_bins": worst_bins(since_change)},
         "bins": bin_rows(since_baseline, alpha),
         "score_shift": _shift(shift),
-        "coverage": None if coverage is None else dict(coverage),
-        "expected_delay": None if expected_delay is None else dict(expected_delay),
+        "coverage": dict(coverage) if coverage else None,
+        "description": dict(description) if description else None,
+        "expected_delay": dict(expected_delay) if expected_delay else None,
         "map_version": state.map_version,
         "assumptions": list(ASSUMPTIONS),
         "recommended_action": _action(status, state, since_change, later),
@@ -152,6 +157,7 @@ def _shift(shift: OccupancyState | None) -> dict[str, Any] | None:
         "anytime_p": shift.anytime_p,
         "n_units": float(shift.counts.sum()),
         "n_reference": float(shift.reference.sum()),
+        **shift_distances(shift.counts, shift.reference),
     }
 
 

@@ -19,6 +19,7 @@ from calibrant.drift.setting import FalseAlarms
 from calibrant.drift.slices import flagged, threshold_of
 from calibrant.drift.tables import (
     UnitTable,
+    label_coverage,
     merged,
     pack_tables,
     unit_table,
@@ -125,24 +126,24 @@ def test_one_record_is_the_risk_adjusted_cusum_weight():
         assert gain(table)[4] == pytest.approx(y * np.log(odds) - np.log(1 - p + p * odds))
 
 
-def clustered(rng, n, size, comonotone, soft):
+def clustered(rng, n, size, comonotone, fractional):
     """Tables of single calibrated units, (n, bins) each: their contributions weigh 1 / size and share their luck."""
     p = rng.beta(0.7, 2.2, (n, size))
     luck = rng.random((n, 1)) if comonotone else rng.random((n, size))
     y = (luck < p).astype(float)
-    if soft:
+    if fractional:
         y = (y + (rng.random((n, size)) < p)) / 2.0
     place = np.minimum((p * BINS).astype(int), BINS - 1) + BINS * np.arange(n)[:, None]
     columns = [np.bincount(place.ravel(), (v / size).ravel(), n * BINS) for v in (np.ones((n, size)), p, y)]
     return [column.reshape(n, BINS) for column in columns]
 
 
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("fractional", [False, True])
 @pytest.mark.parametrize("comonotone", [False, True])
 @pytest.mark.parametrize("size", [1, 7])
-def test_a_calibrated_unit_multiplies_no_bet_on_average(size, comonotone, soft):
+def test_a_calibrated_unit_multiplies_no_bet_on_average(size, comonotone, fractional):
     n = 10_000
-    e = np.exp(log_bets(*clustered(np.random.default_rng(3), n, size, comonotone, soft), BETS, NONE))
+    e = np.exp(log_bets(*clustered(np.random.default_rng(3), n, size, comonotone, fractional), BETS, NONE))
     assert (e.mean(axis=0) <= 1.0 + 4.5 * e.std(axis=0) / np.sqrt(n)).all()
 
 
@@ -310,3 +311,13 @@ def test_tables_come_back_from_bytes():
     bad = UnitTable(np.ones(2), np.ones(2), 2.0 * np.ones(2), np.ones(2), np.ones(2))
     with pytest.raises(PackingError):
         unpack_tables(pack_tables({"bad": bad}))
+
+
+def test_label_coverage_counts_predictions():
+    pane = Pane(PaneSpec("binary", 2))
+    columns = {"confidences": [0.01, 0.02, 0.95, 0.96], "labels": [0, None, 1, 1], "ids": list("abcd")}
+    pane.fill(Batch.from_columns(columns, task="binary", n_classes=2).batch)
+    told = label_coverage(pane)
+    assert told["labelled"] == 0.75
+    assert (told["by_bin"][0], told["by_bin"][-1], told["by_bin"][7]) == (0.5, 1.0, None)
+    assert label_coverage(Pane(PaneSpec("binary", 2)))["labelled"] is None
