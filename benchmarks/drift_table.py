@@ -20,6 +20,7 @@ from rich.table import Table
 from scipy.special import expit, logit
 
 from benchmarks.run import Benchmark, Case
+from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.bets import bets_of
 from calibrant.drift.delay import Change, expected_delay
 from calibrant.drift.detector import DetectorState, advance, fresh
@@ -84,13 +85,19 @@ def changed_bin(by: float, place: int = LOCAL_BIN, at: int = CHANGED_AT) -> Rate
 
 
 def records(
-    seed: int, n_runs: int, per_day: int, rate: Rate = calibrated, n_days: int = N_DAYS, copies: int = 1
+    seed: int,
+    n_runs: int,
+    per_day: int,
+    rate: Rate = calibrated,
+    n_days: int = N_DAYS,
+    copies: int = 1,
+    bins: int = DRIFT_BINS,
 ) -> Iterator[Day]:
     """Days of independent records, each counted `copies` times."""
     rng = np.random.default_rng(seed)
     for day in range(n_days):
         p = scores(rng, (n_runs, per_day))
-        yield daily(p, (rng.random(p.shape) < rate(p, day)).astype(np.float64), np.full(p.shape, float(copies)))
+        yield daily(p, (rng.random(p.shape) < rate(p, day)).astype(np.float64), np.full(p.shape, float(copies)), bins)
 
 
 def clusters(
@@ -151,13 +158,13 @@ def scores(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
     return np.maximum(rng.beta(0.7, 2.2, shape), 1e-12)
 
 
-def daily(p: Floats, y: Floats, weight: Floats) -> Day:
-    """Tables of a day; p, y and weight float64 (n_runs, n) to three float64 (n_runs, 15)."""
+def daily(p: Floats, y: Floats, weight: Floats, bins: int = DRIFT_BINS) -> Day:
+    """Tables of a day; p, y and weight float64 (n_runs, n) to three float64 (n_runs, bins)."""
     n_runs = len(p)
-    place = equal_width_bin(p.ravel(), DRIFT_BINS) + DRIFT_BINS * np.repeat(np.arange(n_runs), p.shape[1])
-    size = n_runs * DRIFT_BINS
+    place = equal_width_bin(p.ravel(), bins) + bins * np.repeat(np.arange(n_runs), p.shape[1])
+    size = n_runs * bins
     sums = np.stack([np.bincount(place, v.ravel(), size) for v in (weight, weight * p, weight * y)])
-    count, confidence, correct = sums.astype(np.float64).reshape(3, n_runs, DRIFT_BINS)
+    count, confidence, correct = sums.astype(np.float64).reshape(3, n_runs, bins)
     return count, confidence, correct
 
 
@@ -192,7 +199,7 @@ def slope_change(
 
 def answered_delay(delta: float, change: Change, per_day: int = 200) -> float:
     """The delay that the service would foretell from the quiet days before the change."""
-    quiet = merged(tables(records(10_000, 1, per_day, n_days=CHANGED_AT)))
+    quiet = merged(tables(records(10_000, 1, per_day, n_days=CHANGED_AT, bins=UNIT_BINS)))
     return float(expected_delay(quiet, CHANGED_AT, change, Tolerance.within(delta), RUN_LENGTH)["median"] or np.inf)
 
 

@@ -50,8 +50,8 @@ def expected_delay(
 
     Parameters
     ----------
-    typical : UnitTable of some cohorts of the model, labels of no matter; scores and rate of labels are taken
-        from it
+    typical : UnitTable of some cohorts of the model, on the detector's bins or, better, on parts of them (60 for
+        15); scores and the rate of labels are taken from it, the labels themselves are not read
     n_cohorts : how many cohorts it holds
     change : what happens
     tolerance, threshold : the detector's
@@ -67,27 +67,26 @@ def expected_delay(
     Raises
     ------
     ValueError
-        No labelled unit, or no cohort.
+        No labelled unit, no cohort, or bins that are no parts of the detector's.
     """
+    bins = len(tolerance.lower)
     if n_cohorts < 1 or not typical.n_units > 0:
         raise ValueError("a rate of labels needs a cohort and a labelled unit")
-    rate, score = typical.weight / n_cohorts, typical.mean_confidence
-    after = np.where(rate > 0, Recalibration(change.intercept, change.slope, (0.0, 0.0), 0.0)(score), 0.0)
-    bets, rng = bets_of(typical.n_bins), np.random.default_rng(seed)
+    if typical.n_bins % bins:
+        raise ValueError(f"{typical.n_bins} bins are no parts of {bins}")
+    bets, played = bets_of(bins), _Cohorts(typical, n_cohorts, change, np.random.default_rng(seed))
     log_sr = np.full((runs, bets.n_bets), -np.inf)
     delay = np.full(runs, np.inf)
     early = np.zeros(runs, bool)
     for cohort in range(-N_BEFORE, longest):
-        weight = rng.poisson(rate, (runs, len(rate)))
-        correct = rng.binomial(weight, score if cohort < 0 else after).astype(np.float64)
-        units = weight.astype(np.float64)
-        log_sr = shiryaev_roberts(log_sr, log_bets(units, units * score, correct, bets, tolerance))
+        weight, confidence, correct = played.draw(runs, bins, changed=cohort >= 0)
+        log_sr = shiryaev_roberts(log_sr, log_bets(weight, confidence, correct, bets, tolerance))
         alarm = log_mixture(log_sr, bets) >= np.log(threshold)
         if cohort < 0:
             early |= alarm
             continue
         delay[alarm & np.isinf(delay)] = cohort + 1
-        if np.isfinite(delay[~early]).mean() > 0.5:
+        if early.all() or np.isfinite(delay[~early]).mean() > 0.5:
             break
     # Runs that have not alarmed yet do so later than the middle one.
     median = float(np.median(delay[~early])) if not early.all() else np.inf
@@ -95,5 +94,21 @@ def expected_delay(
         "change": asdict(change),
         "median": median if np.isfinite(median) else None,
         "longest": longest,
-        "units_per_cohort": float(rate.sum()),
+        "units_per_cohort": typical.n_units / n_cohorts,
     }
+
+
+class _Cohorts:
+    """Cohorts as a model has them: independent units at its rate, with its scores."""
+
+    def __init__(self, typical: UnitTable, n_cohorts: int, change: Change, rng: np.random.Generator) -> None:
+        self.rate, self.score, self.rng = typical.weight / n_cohorts, typical.mean_confidence, rng
+        follows = Recalibration(change.intercept, change.slope, (0.0, 0.0), 0.0)
+        self.changed = np.where(self.rate > 0, follows(self.score), 0.0)
+
+    def draw(self, runs: int, bins: int, changed: bool) -> Floats:
+        """Weight, confidence and correct of a cohort in every run, float64 (3, runs, bins)."""
+        weight = self.rng.poisson(self.rate, (runs, len(self.rate)))
+        correct = self.rng.binomial(weight, self.changed if changed else self.score)
+        sums = np.stack([weight.astype(np.float64), weight * self.score, correct.astype(np.float64)])
+        return np.asarray(sums.reshape(3, runs, bins, -1).sum(axis=3))

@@ -212,7 +212,7 @@ def test_late_positives_alarm_on_arrival_and_not_when_cohorts_mature():
 @pytest.mark.parametrize("delta", [0.0, 0.02])
 def test_expected_delay_is_near_the_played_one(delta):
     change = Change(intercept=0.4)
-    quiet = merged(played.tables(played.records(99, 1, 200, n_days=30)))
+    quiet = merged(played.tables(played.records(99, 1, 200, n_days=30, bins=60)))
     told = expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
     runs = 40
     end = played.play(played.records(8, runs, 200, played.changed(change, 40), 90), runs, delta)
@@ -225,6 +225,8 @@ def test_expected_delay_beyond_the_horizon_is_none():
     assert expected_delay(quiet, 5, SLOPE, Tolerance.within(0.05), 1e6, longest=5)["median"] is None
     with pytest.raises(ValueError):
         expected_delay(UnitTable.empty(), 5, SLOPE, NONE, 100.0)
+    with pytest.raises(ValueError):
+        expected_delay(quiet, 5, SLOPE, Tolerance.within(0.0, 4), 100.0)
 
 
 @pytest.mark.parametrize("change", [Change(), SLOPE, Change(intercept=0.4), Change(-0.3, 1.4)])
