@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 export PORT DATA_DIR
 
-.PHONY: help demo run test test-slow check format bench openapi lock clean
+.PHONY: help demo run test test-slow check format bench bench-drift openapi lock clean
 
 help:
 	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test       the tests        make test-slow  those that take minutes"
 	@echo "make check      lint, types, import contracts       make format  let ruff fix what it can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
+	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -54,6 +55,9 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-drift: $(VENV)/dev.stamp
+	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
 
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
