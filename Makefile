@@ -4,7 +4,9 @@ PORT ?= 8000
 DATA_DIR ?= data
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-export PORT DATA_DIR
+# Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
+OPENBLAS_NUM_THREADS ?= 1
+export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run test test-slow check format bench openapi lock clean
 
