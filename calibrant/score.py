@@ -15,6 +15,7 @@ from calibrant.temperature import fit_temperature_exact
 from calibrant.view import View
 
 _QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+_ELSEWHERE = ("metrics", "objective", "slice")
 
 
 def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,5 +58,5 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
 def question_of(params: Mapping[str, Any]) -> Question:
     """The question that query parameters ask; those it does not know become its options."""
     known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
-    rest = {name: value for name, value in params.items() if name not in (*_QUESTION, "metrics", "objective")}
+    rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
     return Question(**known, options={name: value for name, value in rest.items() if value is not None})

@@ -279,7 +279,19 @@ class View:
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
 
-    def _raw_cells(self, scope: str) -> Cells:
+    def row_cells(self, scope: str) -> Cells:
+        """One cell for each raw row, in order of score.
+
+        Raises
+        ------
+        NotAnswerable
+            There are no raw rows.
+        """
+        if self.filling is None:
+            raise NotAnswerable("needs_rows", "the kept state holds cells, no rows")
+        return self.once(("rows", scope), lambda: self._raw_cells(scope, by_row=True))
+
+    def _raw_cells(self, scope: str, by_row: bool | None = None) -> Cells:
         """One cell for each distinct score of the raw rows; for each row where ties may be split."""
         filling = self.filling
         assert filling is not None
@@ -293,7 +305,7 @@ class View:
             klass = 1 if kind == "positive" else int(name)
             score, hits = filling.columns[klass], filling.hits.where(filling.hits.klass == klass)
             hit_at = hits.row
-        if self._splits_ties:
+        if self._splits_ties if by_row is None else by_row:
             order = np.argsort(score, kind="stable")
             unique, place = score[order], np.empty(len(score), np.int64)
             place[order] = np.arange(len(score))
