@@ -38,7 +38,7 @@ demo: $(VENV)/dev.stamp
 	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
 run: $(VENV)/run.stamp
-	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service
+	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
