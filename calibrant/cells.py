@@ -27,7 +27,8 @@ class Cells:
     confidence, correct : float64, weighted sums of the score and of the hits
     correct_squared : float64, weighted sum of squared hits of a sample
     weight_squared : float64, sum of squared weights of the samples
-    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's contributions fully dependent
+    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's contributions
+        fully dependent
     """
 
     lower: Floats
@@ -84,8 +85,8 @@ class Cells:
             *(total(getattr(self, name)) for name in SUM_FIELDS),
         )
 
-    def kept(self, keep: NDArray[np.bool_]) -> Cells:
-        """The cells marked in `keep`."""
+    def kept(self, keep: NDArray[np.bool_] | Ints) -> Cells:
+        """The cells marked in `keep`, or those at its places."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
     def together(self) -> Cells:

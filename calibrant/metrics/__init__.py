@@ -112,4 +112,15 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-__all__ = ["DEFAULT_METRICS", "METRICS", "OPTIONS", "Metric", "Option", "Pane", "Question", "View", "accumulators_for", "compute_metrics"]
+__all__ = [
+    "DEFAULT_METRICS",
+    "METRICS",
+    "OPTIONS",
+    "Metric",
+    "Option",
+    "Pane",
+    "Question",
+    "View",
+    "accumulators_for",
+    "compute_metrics",
+]

@@ -1,7 +1,7 @@
 """Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, over their variance.
 
-For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data two fewer.
-Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
+For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data
+two fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Options of single metrics, declared once: what a query may say, and what is assumed where it says nothing.
 
-The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a metric reads it.
+The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a
+metric reads it.
 """
 
 from __future__ import annotations
