@@ -124,7 +124,7 @@ class Batch:
 
     @cached_property
     def chosen_rating(self) -> NDArray[np.int64]:
-        """One rating of each prediction, chosen by its hash: class at place floor(u n) of the sorted ratings; -1 without."""
+        """One rating of each prediction, by its hash: class at place floor(u n) of the sorted ratings; -1 without."""
         total = self.row_total
         place = np.floor(uniform(mix(self.prediction_hash)) * total).astype(np.int64)
         chosen = np.full(self.n, -1, np.int64)

@@ -1,4 +1,4 @@
-"""Scores in order with their sums under one label policy: what estimators read, whether kept cells or raw rows lie behind."""
+"""Scores in order with their sums under one label policy: what estimators read, from kept cells or raw rows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Cells:
     confidence, correct : float64, weighted sums of the score and of the hits
     correct_squared : float64, weighted sum of squared hits of a sample
     weight_squared : float64, sum of squared weights of the samples
-    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's contributions
-        fully dependent
+    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's fully dependent
     """
 
     lower: Floats

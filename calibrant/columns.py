@@ -298,7 +298,8 @@ class Columns:
                 continue
             ratings = label if isinstance(label, list) else [label]
             if not ratings:
-                self.offences.row("labels", i, "empty_ratings", "a list of ratings has at least one; send null for none")
+                detail = "a list of ratings has at least one; send null for none"
+                self.offences.row("labels", i, "empty_ratings", detail)
             for rating in ratings:
                 klass = index.get(rating, rating) if isinstance(rating, str) else rating
                 if not _is_whole(klass):
@@ -383,7 +384,8 @@ def instant(text: Any) -> int | None:
     if not isinstance(text, str) or len(text) > 64 or not _RFC3339.fullmatch(text):
         return None
     try:
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+        micros = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+        return micros if _YEAR_1 <= micros < _YEAR_10000 else None
     except (ValueError, OverflowError):
         return None
 

@@ -88,7 +88,7 @@ class Filling:
 
     @cached_property
     def score(self) -> Floats:
-        """The score that replicates, units and the temperature's tables bin: class 1 of binary models, else the top class."""
+        """What replicates, units and the temperature's tables bin: class 1 of binary models, else the top class."""
         return self.columns[1] if self.batch.task == "binary" else self.confidence
 
     @cached_property

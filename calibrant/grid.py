@@ -1,9 +1,9 @@
 """The fine fixed grid of confidence. Coarse bins are unions of its positions.
 
 Edges are k / M by division, so a score that a person typed as 0.3 sits on the edge 3 / 10 and nowhere else. Scores
-exactly on an edge keep a position of their own beside the open interval, and so both edge conventions are exact. The two
-end intervals are cut geometrically towards 0 and 1, where modern networks put most of their mass, for
-the estimators that read the order of scores and not fixed bins.
+exactly on an edge keep a position of their own beside the open interval, and so both edge conventions are exact. The
+two end intervals are cut geometrically towards 0 and 1, where modern networks put most of their mass, for the
+estimators that read the order of scores and not fixed bins.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ REFINEMENT = 33
 class Grid:
     """`cells` equal intervals of [0, 1] with their edges kept apart.
 
-    Positions in increasing order of score: the point 0, the `REFINEMENT` parts of the first interval, then each inner edge
-    followed by the open interval above it, the parts of the last interval, the point 1.
+    Positions in increasing order of score: the point 0, the `REFINEMENT` parts of the first interval, then each inner
+    edge followed by the open interval above it, the parts of the last interval, the point 1.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A plain histogram of confidence, as a client sends one: a count and two sums a bin, for one kind, policy and edge convention."""
+"""A plain histogram of confidence, as a client sends one: a count and two sums a bin, for one kind, policy, edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from calibrant.spec import PaneSpec
 
 KINDS = ("top_label", "class", "positive")
 FIELDS = frozenset(
-    "kind class raters bins edges count sum_confidence sum_correct n_predictions n_units unit case event_time slice".split()
+    [
+        *("kind", "class", "raters", "bins", "edges", "count", "sum_confidence", "sum_correct"),
+        *("n_predictions", "n_units", "unit", "case", "event_time", "slice"),
+    ]
 )
 SUM_TOLERANCE = 1e-6
 Floats = NDArray[np.float64]
@@ -214,8 +217,8 @@ class _Reader:
         bins = self.fields.get("bins")
         cells = (self.spec.class_grid if kind == "class" else self.spec.top_grid).cells
         if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
-            detail = f"bins is the model's grid, {cells}, or a multiple of it; declare a coarser grid for coarse histograms"
-            self._refuse("bins", "bins", detail)
+            detail = f"bins is the model's grid, {cells}, or a multiple of it"
+            self._refuse("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
         return int(bins or 0)
 
     def _column(self, name: str, bins: int) -> Floats:

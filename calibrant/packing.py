@@ -91,7 +91,9 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     header = json.dumps({"about": about, "arrays": columns}, separators=(",", ":")).encode()
     size = sum(array.nbytes for array in arrays.values())
     if len(header) > _LARGEST_HEADER or size > LARGEST_CONTENT:
-        raise ValueError(f"{size} bytes of arrays and {len(header)} of header are more than can be read back")
+        raise ValueError(
+            f"{size} bytes of arrays and {len(header)} of header are more than can be read back"
+        )
     body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
@@ -128,7 +130,6 @@ def unpack(
         raise
     except _FAULTS as fault:
         raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
-
 
 
 def packed_length(data: bytes) -> int:

@@ -9,6 +9,8 @@ from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.batch import Batch
+from calibrant.checking import check_pane
+from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
 from calibrant.histogram import Histogram
 from calibrant.packing import PackingError, pack, packed_length, unpack
@@ -146,6 +148,23 @@ class Pane:
                 self[name].subtract(part)
         return self
 
+    def check(self, spec: PaneSpec | None = None) -> None:
+        """Refuse what cannot have come of predictions; for panes that somebody else made.
+
+        Parameters
+        ----------
+        spec : what the pane must be of; its own where None.
+
+        Raises
+        ------
+        CalibrationInputError
+            At `/packed`: another spec, a negative count, accumulators that disagree.
+        """
+        if spec is not None and spec != self.spec:
+            detail = f"the pane is of {self.spec.to_dict()}, the model of {spec.to_dict()}"
+            raise CalibrationInputError.at("/packed", "spec", detail)
+        check_pane(self)
+
     def copy(self) -> Pane:
         twin = Pane(self.spec)
         twin._only = self._only
@@ -178,7 +197,8 @@ class Pane:
     def pack(self) -> bytes:
         """The whole pane as one piece of bytes, for clients that fill at the edge and for export."""
         parts = self.parts()
-        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": {name: len(data) for name, data in parts.items()}}
+        sizes = {name: len(data) for name, data in parts.items()}
+        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": sizes}
         return pack({}, about) + b"".join(parts.values())
 
     @classmethod

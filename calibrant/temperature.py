@@ -1,7 +1,7 @@
 """Temperature scaling: the T for which softmax(z / T) fits the labels best, from a pane or from raw rows.
 
-NLL and Brier are minimised over T in [1/32, 32], ECE over [0.5, 10] in steps of .005. Where the optimum lies at an end or the data
-cannot tell, the answer says so instead of giving a number that looks like any other.
+NLL and Brier are minimised over T in [1/32, 32], ECE over [0.5, 10] in steps of .005. Where the optimum lies at an
+end or the data cannot tell, the answer says so instead of giving a number that looks like any other.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ NEEDS = ("counts", "histograms", "temperature")
 ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
 FEWEST_UNITS = 20
 ROW_PLATEAU = 1e-3
+FLAT_ECE = 1e-8
 VERDICTS = {
     "ok": "the data determine the temperature",
-    "at_lower_bound": "the loss still falls at the smallest temperature: the most probable class is (nearly) always right, "
-    "so no finite sharpness is too much for these labels",
-    "at_upper_bound": "the loss still falls at the largest temperature: the labels look unrelated to the probabilities",
+    "at_lower_bound": "the loss still falls at the smallest temperature: the most probable class is (nearly) always "
+    "right, so no sharpness is too much for these labels",
+    "at_upper_bound": "the loss still falls at the largest temperature: the labels look unrelated to the "
+    "probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
     "unsettled": "the interval covers every temperature considered: the data do not determine one",
     "few_units": f"fewer than {FEWEST_UNITS} independent units: the interval is not to be relied on",
@@ -58,10 +60,11 @@ def fit_temperature(
     Returns
     -------
     dict of plain values. `temperature` is None with a `reason` where there is none; `verdict` is a word of `VERDICTS`,
-    `detail` its sentence. `interval` is a Wald interval of log T; `standard_error` is T's by the delta method from the sandwich
-    sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a reason (`standard_error_reason`): a pane does not keep what Brier's and
-    ECE's need. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope` and `method`. `curve` is at the
-    kept temperatures. `error_bound` bounds the relative error of T and the error of `after.ece` that come of interpolation.
+    `detail` its sentence. `interval` is a Wald interval of log T; `standard_error` is T's by the delta method from the
+    sandwich sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a `standard_error_reason`: a pane does not keep
+    what Brier's and ECE's need. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope`
+    and `method`. `curve` is at the kept temperatures. `error_bound` estimates what interpolation may cost: the relative
+    error of T and the error of `after.ece`; `plateau` are the temperatures whose ECE is as low within that error.
 
     Raises
     ------
@@ -270,7 +273,7 @@ def _spread(curve: Curve, at: Minimum, about: dict[str, Any]) -> dict[str, Any]:
 def _fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
     """The least ECE on the grid of temperatures, with the temperatures around it that do as well within the error."""
     ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
-    if not np.ptp(ece) > 0.0:
+    if not np.ptp(ece) > FLAT_ECE:
         return None
     best = int(np.argmin(ece))
     temperature = float(ECE_TEMPERATURES[best])

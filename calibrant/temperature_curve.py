@@ -1,16 +1,17 @@
 """Losses as functions of the inverse temperature: between the kept points of a profile, and from raw rows.
 
-NLL, its first and second derivative are kept on a geometric grid of beta = 1 / T, Brier with its first; a Hermite polynomial in
-log beta through the four nearest points joins them. ECE is not smooth. Between two kept tables the scores are moved from their
-quantiles in one to the same quantiles in the other, straight in log odds, which is what a change of temperature does exactly
-where there are two classes.
+NLL, its first and second derivative are kept on a geometric grid of beta = 1 / T, Brier with its first; a Hermite
+polynomial in log beta through the six nearest points joins them. ECE is not smooth. Between two kept tables the scores
+are moved from their quantiles in one to the same quantiles in the other, straight in log odds, which is what a change
+of temperature does exactly where there are two classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,13 @@ from calibrant.grid import equal_width_bin
 from calibrant.policies import N_POLICIES, POLICIES
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 LOG_BETAS = np.log(BETAS)
-NODES = 4
+NODES = 6
+FEWER_NODES = 4
 FLAT = 1e-12
 PARTICLES = 256
+CROSSING_NOISE = 0.25
 ROOT_WIDTH = 1e-2
 ROW_STEPS_PER_OCTAVE = 8
 MOST_SCORES = 1 << 21
@@ -66,6 +70,7 @@ class Curve:
         block = profile.blocks["curve"]
         sums = block.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)[:, policy]
         self.kept = dict(zip(CURVE_SUMS, sums, strict=True))
+        self.n = int(block.counts[0].reshape(N_POLICIES, N_BETAS)[policy, 0])
         self.n_zero_probability = int(block.counts[1].reshape(N_POLICIES, N_BETAS)[policy, 0])
         self.weight = float(self.kept["weight"][0])
         self.weight_all = float(self.kept["weight_all"][0])
@@ -113,7 +118,9 @@ class Curve:
         return np.asarray(np.abs(table[2] - table[1]).sum(axis=1) / table[0].sum(axis=1))
 
     def ece_error(self, beta: float) -> float:
-        """How far the moved table may be off: the worst miss at the nearest kept points when they are left out."""
+        """Estimate of how far the moved table may be off: twice the worst miss at the nearest kept points when
+        those are left out, and the noise of single predictions that cross an edge before or after their quantile.
+        """
         if beta in BETAS:
             return 0.0
         j = int(np.searchsorted(BETAS, beta))
@@ -123,7 +130,8 @@ class Curve:
                         BETAS[i : i + 1], self.bins)[0] - self.ece_points[i]
             for i in near
         ]  # fmt: skip
-        return float(np.abs(missed).max()) if near else 1.0
+        moved = 2.0 * float(np.abs(missed).max()) if near else 1.0
+        return min(1.0, moved + CROSSING_NOISE / np.sqrt(self.n))
 
     def minimum(self, objective: str) -> Minimum | None:
         """Where NLL or Brier is least; None where it does not depend on the temperature."""
@@ -134,7 +142,7 @@ class Curve:
             return None
         found = [
             Minimum(self._between(points, objective, int(a), int(b)), None)
-            for a, b in zip(slopes[:-1], slopes[1:], strict=True)
+            for a, b in pairwise(slopes)
             if sign[a] < 0 < sign[b]
         ]
         if sign[slopes[0]] > 0:
@@ -151,12 +159,12 @@ class Curve:
         return _interpolated_root(points, a, NODES)
 
     def root_error(self, objective: str, at: Minimum) -> float:
-        """Bound on the relative error of a temperature: what the nearest two points alone would have said."""
+        """Bound on the relative error of a temperature: what the nearest four points alone would have said."""
         points = self.nll_points if objective == "nll" else self.brier_points
         j = int(np.searchsorted(BETAS, at.beta)) - 1
         if at.bound is not None or at.beta in BETAS or not points[1, j] < 0 < points[1, j + 1]:
             return 0.0
-        return abs(_interpolated_root(points, j, 2) / at.beta - 1.0)
+        return abs(_interpolated_root(points, j, FEWER_NODES) / at.beta - 1.0)
 
     def curvature(self, beta: float) -> float:
         """Second derivative of the mean NLL in beta."""
@@ -172,11 +180,13 @@ class Curve:
         return self._squared_slope(beta) / (self.weight * bend) ** 2
 
     def _squared_slope(self, beta: float) -> float:
-        squares = self.kept["nll_d1_squared"]
+        """Sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
         near = _window(np.log(beta), NODES)
-        if (squares[near] <= 0.0).any():
-            return float(max(np.interp(np.log(beta), LOG_BETAS, squares), 0.0))
-        return float(np.exp(KroghInterpolator(LOG_BETAS[near], np.log(squares[near]))(np.log(beta))))
+        scaled = (BETAS**2 * self.kept["nll_d1_squared"])[near]
+        found = float(KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
+        if found <= 0.0:
+            found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
+        return max(found, 0.0) / beta**2
 
 
 class RowCurve(Curve):
@@ -274,7 +284,7 @@ class RowCurve(Curve):
             [part.table_hits[self.policy] for part in self.parts]
         )
 
-    def _scores(self, betas: Floats):  # type: ignore[no-untyped-def]
+    def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
         """Places in `betas` with the rows' scores there, (places, n), a few at a time."""
         few = max(1, MOST_SCORES // max(self.filling.n, 1))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
@@ -389,7 +399,7 @@ def _steps(mass: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def _cumulated_confidence(table: Floats, at: Floats) -> Floats:
-    """Sum of confidence below a share of the weight; a power law of the rank inside each bin has the bin's ends and mean."""
+    """Sum of confidence below a share of the weight; inside a bin a power law of the rank has its ends and mean."""
     mass = _mass(table)
     filled = np.flatnonzero(table[0] > 0)
     bin_ = filled[np.clip(np.searchsorted(mass[filled + 1], at), 0, len(filled) - 1)]

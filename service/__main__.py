@@ -4,23 +4,29 @@ import logging
 import sys
 
 import uvicorn
+from pydantic import ValidationError
 
 from service.app import create_app
 from service.auth import KeysUnreadable, is_loopback, load_keyring
+from service.engine import engine_settings
 from service.settings import Settings
+from workers.settings import SettingsError
+
+SHUTDOWN_S = 15  # long polls are not waited for any longer
 
 
 def main() -> None:
     """Serve until told to stop; refuse to be reachable from elsewhere without keys."""
-    settings = Settings()
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
+        settings = Settings()
+        engine_settings(settings)
         open_to_others = load_keyring(settings).is_open and not is_loopback(settings.host)
-    except KeysUnreadable as error:
+    except (ValidationError, SettingsError, KeysUnreadable) as error:
         sys.exit(f"calibrant: {error}")
     if open_to_others:
         sys.exit(
@@ -36,6 +42,7 @@ def main() -> None:
         server_header=False,
         log_config=None,
         timeout_keep_alive=30,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
 
 

@@ -1,16 +1,27 @@
 """Refuses work before its body is read: too many bytes in hand, a full backlog, a store away.
 
-What a store said to one request is remembered for as long as it asked, so that the requests behind it
-are answered from memory: they cost neither parsing nor a round trip.
+What the store said to one request is believed for a moment, so that the requests behind it are answered
+from memory: they cost neither parsing nor a round trip. Then one is let through to find out.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from service.errors import BacklogFull, IdsFull, RetryLater, Saturated, StoreUnavailable
 
 EVERYONE = ""
+BELIEVED_S = 2.0
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Somebody was told to come back at `retry_at`; until `believed_until` that is not asked again."""
+
+    problem: RetryLater
+    retry_at: float
+    believed_until: float
 
 
 class Admission:
@@ -19,17 +30,18 @@ class Admission:
     def __init__(self, max_bytes_in_hand: int) -> None:
         self.max_bytes_in_hand = max_bytes_in_hand
         self.bytes_in_hand = 0
-        self._closed: dict[str, tuple[float, RetryLater]] = {}
+        self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
         """Raise what this model, or everyone, was lately told to wait for."""
+        now = time.monotonic()
         for key in (EVERYONE, model_key):
-            until, problem = self._closed.get(key, (0.0, None))
-            if problem is None:
+            closed = self._closed.get(key)
+            if closed is None:
                 continue
-            left = until - time.monotonic()
-            if left > 0:
-                raise type(problem)(problem.detail, retry_after_s=left)
+            if now < closed.believed_until:
+                left_s = closed.retry_at - now
+                raise type(closed.problem)(closed.problem.detail, retry_after_s=left_s)
             del self._closed[key]
 
     @contextmanager
@@ -45,7 +57,9 @@ class Admission:
             raise
 
     def _close(self, key: str, problem: RetryLater) -> None:
-        self._closed[key] = (time.monotonic() + problem.retry_after_s, problem)
+        now = time.monotonic()
+        believed_s = min(problem.retry_after_s, BELIEVED_S)
+        self._closed[key] = Closed(problem, now + problem.retry_after_s, now + believed_s)
 
     @contextmanager
     def hold(self) -> Iterator["Hold"]:

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import Depends, FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from service import problem_responses
 from service.admission import Admission
 from service.auth import load_keyring
+from service.document import document
 from service.engine import Connection, connected
 from service.meters import Meters
-from service.openapi import document
 from service.queries import refuse_repeated
 from service.reading import Reading
 from service.reception import Reception
@@ -29,7 +30,12 @@ TAGS = [
 ]
 
 # FastAPI brings OpenTelemetry along and would let the environment turn it on.
-NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
 
 
 def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:

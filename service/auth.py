@@ -14,7 +14,7 @@ import ipaddress
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -161,7 +161,7 @@ def _only_from_this_machine(request: Request) -> None:
         raise KeysNotConfigured("Without keys the service does not answer pages of other sites.")
 
 
-def needs(*scopes: Scope) -> Callable[[Request], Caller]:
+def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """Return a dependency that lets a caller pass who carries one of `scopes`."""
 
     async def authorised(request: Request) -> Caller:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import zstandard
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
 from service.admission import Hold
 from service.errors import (
@@ -24,6 +23,7 @@ from service.errors import (
     MediaTypeUnsupported,
 )
 from service.settings import Settings
+from service.threads import aside
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -54,8 +54,9 @@ async def read_body(
     if coding is None:
         return Body(media_type, sent)
     limit = decoded_limit(len(sent), settings)
-    hold.reach(len(sent) + limit)
-    return Body(media_type, await run_in_threadpool(decompressed, sent, coding, limit))
+    data = await aside(decompressed, sent, coding, limit)
+    hold.reach(len(data))
+    return Body(media_type, data)
 
 
 def content_type(request: Request, takes: Sequence[str]) -> str:

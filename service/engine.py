@@ -16,6 +16,7 @@ from service.errors import (
     BatchConflict,
     BatchUnknown,
     IdsFull,
+    RecordsFull,
     ModelConflict,
     StoreUnavailable,
 )
@@ -75,6 +76,8 @@ def engine_errors() -> Iterator[None]:
         raise BacklogFull(retry_after_s=error.retry_after_s) from error
     except inbox.IdsFull as error:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
+    except inbox.RecordsFull as error:
+        raise RecordsFull(retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
     except questions.AnswerTimeout as error:

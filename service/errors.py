@@ -8,7 +8,7 @@
       409  BatchConflict, ModelConflict             412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
-      429  BacklogFull, IdsFull                     500  InternalError
+      429  BacklogFull, IdsFull, RecordsFull        500  InternalError
       503  Saturated, StoreUnavailable, AnswerLate
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems rise from
@@ -232,6 +232,12 @@ class BacklogFull(RetryLater):
 
 class IdsFull(RetryLater):
     """The service remembers as many batch ids as it has room for; ids are never forgotten early."""
+
+    status = 429
+
+
+class RecordsFull(RetryLater):
+    """The service retains as many predictions by id as it has room for; none is dropped before its time."""
 
     status = 429
 

@@ -36,11 +36,10 @@ def _described(metric: Any) -> Any:
 
 
 # One source: what METRICS holds is what the answer may hold.
-Estimates: type[BaseModel] = create_model(
-    "Estimates",
-    __doc__="Estimates by slug.",
-    **{slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())},
-)
+_FIELDS: dict[str, Any] = {
+    slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())
+}
+Estimates = create_model("Estimates", __doc__="Estimates by slug.", **_FIELDS)
 
 
 class Scores(BaseModel):

@@ -1,6 +1,5 @@
 """Turns whatever rises out of a route into one problem document."""
 
-import logging
 from typing import Any
 
 import orjson
@@ -22,7 +21,6 @@ from service.errors import (
 
 PROBLEM_JSON = "application/problem+json"
 LISTED_OFFENCES = 100
-log = logging.getLogger("service")
 
 # What pydantic calls a rule, where our word for it is another.
 RULES = {
@@ -110,27 +108,37 @@ def path_unknown(path: str) -> PathUnknown:
     return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
 
 
+def problem_of(error: Exception, request: Request) -> Problem:
+    """Return the problem that an error of a request is."""
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return from_validation(error)
+        case CalibrationInputError():
+            return invalid_input(error.offences)
+        case HTTPException():
+            return from_http(error, request)
+        case _:
+            return InternalError()
+
+
+FORESEEN: tuple[type[Exception], ...] = (
+    Problem,
+    RequestValidationError,
+    CalibrationInputError,
+    HTTPException,
+)
+
+
 def install(app: FastAPI) -> None:
-    """Let every error of `app` be answered as a problem document."""
+    """Let the errors that `app` foresees be answered as problem documents.
 
-    async def problem(request: Request, error: Problem) -> Response:
-        return problem_response(error, request)
+    What nobody foresaw is answered by `service.surroundings`, which lies around everything.
+    """
 
-    async def validation(request: Request, error: RequestValidationError) -> Response:
-        return problem_response(from_validation(error), request)
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem_response(problem_of(error, request), request)
 
-    async def http(request: Request, error: HTTPException) -> Response:
-        return problem_response(from_http(error, request), request)
-
-    async def meaning(request: Request, error: CalibrationInputError) -> Response:
-        return problem_response(invalid_input(error.offences), request)
-
-    async def unforeseen(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return problem_response(InternalError(), request)
-
-    app.add_exception_handler(Problem, problem)
-    app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(CalibrationInputError, meaning)
-    app.add_exception_handler(Exception, unforeseen)
+    for kind in FORESEEN:
+        app.add_exception_handler(kind, answer)

@@ -7,28 +7,27 @@ batch holds is prepared by the route's own function; everything around it is the
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from calibrant.errors import Offence
 from service.admission import Admission
 from service.auth import Caller
 from service.bodies import Body, read_body
+from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
 from service.errors import ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
-from service.openapi import ProblemError
 from service.settings import Settings
+from service.threads import aside_if_large
 from workers.inbox import Delivery, Receipt
 from workers.state.registry import ModelConfig
 from workers.windows import Limits
-
-IN_THREAD_BYTES = 64 * 1024
 
 
 class IngestQuery(BaseModel):
@@ -50,6 +49,9 @@ class IngestAnswer(BaseModel):
     duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
     durability: str = Field(description="everysec, replicated or fsync: what a crash may take.")
     stale: bool | None = Field(None, description="Only for running totals: a later one is there.")
+    duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
+    stale_rows: int = Field(0, description="Ratings older than what is known of their raters.")
+    conflicts: int = Field(0, description="Rows whose id came before with other content.")
     errors: list[ProblemError]
 
 
@@ -77,6 +79,7 @@ class Load:
     n_accepted: int
     offences: list[Offence]
     batch_id: str | None
+    retains: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,19 @@ class Reception:
             body = await read_body(request, self.settings, hold)
             now = datetime.now(UTC)
             given = Circumstances(sender, config, partial, now, self.settings, self.limits)
-            load = await run_sized(prepare, body, given)
+            load = await aside_if_large(len(body.data), prepare, body, given)
             delivery = _delivery(load, request, given)
+            receipt = await self.inbox.hand_over(delivery)
+        return await self._answered(request, delivery, receipt)
+
+    async def take_bodiless(self, sender: Sender, request: Request, prepare: Prepare) -> Response:
+        """As `take`, for a request whose path says everything."""
+        self.admission.check(sender.key)
+        with self.admission.remembering(sender.key), engine_errors():
+            config = await self._known(sender)
+            now = datetime.now(UTC)
+            given = Circumstances(sender, config, False, now, self.settings, self.limits)
+            delivery = _delivery(prepare(Body(b"", ""), given), request, given)
             receipt = await self.inbox.hand_over(delivery)
         return await self._answered(request, delivery, receipt)
 
@@ -161,7 +175,13 @@ def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
         errors=[vars(offence) for offence in load.offences],
         received_at=given.received_at,
         create=given.config is None,
+        retains=load.retains,
     )
+
+
+def digest_of(payload: bytes) -> bytes:
+    """Return sixteen bytes that tell whether two payloads hold the same content."""
+    return blake2b(payload, digest_size=16).digest()
 
 
 def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
@@ -176,14 +196,10 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         "durability": receipt.durability,
         "errors": receipt.errors,
     }
+    for name in ("duplicate_rows", "stale_rows", "conflicts"):
+        if getattr(receipt, name):
+            body[name] = getattr(receipt, name)
     return body if receipt.stale is None else {**body, "stale": receipt.stale}
-
-
-async def run_sized(prepare: Callable[..., Any], body: Body, *rest: Any) -> Any:
-    """Call `prepare` here when the body is small, in a thread when it would hold up others."""
-    if len(body.data) < IN_THREAD_BYTES:
-        return prepare(body, *rest)
-    return await run_in_threadpool(prepare, body, *rest)
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:

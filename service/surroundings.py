@@ -9,7 +9,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.errors import Offence
-from service.errors import InvalidName
+from service.errors import InternalError, InvalidName, Problem
 from service.meters import Meters
 
 log = logging.getLogger("service.access")
@@ -36,28 +36,47 @@ class Surroundings:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        status = 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = _with_security(message.get("headers", []))
-            await send(message)
-
+        answer = Answering(send, without_body=scope["method"] == "HEAD")
+        if answer.without_body:
+            scope = {**scope, "method": "GET"}  # HEAD is answered wherever GET is
         try:
-            serve = _refuse_slash if _hides_slash(scope) else self.app
-            await serve(scope, receive, send_with_headers)
+            if _hides_slash(scope):
+                await _refuse(_slash(), scope, answer)
+            else:
+                await self.app(scope, receive, answer)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if answer.status is not None:
+                raise  # half an answer is out: only closing the connection tells that it is not whole
+            await _refuse(InternalError(), scope, answer)
         finally:
-            self._note(scope, status, time.perf_counter() - started)
+            self._note(scope, answer.status or 499, time.perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
-        operation = getattr(route, "operation_id", None) or getattr(route, "name", "unmatched")
-        self.meters.answered(operation, status, seconds)
+        operation = getattr(route, "operation_id", None) or getattr(route, "name", None)
+        self.meters.answered(operation or "unmatched", status, seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)
+
+
+class Answering:
+    """Sends messages on, adds security headers, and keeps the status."""
+
+    def __init__(self, send: Send, without_body: bool = False) -> None:
+        self.send = send
+        self.without_body = without_body
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": _with_security(message.get("headers", []))}
+        elif self.without_body:
+            message = {**message, "body": b""}
+        await self.send(message)
 
 
 def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -72,9 +91,12 @@ def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
     return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
 
 
-async def _refuse_slash(scope: Scope, receive: Receive, send: Send) -> None:
+def _slash() -> InvalidName:
     rule = Offence("/model", "id", InvalidName.message())
-    problem = InvalidName("An id in the path holds a slash. " + rule.detail, errors=[rule])
+    return InvalidName("An id in the path holds a slash. " + rule.detail, errors=[rule])
+
+
+async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"application/problem+json")]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     body = orjson.dumps(problem.body(scope["path"]))

@@ -1,9 +1,10 @@
 """The partition loop: entries into panes, many in one commit.
 
-A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it holds
-in memory and commits panes, batch records, dead letters, cursor and trim in one script (`state/scripts/commit.lua`),
-guarded by the token chain. Records are read after the token, so a record that was missing then is missing still when
-the commit is written, or the commit is refused. Killed before the commit nothing has happened; after it everything has.
+A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
+holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
+(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
+missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
+has happened; after it everything has.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from workers.entries import CONTROL
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
+from workers.retained import RetainedRecords
 from workers.run import Item, Run
 from workers.shelf import Shelf
 from workers.state.commit import Commit, id_order
@@ -37,7 +39,9 @@ _LONGEST_GAP_S = 1.0
 class PartitionLoop:
     """Minds one partition for as long as its worker holds the lease."""
 
-    def __init__(self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event):
+    def __init__(
+        self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event
+    ):
         self._store = store
         self._settings = settings = store.settings
         self._ground = ground
@@ -48,9 +52,14 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(store, self.keys, ground, settings.held_panes_bytes)
-        self._child = DisposableReducer(ground, settings.child_timeout_s, settings.child_memory_bytes)
+        self._shelf = Shelf(
+            store, self.keys, ground, settings.held_panes_bytes // settings.partitions
+        )
+        self._child = DisposableReducer(
+            ground, settings.child_timeout_s, settings.child_memory_bytes
+        )
         self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
@@ -127,9 +136,11 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> Run:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = Run(self._ground, self._busy)
+        run = Run(self._ground, self._busy, self._records)
         while True:
-            plain = list(takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items))
+            plain = list(
+                takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
+            )
             self._add(run, plain)
             if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
                 return run
@@ -139,7 +150,10 @@ class PartitionLoop:
             items, dry = self._read(run.last_id, gap_s if dry else 0.0)
 
     def _is_full(self, run: Run) -> bool:
-        return len(run.items) >= self._settings.commit_entries or run.n_bytes >= self._settings.commit_bytes
+        return (
+            len(run.items) >= self._settings.commit_entries
+            or run.n_bytes >= self._settings.commit_bytes
+        )
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Entries after one, and whether the stream had no more of them."""
@@ -148,12 +162,16 @@ class PartitionLoop:
             count=self._count,
             block=max(1, int(block_s * 1000)) if block_s > 0 else None,
         )
-        items = [Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found]
+        items = [
+            Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
+        ]
         dry = len(items) < self._count
         if items:
             # By bytes, not by entries: long replies of large entries are slower than several short ones.
             mean = sum(item.n_bytes for item in items) / len(items)
-            self._count = int(min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries))
+            self._count = int(
+                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
+            )
         return items, dry
 
     def _add(self, run: Run, items: list[Item]) -> None:
@@ -180,6 +198,7 @@ class PartitionLoop:
         commit = Commit(self.keys)
         self._shelf.write(run.reduction.touched, commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
         self._shelf.trim()
         gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
@@ -190,13 +209,15 @@ class PartitionLoop:
 
     def _one_in_child(self, item: Item) -> Run:
         """A run of a single entry of the danger zone, reduced in a process that may die of it."""
-        run = Run(self._ground)
+        run = Run(self._ground, records=self._records)
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
         if entry is None or config is None or known or config.generation != entry.generation:
             run.add(item)
             return run
+        # The child has a time limit of its own: waiting for it is not being stuck.
+        self._leases.idle(self.partition)
         try:
             reduction, n = self._child.reduce(entry, config)
         except EntryKills as death:
@@ -204,8 +225,14 @@ class PartitionLoop:
         except EntryRefused as error:
             item.judge(error, error.offences)
         else:
-            run.add_reduced(item, reduction, n)
+            if reduction.outcomes:
+                # It harms nobody; what it changes depends on the records, which only the worker has.
+                run.add(item)
+            else:
+                run.add_reduced(item, reduction, n)
             return run
+        finally:
+            self._busy()
         run.items.append(item)
         return run
 

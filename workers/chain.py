@@ -1,7 +1,7 @@
 """The token chain of one partition, as one worker holds it.
 
-Each commit names the token of the commit before it. Whoever believes in another token than the store's has been overtaken
-and writes nothing. This, not the lease, is what makes every batch count once.
+Each commit names the token of the commit before it. Whoever believes in another token than the store's has been
+overtaken and writes nothing. This, not the lease, is what makes every batch count once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ class Chain:
         return token_hex(8).encode()
 
     def send(
-        self, commit: Commit, token: bytes, cursor_id: str = "", n_batches: int = 0, n_bytes: int = 0
+        self,
+        commit: Commit,
+        token: bytes,
+        cursor_id: str = "",
+        n_batches: int = 0,
+        n_bytes: int = 0,
     ) -> None:
         """Write a commit and go on from it; raises Overtaken. Any other error: the outcome is unknown."""
         outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)

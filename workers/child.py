@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from workers.entries import Entry, unpack_updates
 from workers.filling import Claim, Ground, Reduction, ground_at, reduce_entry
+from workers.join import RowOutcomes
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
 
@@ -108,7 +109,9 @@ class DisposableReducer:
         buffer = bytearray()
         wanted = _LENGTH.size
         while len(buffer) < wanted:
-            ready, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [process.stdout], [], [], max(0, deadline - time.monotonic())
+            )
             if not ready:
                 raise _ChildDied(f"it took longer than {self._timeout_s:g} s")
             chunk = os.read(process.stdout.fileno(), 1 << 20)
@@ -126,6 +129,8 @@ class DisposableReducer:
         if "error" in head:
             raise EntryRefused(head["error"], head["detail"], head["offences"])
         reduction = Reduction()
+        if head["joined"]:
+            reduction.outcomes[entry.id] = RowOutcomes()
         at = 0
         for slice_, start_s, length in head["deltas"]:
             key = PaneKey(config.key, config.generation, slice_, start_s)
@@ -171,18 +176,24 @@ def _answer(body: bytes, ground: Ground) -> bytes:
     try:
         n = reduce_entry(entry, config, ground, reduction)
         reduction.close(ground)
+        reduction.join.exchanges(lambda config: ground.pane(ground.spec(config)))
     except MemoryError:
         return _frame({"died": "it needed more memory than allowed"}, b"")
     except Exception as error:
         offences = [asdict(each) for each in getattr(error, "offences", [])]
-        return _frame({"error": type(error).__name__, "detail": str(error)[:500], "offences": offences}, b"")
+        return _frame(
+            {"error": type(error).__name__, "detail": str(error)[:500], "offences": offences}, b""
+        )
     packed = {key: delta.pack() for key, delta in reduction.deltas.items()}
     claimed = [claim for _, claim in reduction.claims]
     updates = unpack_updates(payload) if claimed else []
     head = {
         "n": n,
+        "joined": bool(reduction.outcomes),
         "deltas": [[key.slice, key.start_s, len(raw)] for key, raw in packed.items()],
-        "claims": [[c.pane.slice, c.pane.start_s, c.name, updates.index(c.update)] for c in claimed],
+        "claims": [
+            [c.pane.slice, c.pane.start_s, c.name, updates.index(c.update)] for c in claimed
+        ],
     }
     return _frame(head, b"".join(packed.values()))
 

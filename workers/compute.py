@@ -1,8 +1,8 @@
 """Question → window → answer, on request.
 
-The panes of a window are read in one MULTI with their versions, so that they are one state; only the parts that the answer
-reads are fetched. Decoded panes and merged windows are kept by version, answers in the store by state version: nothing is
-invalidated, old versions are merely never asked for again.
+The panes of a window are read together with their versions, so that they are one state; only the parts that the answer
+reads are fetched. Decoded panes and merged windows are kept by version, answers in the store by state version: nothing
+is invalidated, old versions are merely never asked for again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ V = TypeVar("V")
 
 _REPLY_KEPT_S = 60
 _POP_S = 0.5
-_TRIES = 5
+_TRIES = 20
+_PANES_A_RUN = 256
+_PANE_OVERHEAD_BYTES = 2000
 _CACHED = (OK, REFUSED)
 
 
@@ -72,25 +74,28 @@ ANSWERS: dict[str, AnswerFunction] = find_answers()
 
 
 class Recent(Generic[K, V]):
-    """The things used last, a number of them. Threads may share it."""
+    """The things used last, up to a total weight. Threads may share it."""
 
     def __init__(self, limit: int):
         self._limit = limit
         self._lock = threading.Lock()
-        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._weight = 0
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: K, value: V) -> V:
-        with self._lock:
-            self._kept[key] = value
+            if key not in self._kept:
+                return None
             self._kept.move_to_end(key)
-            while len(self._kept) > self._limit:
-                self._kept.popitem(last=False)
+            return self._kept[key][0]
+
+    def put(self, key: K, value: V, weight: int = 1) -> V:
+        with self._lock:
+            self._weight -= self._kept.pop(key, (None, 0))[1]
+            self._kept[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self._limit and len(self._kept) > 1:
+                self._weight -= self._kept.popitem(last=False)[1][1]
         return value
 
 
@@ -105,12 +110,14 @@ class State:
 class Compute:
     """Takes questions from the store and answers them. One object may serve several threads."""
 
-    def __init__(self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None):
+    def __init__(
+        self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None
+    ):
         self._store = store
         self._settings = store.settings
         self._ground = ground
         self._functions = ANSWERS if functions is None else functions
-        self._panes: Recent[Any, Any] = Recent(self._settings.pane_cache_entries)
+        self._panes: Recent[Any, Any] = Recent(self._settings.pane_cache_bytes)
         self._windows: Recent[Any, Any] = Recent(self._settings.window_cache_entries)
 
     def run(self, stop: threading.Event) -> None:
@@ -166,7 +173,9 @@ class Compute:
             subject = state.panes if function.by_pane else self._merged(config, state, wanted)
             told = function.compute(subject, config, question.params, seed_of(version))
             body = json.dumps(
-                _headed(config, question.slice, window, version, told), allow_nan=False, separators=(",", ":")
+                _headed(config, question.slice, window, version, told),
+                allow_nan=False,
+                separators=(",", ":"),
             ).encode()
             return Reply(OK, version, body)
         except RedisError:
@@ -187,63 +196,63 @@ class Compute:
     def _state(
         self, config: ModelConfig, slice_: str, window: Window, wanted: tuple[str, ...] | None
     ) -> State:
-        """The panes of a window, read as one state."""
+        """The panes of a window, all as they were at one moment.
+
+        Read in runs; each run brings the versions of all panes along, and whatever has changed since it was read is
+        read again, until everything held is of the versions that came with the last run.
+        """
         partition = self._store.keys.partition_of(config.key)
-        keys = self._store.keys.partition(partition)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
         versions_key = keys.versions(config.key, config.generation, slice_)
-        node = self._store.node(partition)
         versions = panes_in(node.hgetall(versions_key), window)
-        for _ in range(_TRIES):
-            missing = {
-                PaneKey(config.key, config.generation, slice_, start): version
-                for start, version in versions.items()
-                if self._panes.get(self._pane_id(config, slice_, start, version, wanted)) is None
-            }
-            if missing:
-                found, raw = self._fetch(node, keys, versions_key, list(missing), wanted)
-                read = panes_in(found, window)
-                for key, fields in raw.items():
-                    if key.start_s in read:
-                        pane_id = self._pane_id(config, slice_, key.start_s, read[key.start_s], wanted)
-                        self._panes.put(pane_id, self._decode(config, fields, wanted))
-                versions, same = read, read == versions
-                if not same:
-                    continue
-            panes = [
-                (start, self._panes.get(self._pane_id(config, slice_, start, version, wanted)))
-                for start, version in versions.items()
-            ]
-            if all(pane is not None for _, pane in panes):
+        held: dict[int, tuple[bytes, Any]] = {}
+        for _ in range(_TRIES + len(versions) // _PANES_A_RUN):
+            missing = []
+            for start, version in versions.items():
+                if start not in held or held[start][0] != version:
+                    pane = self._panes.get(
+                        (config.key, config.generation, slice_, start, version, wanted)
+                    )
+                    if pane is None:
+                        missing.append(start)
+                    else:
+                        held[start] = (version, pane)
+            if not missing:
+                panes = [(start, held[start][1]) for start in versions]
                 return State(name_state(config, slice_, window, versions), panes)
+            with node.pipeline(transaction=True) as pipe:
+                pipe.hgetall(versions_key)
+                for start in missing[:_PANES_A_RUN]:
+                    _read_parts(
+                        pipe,
+                        keys.pane(PaneKey(config.key, config.generation, slice_, start)),
+                        wanted,
+                    )
+                found, *replies = pipe.execute()
+            versions = panes_in(found, window)
+            for start, reply in zip(missing, replies, strict=False):
+                if start in versions:
+                    pane, weight = self._decode(config, reply, wanted)
+                    version = versions[start]
+                    pane_id = (config.key, config.generation, slice_, start, version, wanted)
+                    held[start] = (version, self._panes.put(pane_id, pane, weight))
         raise RuntimeError("the window changed faster than it could be read")
 
-    def _fetch(self, node, keys, versions_key, panes, wanted):
-        with node.pipeline(transaction=True) as pipe:
-            pipe.hgetall(versions_key)
-            for key in panes:
-                if wanted is None:
-                    pipe.hgetall(keys.pane(key))
-                else:
-                    pipe.hmget(keys.pane(key), wanted)
-            found, *replies = pipe.execute()
-        if wanted is not None:
-            replies = [
-                {name.encode(): value for name, value in zip(wanted, reply, strict=True) if value is not None}
-                for reply in replies
-            ]
-        return found, dict(zip(panes, replies, strict=True))
-
-    def _decode(self, config: ModelConfig, fields: dict[bytes, bytes], wanted: Any) -> Any:
-        parts = {
-            name.decode(): value
-            for name, value in fields.items()
-            if not name.startswith(SOURCE_FIELD.encode())
-        }
-        return self._ground.pane.from_parts(self._ground.spec(config), parts, only=wanted)
-
-    @staticmethod
-    def _pane_id(config: ModelConfig, slice_: str, start: int, version: bytes, wanted: Any) -> Any:
-        return (config.key, config.generation, slice_, start, version, wanted)
+    def _decode(
+        self, config: ModelConfig, reply: Any, wanted: tuple[str, ...] | None
+    ) -> tuple[Any, int]:
+        """A pane, and the bytes it was packed in."""
+        if wanted is None:
+            named = {name.decode(): value for name, value in reply.items()}
+            parts = {
+                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
+            }
+        else:
+            parts = {
+                name: value for name, value in zip(wanted, reply, strict=True) if value is not None
+            }
+        pane = self._ground.pane.from_parts(self._ground.spec(config), parts, only=wanted)
+        return pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES
 
     def _merged(self, config: ModelConfig, state: State, wanted: Any) -> Any:
         """The merge of the panes. Answers must not change it: it is kept."""
@@ -253,6 +262,13 @@ class Compute:
         for _, pane in state.panes:
             merged.merge(pane)
         return self._windows.put((state.version, wanted), merged)
+
+
+def _read_parts(pipe: Any, name: str, wanted: tuple[str, ...] | None) -> None:
+    if wanted is None:
+        pipe.hgetall(name)
+    else:
+        pipe.hmget(name, wanted)
 
 
 def _told(status: str, version: str, detail: str) -> Reply:

@@ -53,7 +53,9 @@ class Crew:
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
-        self._compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        self._compute = Compute(
+            self.store, self._ground, None if functions is None else dict(functions)
+        )
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
         self._last_beat_at = 0.0
@@ -117,3 +119,5 @@ class Crew:
                 self._last_beat_at = time.monotonic()
             except RedisError as error:
                 log.warning("heartbeat: %s", error)
+            except Exception:
+                log.exception("heartbeat")

@@ -98,7 +98,10 @@ class EmbeddedServer:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -136,9 +139,16 @@ class EmbeddedServer:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             log.info("the private server stays for its other users")
+            self._let_go()
         else:
             self._shut_down()
         self._leave()
+
+    def _let_go(self) -> None:
+        """Somebody else will stop the server; as its parent we still have to collect it then."""
+        process, self._process = self._process, None
+        if process is not None:
+            threading.Thread(target=process.wait, name="server-collector", daemon=True).start()
 
     def _leave(self) -> None:
         if self._users is not None:
@@ -186,7 +196,10 @@ class EmbeddedServer:
                 raise EmbeddedServerError(f"the private server did not start: {self._last_words()}")
             if time.monotonic() > deadline:
                 self._process.kill()
-                raise EmbeddedServerError(f"the private server does not answer: {self._last_words()}")
+                self._process.wait()
+                raise EmbeddedServerError(
+                    f"the private server does not answer: {self._last_words()}"
+                )
             time.sleep(_POLL_S)
 
     def _options(self, socket_path: Path) -> list[str]:
@@ -314,7 +327,10 @@ def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
         yield settings
         return
     server = EmbeddedServer(
-        settings.store_dir, settings.durability, settings.server_binary, settings.server_memory_bytes
+        settings.store_dir,
+        settings.durability,
+        settings.server_binary,
+        settings.server_memory_bytes,
     )
     try:
         yield settings.with_url(server.start())

@@ -1,11 +1,13 @@
 """What stands in a partition's stream: one entry a batch, and how its payload is written.
 
-Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind, `h`
-digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
+Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind,
+`h` digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
 
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
+- `labels`: `pack_labels`, labels for predictions by id
+- `removal`: JSON, `{"id": ...}`: one prediction is taken out
 - `control`: JSON, `{"op": "delete_model"}`
 """
 
@@ -18,8 +20,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from calibrant.labels import LabelRow
+
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, CONTROL)
+LABELS, REMOVAL = "labels", "removal"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")
@@ -102,6 +107,26 @@ def delete_model(model: str, generation: str) -> Entry:
     return Entry("", model, generation, CONTROL, b"", now_ms, payload)
 
 
+def pack_labels(rows: Sequence[LabelRow]) -> bytes:
+    """The payload of an entry of kind `labels`; the same rows give the same bytes."""
+    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
+
+
+def unpack_labels(payload: bytes) -> list[LabelRow]:
+    """Read what `pack_labels` wrote; raises EntryError."""
+    try:
+        found = json.loads(payload)
+        if found["format"] != _FORMAT:
+            raise EntryError("the labels are not of a format that is known")
+        return [
+            LabelRow(str(name), {int(k): int(n) for k, n in votes}, [(str(r), int(k), v) for r, k, v in ratings])
+            for name, votes, ratings in found["rows"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EntryError(f"the labels cannot be read: {error}") from error
+
+
 @dataclass(frozen=True)
 class Update:
     """One histogram or pane sent by a client that has reduced its predictions itself.
@@ -131,10 +156,18 @@ def pack_updates(updates: Sequence[Update]) -> bytes:
     """The payload of an entry of kind `histograms` or `pane`."""
     heads = []
     for update in updates:
-        head = {name: value for name, value in asdict(update).items() if value is not None and name != "packed"}
+        head = {
+            name: value
+            for name, value in asdict(update).items()
+            if value is not None and name != "packed"
+        }
         heads.append({**head, "n": len(update.packed)})
     head_bytes = json.dumps(heads, separators=(",", ":")).encode()
-    return _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes)) + head_bytes + b"".join(u.packed for u in updates)
+    return (
+        _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes))
+        + head_bytes
+        + b"".join(u.packed for u in updates)
+    )
 
 
 def unpack_updates(payload: bytes) -> list[Update]:
@@ -150,7 +183,14 @@ def unpack_updates(payload: bytes) -> list[Update]:
             length = head.pop("n")
             updates.append(Update(packed=payload[at : at + length], **head))
             at += length
-    except (struct.error, TypeError, KeyError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (
+        struct.error,
+        TypeError,
+        KeyError,
+        AttributeError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+    ) as error:
         raise EntryError(f"the updates cannot be read: {error}") from error
     if at != len(payload):
         raise EntryError("the updates do not end where they say")

@@ -12,6 +12,7 @@ from typing import Any
 
 from workers.chain import Chain
 from workers.entries import Entry
+from workers.expiry import drop_old_records, remove_records
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from workers.state.records import expiry_bucket_s
@@ -31,6 +32,7 @@ class Housekeeping:
         self._keys = keys
         self._chain = chain
         self._next_at = 0.0
+        self._looked: dict[tuple[str, str], int] = {}
 
     def when_due(self) -> bool:
         """Once in a while, remove what has outlived its time; tells whether panes have gone."""
@@ -43,7 +45,9 @@ class Housekeeping:
     def drop_spent_buckets(self) -> None:
         """Forget the counts of batch records that have expired."""
         first = int(time.time() // expiry_bucket_s(self._settings.idempotency_ttl_s))
-        spent = [bucket for bucket in self._node.hkeys(self._keys.record_bytes) if int(bucket) < first]
+        spent = [
+            bucket for bucket in self._node.hkeys(self._keys.record_bytes) if int(bucket) < first
+        ]
         if spent:
             self._node.hdel(self._keys.record_bytes, *spent)
 
@@ -54,15 +58,18 @@ class Housekeeping:
             config = ModelConfig.from_json(text)
             if config.retention_s is None:
                 continue
-            last_start = time.time() - config.retention_s - config.pane_s
-            old = (
-                pane for pane in self._panes(config.key, config.generation) if pane.start_s <= last_start
-            )
+            # Panes grow old one boundary at a time; between two there is nothing to look for.
+            boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
+            name = (config.key, config.generation)
+            if self._looked.get(name) == boundary:
+                continue
+            old = (pane for pane in self._panes(*name) if pane.start_s + config.pane_s <= boundary)
             for some in _in_runs(old):
                 self._remove(some)
                 n_removed += len(some)
             if n_removed:
                 self._drop_empty_slices(config)
+            self._looked[name] = boundary
         return n_removed
 
     def _drop_empty_slices(self, config: ModelConfig) -> None:
@@ -81,7 +88,12 @@ class Housekeeping:
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
-        slices = [member.decode() for member in self._node.smembers(self._keys.slices(model, generation))]
+        self._chain.send(
+            remove_records(self._node, self._keys, model, generation), self._chain.new_token()
+        )
+        slices = [
+            member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
+        ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         left.append(self._keys.slices(model, generation))
         records = self._node.scan_iter(

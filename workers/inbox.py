@@ -61,6 +61,10 @@ class IdsFull(Saturated):
     """No room to remember another batch id; none is forgotten before its time (429)."""
 
 
+class RecordsFull(Saturated):
+    """No room to retain another prediction or label by id; none is dropped before its time (429)."""
+
+
 class StoreUnavailable(RuntimeError):
     """The store cannot be reached, or cannot write (503). The batch may have been taken: repeat with its id."""
 
@@ -91,6 +95,7 @@ class Delivery:
     payload : see `workers.entries`
     digest : of the content, 16 bytes
     create : make the model, as given, if there is none
+    retains : records are kept for its rows, by id
     """
 
     model: ModelConfig
@@ -103,6 +108,7 @@ class Delivery:
     errors: list[dict[str, Any]] = field(default_factory=list)
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     create: bool = False
+    retains: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,9 @@ class Receipt:
     errors: list[dict[str, Any]]
     durability: str
     stale: bool | None = None
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
 
     @property
     def is_final(self) -> bool:
@@ -225,11 +234,19 @@ class Inbox:
         found = await self._kept_up(lambda: self.client.smembers(name))
         return sorted(member.decode() for member in found)
 
+    async def tallies(self, model: ModelConfig) -> dict[str, int]:
+        """How many retained records a model has, by what they wait for."""
+        name = self.keys.of_model(model.key).tallies(model.key, model.generation)
+        found = await self._kept_up(lambda: self.client.hgetall(name))
+        return {field.decode(): int(n) for field, n in found.items()}
+
     async def ping(self) -> None:
         """Raises StoreUnavailable unless the store answers now."""
         await self._kept_up(self.client.ping, 0.0)
 
-    async def _kept_up(self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None) -> T:
+    async def _kept_up(
+        self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
+    ) -> T:
         """Try again through passing trouble until the deadline; every repeat is safe to repeat."""
         limit_s = self.settings.ingest_deadline_s if deadline_s is None else deadline_s
         deadline = time.monotonic() + limit_s
@@ -277,7 +294,9 @@ class Inbox:
             pipe.set(name, text, nx=True, get=True, ex=ttl_s)
             pipe.xadd(keys.stream, entry.to_fields())
             pipe.incrby(keys.bytes_in, entry.n_bytes)
-            pipe.hincrby(keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES)
+            pipe.hincrby(
+                keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES
+            )
             earlier = (await pipe.execute())[0]
         return None if earlier is None else BatchRecord.from_json(earlier)
 
@@ -291,7 +310,8 @@ class Inbox:
             pipe.get(keys.bytes_in)
             pipe.hget(keys.cursor, "out")
             pipe.hgetall(keys.record_bytes)
-            config, record, bytes_in, bytes_out, buckets = await pipe.execute()
+            pipe.hmget(keys.retained, "records", "bytes")
+            config, record, bytes_in, bytes_out, buckets, retained = await pipe.execute()
         current = None if config is None else ModelConfig.from_json(config)
         if current is None and not delivery.create:
             raise ModelMismatch(None)
@@ -303,6 +323,8 @@ class Inbox:
         if record is not None:
             return self._receipt_of(delivery, nonce, BatchRecord.from_json(record))
         self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
+        if delivery.retains:
+            self._check_retained(*(int(n or 0) for n in retained))
         return current if current is not None else await self._made(delivery, nonce)
 
     async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
@@ -340,7 +362,14 @@ class Inbox:
         ttl_s, now = self.settings.idempotency_ttl_s, time.time()
         if records.living_bytes(buckets, now, ttl_s) >= self.settings.idempotency_bytes:
             length_s = records.expiry_bucket_s(ttl_s)
-            raise IdsFull("no room to remember another batch id", int(length_s - now % length_s) + 1)
+            raise IdsFull(
+                "no room to remember another batch id", int(length_s - now % length_s) + 1
+            )
+
+    def _check_retained(self, n_records: int, n_bytes: int) -> None:
+        settings = self.settings
+        if n_records >= settings.retained_records or n_bytes >= settings.retained_bytes:
+            raise RecordsFull("no room to retain more predictions by id", int(settings.housekeeping_s) + 1)
 
     def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
         if record.digest != delivery.digest.hex():
@@ -352,6 +381,7 @@ class Inbox:
         return Receipt(
             batch_id, record.status, duplicate or record.duplicate, record.accepted, record.rejected,
             record.errors, self.durability, record.stale,
+            record.duplicate_rows, record.stale_rows, record.conflicts,
         )  # fmt: skip
 
     async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:
@@ -362,5 +392,3 @@ class Inbox:
         generation = ModelConfig.from_json(config).generation
         text = await self.client.get(keys.record(model_key, generation, batch_id))
         return None if text is None else self._receipt(batch_id, BatchRecord.from_json(text))
-
-

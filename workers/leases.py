@@ -50,9 +50,7 @@ class Leases:
 
     def give_back(self, partition: int) -> None:
         """Let another worker have a partition at once."""
-        with self._lock:
-            self._until.pop(partition, None)
-            self._busy.pop(partition, None)
+        self._forget(partition)
         self._hold(partition, 0)
 
     def busy(self, partition: int) -> None:
@@ -68,24 +66,30 @@ class Leases:
         workers = self._roll_call()
         self._share = math.ceil(self._settings.partitions / max(1, workers))
         self._drop_surplus()
-        for partition in list(self._until):
+        for partition in [each for each, until in list(self._until.items()) if until]:
             if self._is_stuck(partition):
-                with self._lock:
-                    self._until.pop(partition, None)
-                    self._busy.pop(partition, None)
+                self._forget(partition)
                 log.error("partition %d: its worker makes no progress", partition)
                 self._on_stuck(partition)
             elif self._hold(partition, self._lease_ms):
-                with self._lock:
-                    if partition in self._until:
-                        self._until[partition] = time.monotonic() + self._settings.lease_s
+                self._renewed(partition)
             else:
-                with self._lock:
-                    self._until.pop(partition, None)
+                self._forget(partition)
 
     def leave(self) -> None:
         """No longer among the living."""
         self._store.client.zrem(self._store.keys.workers, self.name)
+
+    def _forget(self, partition: int) -> None:
+        with self._lock:
+            self._until.pop(partition, None)
+            self._busy.pop(partition, None)
+
+    def _renewed(self, partition: int) -> None:
+        with self._lock:
+            # Not where it was given back, or is to be, meanwhile.
+            if self._until.get(partition):
+                self._until[partition] = time.monotonic() + self._settings.lease_s
 
     @property
     def _lease_ms(self) -> int:
@@ -109,7 +113,7 @@ class Leases:
     def _drop_surplus(self) -> None:
         with self._lock:
             for partition in sorted(self._until)[self._share :]:
-                # Its loop sees that it is no longer held and gives it back when the commit at hand is done.
+                # Its loop sees that it is no longer held, and gives it back when the commit at hand is done.
                 self._until[partition] = 0.0
 
     def _is_stuck(self, partition: int) -> bool:

@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
+from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.crew import Crew
 from workers.embedded import EmbeddedServerError, store_of
@@ -35,15 +38,33 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
         crew = Crew(stored, on_stuck=_exit_stuck, **parts)
-        crew.start()
+        if not _started(crew, settings.store_wait_s, stop):
+            return
         log.info("the engine runs with %d partitions", settings.partitions)
         stop.wait()
         crew.stop()
 
 
+def _started(crew: Crew, patience_s: float, stop: threading.Event) -> bool:
+    """Start the crew, waiting for a store that is itself only starting; tells False where the end came first."""
+    deadline = time.monotonic() + patience_s
+    while not stop.is_set():
+        try:
+            crew.start()
+            return True
+        except (StoreConnectionError, StoreTimeoutError) as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("waiting for the store: %s", error)
+            stop.wait(0.2)
+    return False
+
+
 def main(**parts: Any) -> int:
     """The process: settings from the environment, until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -1,8 +1,8 @@
 """Asking, from the event loop: a question goes to whichever worker is free, its answer comes back by list.
 
-All tasks of one inbox share one reply list and one reader of it; identical questions that wait together share one answer.
-A question that got lost with its worker is asked again until its deadline; an answer that had been computed is then
-found in the cache.
+All tasks of one inbox share one reply list and one reader of it; identical questions that wait together share one
+answer. A question that got lost with its worker is asked again until its deadline; an answer that had been computed
+is then found in the cache.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ def answer_digest(
 class Asking:
     """The questions of one inbox."""
 
-    def __init__(
-        self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions
-    ):
+    def __init__(self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions):
         self._client = client
         self._keys = keys
         self._settings = settings
@@ -154,11 +152,17 @@ class Asking:
         if task is None:
             task = asyncio.create_task(self._until_answered(question))
             self._shared[question.digest] = task
-            task.add_done_callback(lambda _: self._shared.pop(question.digest, None))
+            task.add_done_callback(lambda done: self._ended(question.digest, done))
         done, _ = await asyncio.wait([task], timeout=deadline_s)
         if not done:
             raise AnswerTimeout("no worker answered in time")
         return task.result()
+
+    def _ended(self, digest: str, task: asyncio.Task[Reply]) -> None:
+        self._shared.pop(digest, None)
+        if not task.cancelled():
+            # Seen here, because everybody who waited may have left.
+            task.exception()
 
     async def _until_answered(self, question: Question) -> Reply:
         answered = self._waiting[question.digest] = asyncio.get_running_loop().create_future()
@@ -166,7 +170,9 @@ class Asking:
             while (left_s := question.until_s - time.time()) > 0:
                 await self._send(question)
                 self._read_replies()
-                done, _ = await asyncio.wait([answered], timeout=min(left_s, self._settings.reask_s))
+                done, _ = await asyncio.wait(
+                    [answered], timeout=min(left_s, self._settings.reask_s)
+                )
                 if done:
                     return answered.result()
             raise AnswerTimeout("no worker answered in time")
@@ -174,10 +180,7 @@ class Asking:
             self._waiting.pop(question.digest, None)
 
     async def _send(self, question: Question) -> None:
-        async with self._client.pipeline(transaction=False) as pipe:
-            pipe.llen(self._keys.questions)
-            length = (await pipe.execute())[0]
-        if length >= self._settings.max_questions:
+        if await self._client.llen(self._keys.questions) >= self._settings.max_questions:
             raise AnswerTimeout("too many questions wait for workers")
         await self._client.lpush(self._keys.questions, question.to_json())
 

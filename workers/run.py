@@ -9,6 +9,8 @@ from typing import Any
 
 from workers.entries import Entry, EntryError, fields_bytes
 from workers.filling import Ground, Reduction, reduce_entry
+from workers.join import Join, NoRecords, Records, RowOutcomes
+from workers.retained import write_facts
 from workers.shelf import CONFLICT, DUPLICATE, STALE, Shelf, UnreadablePane
 from workers.state import records
 from workers.state.commit import Commit
@@ -17,6 +19,7 @@ from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig
 
 log = logging.getLogger(__name__)
+MOST_ROW_ERRORS = 100
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Item:
     errors: list[dict[str, Any]] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
     touched: set[PaneKey] = field(default_factory=set)
+    rows: RowOutcomes | None = None
 
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
@@ -70,7 +74,9 @@ class Item:
     def outcome(self) -> BatchRecord:
         """The record that the commit writes."""
         assert self.entry is not None
-        record = self.record or BatchRecord(records.ACCEPTED, self.entry.digest.hex(), accepted=self.n)
+        record = self.record or BatchRecord(
+            records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
+        )
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             return record.ended(str(self.status), errors=record.errors + errors)
@@ -78,19 +84,32 @@ class Item:
         if self.claims:
             changes["stale"] = STALE in self.claims
             changes["duplicate"] = all(claim == DUPLICATE for claim in self.claims)
+        if self.rows is not None:
+            changes["duplicate_rows"] = self.rows.duplicates
+            changes["stale_rows"] = self.rows.stale
+            changes["conflicts"] = len(self.rows.errors)
+            changes["accepted"] = max(record.accepted - len(self.rows.errors), 0)
+            changes["rejected"] = record.rejected + len(self.rows.errors)
+            self.errors = self.errors + self.rows.errors[:MOST_ROW_ERRORS]
         return record.ended(records.MERGED, errors=record.errors + self.errors, **changes)
 
 
 class Run:
     """Items in the order of the stream, and the reduction of those that count."""
 
-    def __init__(self, ground: Ground, progress: Callable[[], None] = lambda: None):
+    def __init__(
+        self,
+        ground: Ground,
+        progress: Callable[[], None] = lambda: None,
+        records: Records | None = None,
+    ):
         self._ground = ground
+        self._records = records or NoRecords()
         self._progress = progress
         self._seen: set[tuple[str, str, str]] = set()
         self._careful = False
         self.items: list[Item] = []
-        self.reduction = Reduction()
+        self.reduction = Reduction(Join(self._records))
 
     @property
     def n_bytes(self) -> int:
@@ -126,7 +145,9 @@ class Run:
         assert item.entry is not None and item.config is not None
         self._progress()
         # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
-        target = Reduction() if self._careful else self.reduction
+        join = self.reduction.join
+        target = Reduction(join) if self._careful else self.reduction
+        mark = join.mark() if self._careful else {}
         try:
             item.n = reduce_entry(item.entry, item.config, self._ground, target)
             if self._careful:
@@ -135,9 +156,12 @@ class Run:
             raise
         except Exception as error:
             item.judge(error)
-            if not self._careful:
+            if self._careful:
+                join.back(mark)
+            else:
                 self.refill()
             return
+        item.rows = target.outcomes.get(item.id)
         if self._careful:
             item.touched = target.touched
             self.reduction.absorb(target)
@@ -145,14 +169,14 @@ class Run:
     def refill(self) -> None:
         """Begin the reduction anew with the items that still count, each by itself."""
         self._careful = True
-        self.reduction = Reduction()
+        self.reduction = Reduction(Join(self._records))
         for item in self.items:
             item.claims = []
             if item.counts:
                 self._fill(item)
 
     def apply(self, shelf: Shelf) -> None:
-        """Add the reduction to the panes on the shelf; items that cannot be added are set aside and the rest goes on."""
+        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
         try:
             self.reduction.close(self._ground)
         except MemoryError:
@@ -166,8 +190,12 @@ class Run:
 
     def _try_apply(self, shelf: Shelf) -> bool:
         configs = {
-            (item.config.key, item.config.generation): item.config for item in self.items if item.config
+            (item.config.key, item.config.generation): item.config
+            for item in self.items
+            if item.config
         }
+        exchanges = self.reduction.join.exchanges(lambda config: self._ground.pane(self._ground.spec(config)))
+        self.reduction.touched |= set(exchanges)
         try:
             shelf.fetch(self.reduction.touched, configs)
         except UnreadablePane as error:
@@ -175,6 +203,8 @@ class Run:
             return False
         for key, delta in self.reduction.deltas.items():
             shelf.merge(key, delta)
+        for key, (lost, gained) in exchanges.items():
+            shelf.exchange(key, lost, gained)
         by_id = {item.id: item for item in self.items}
         for entry_id, claim in self.reduction.claims:
             item = by_id[entry_id]
@@ -205,6 +235,10 @@ class Run:
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
                 commit.record(key, item.outcome().to_json(), ttl_s)
 
+    def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
+        """Put changed records, members of units and tallies into a commit."""
+        write_facts(self.reduction.join, [item.rows for item in self.items if item.counts], commit, keys)
+
     @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
@@ -216,7 +250,8 @@ def _note_conflicts(item: Item) -> None:
         return
     item.errors = [
         {
-            "pointer": "/sequence", "rule": "sequence_conflict",
+            "pointer": "/sequence",
+            "rule": "sequence_conflict",
             "detail": f"{conflicts} running totals have the sequence of an earlier one and other content",
         }
     ]

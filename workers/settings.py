@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from workers.durations import parse_duration
 
@@ -25,7 +26,11 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of the engine floor. Times in seconds, sizes in bytes."""
+    """Settings of the engine floor. Times in seconds, sizes in bytes.
+
+    `idempotency_bytes` and `backlog_bytes` bound one partition, `held_panes_bytes` (packed panes that the partition
+    loops of a process hold) and `pane_cache_bytes` (packed panes that its answers have read) one process.
+    """
 
     redis_url: str | None = None
     data_dir: Path = Path("data")
@@ -36,14 +41,17 @@ class EngineSettings:
     durability: str = "everysec"
 
     idempotency_ttl_s: int = 86_400
-    idempotency_bytes: int = 128 << 20
+    idempotency_bytes: int = 256 << 20
     backlog_bytes: int = 64 << 20
+    retained_bytes: int = 512 << 20
+    retained_records: int = 5_000_000
     max_panes: int = 64
     future_skew_s: int = 300
     create_models: bool = True
 
     socket_timeout_s: float = 2.5
     connect_timeout_s: float = 1.0
+    store_wait_s: float = 30.0
     max_connections: int = 64
     ingest_deadline_s: float = 5.0
 
@@ -54,8 +62,8 @@ class EngineSettings:
     commit_entries: int = 128
     commit_bytes: int = 8 << 20
     commit_write_rate: int = 20_000_000
-    held_panes_bytes: int = 128 << 20
-    housekeeping_s: float = 30.0
+    held_panes_bytes: int = 64 << 20
+    housekeeping_s: float = 60.0
     child_timeout_s: float = 20.0
     child_memory_bytes: int = 2 << 30
 
@@ -65,8 +73,8 @@ class EngineSettings:
     max_questions: int = 512
     cache_ttl_s: int = 900
     cache_entry_bytes: int = 4 << 20
-    window_cache_entries: int = 64
-    pane_cache_entries: int = 2048
+    window_cache_entries: int = 16
+    pane_cache_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.match(self.namespace):
@@ -113,7 +121,7 @@ def parse_size(text: str) -> int:
     return int(found[1]) * _SIZE_UNITS[found[2].lower()]
 
 
-def _read(name, convert, text):
+def _read(name: str, convert: Callable[[str], Any], text: str) -> Any:
     try:
         return convert(text.strip())
     except ValueError as error:
@@ -137,7 +145,7 @@ def _whole_seconds(text: str) -> int:
 
 
 # Plain DATA_DIR comes first, so that CALIBRANT_DATA_DIR, where both are set, wins.
-_NAMES = {
+_NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DATA_DIR": ("data_dir", Path),
     "CALIBRANT_DATA_DIR": ("data_dir", Path),
     "CALIBRANT_REDIS_URL": ("redis_url", str),
@@ -149,11 +157,14 @@ _NAMES = {
     "CALIBRANT_IDEMPOTENCY_TTL": ("idempotency_ttl_s", _whole_seconds),
     "CALIBRANT_IDEMPOTENCY_BYTES": ("idempotency_bytes", parse_size),
     "CALIBRANT_BACKLOG_BYTES": ("backlog_bytes", parse_size),
+    "CALIBRANT_RETAINED_BYTES": ("retained_bytes", parse_size),
+    "CALIBRANT_RETAINED_RECORDS": ("retained_records", int),
     "CALIBRANT_MAX_PANES": ("max_panes", int),
     "CALIBRANT_FUTURE_SKEW": ("future_skew_s", _whole_seconds),
     "CALIBRANT_CREATE_MODELS": ("create_models", _truth),
     "CALIBRANT_SOCKET_TIMEOUT": ("socket_timeout_s", _seconds),
     "CALIBRANT_CONNECT_TIMEOUT": ("connect_timeout_s", _seconds),
+    "CALIBRANT_STORE_WAIT": ("store_wait_s", _seconds),
     "CALIBRANT_MAX_CONNECTIONS": ("max_connections", int),
     "CALIBRANT_INGEST_DEADLINE": ("ingest_deadline_s", _seconds),
     "CALIBRANT_LEASE": ("lease_s", _seconds),
@@ -173,5 +184,5 @@ _NAMES = {
     "CALIBRANT_MAX_QUESTIONS": ("max_questions", int),
     "CALIBRANT_CACHE_TTL": ("cache_ttl_s", _whole_seconds),
     "CALIBRANT_WINDOW_CACHE_ENTRIES": ("window_cache_entries", int),
-    "CALIBRANT_PANE_CACHE_ENTRIES": ("pane_cache_entries", int),
+    "CALIBRANT_PANE_CACHE_BYTES": ("pane_cache_bytes", parse_size),
 }

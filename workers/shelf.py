@@ -59,7 +59,9 @@ class Shelf:
         """Drop everything: what the store holds is no longer known."""
         self._held.clear()
 
-    def fetch(self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]) -> None:
+    def fetch(
+        self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
+    ) -> None:
         """Load panes that are not held, in one round trip; raises UnreadablePane."""
         missing = [key for key in wanted if key not in self._held]
         if not missing:
@@ -85,6 +87,12 @@ class Shelf:
     def merge(self, key: PaneKey, delta: Any) -> None:
         """Add a delta to a fetched pane."""
         self._held[key].pane.merge(delta)
+
+    def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
+        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+        pane = self._held[key].pane
+        pane.merge(gained)
+        pane.subtract(lost)
 
     def claim(self, claim: Claim) -> str:
         """Let a running total replace the earlier one of its source; tells what came of it.

@@ -81,13 +81,17 @@ class Store:
         self.keys = Keys(settings.namespace, settings.partitions)
         self.client = connect(settings)
         texts = script_texts or scripts()
-        self._scripts = {name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()}
+        self._scripts = {
+            name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
+        }
 
     def node(self, partition: int) -> Any:
         """The client of the server that holds a partition."""
         return self.client
 
-    def run(self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+    def run(
+        self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
+    ) -> Any:
         """Run a script of a partition, loading it where the server has lost it."""
         text, digest = self._scripts[script]
         node = self.node(partition)
@@ -160,7 +164,9 @@ def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
     if server.get("appendonly") != "yes":
         kept = "none"
     else:
-        kept = {"always": "fsync", "everysec": "everysec"}.get(server.get("appendfsync", ""), "none")
+        kept = {"always": "fsync", "everysec": "everysec"}.get(
+            server.get("appendfsync", ""), "none"
+        )
     if wanted == "fsync" and kept != "fsync":
         raise StoreMismatch(
             "CALIBRANT_DURABILITY=fsync needs a server with appendonly yes and appendfsync always"

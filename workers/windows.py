@@ -5,12 +5,13 @@ Panes are aligned to the epoch in UTC. Every resolution is pure: the caller pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import CalibrationInputError, Offence
 from workers.durations import parse_duration
@@ -18,7 +19,13 @@ from workers.durations import parse_duration
 if TYPE_CHECKING:
     from workers.state.registry import ModelConfig
 
-__all__ = ["Limits", "PaneRef", "TooManyPanes", "Window", "WindowError", "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339"]
+__all__ = [
+    "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
+    "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
+]  # fmt: skip
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.intp]
 
 MICROSECONDS = 1_000_000
 ALL_ROWS = ""
@@ -54,7 +61,7 @@ class Window:
     @property
     def to_at(self) -> datetime:
         """First instant after."""
-        return datetime.fromtimestamp(self.to_s, UTC)
+        return datetime.fromtimestamp(min(self.to_s, LAST_SECOND), UTC)
 
     def __contains__(self, pane_start_s: int) -> bool:
         return self.from_s <= pane_start_s < self.to_s
@@ -106,7 +113,14 @@ def resolve(
     return Window(max(0, start_s), min(end_s, LAST_SECOND // pane_s * pane_s))
 
 
-def _start(from_, window, last, end_us, end_s, pane_s):
+def _start(
+    from_: datetime | None,
+    window: str | None,
+    last: int | None,
+    end_us: int,
+    end_s: int,
+    pane_s: int,
+) -> int:
     if from_ is not None:
         return _down(_microseconds(from_, "/from"), pane_s)
     if last is not None:
@@ -166,7 +180,7 @@ def pane_start(at_us: int, pane_s: int) -> int:
 
 def panes_of(
     batch: Any, config: ModelConfig, received_at: datetime, limits: Limits | None = None
-) -> dict[PaneRef, np.ndarray | None]:
+) -> dict[PaneRef, Rows | None]:
     """Rows of a batch by the pane they fill; `None` stands for all of them.
 
     Rows without event time fall into the pane of `received_at`. Every row fills the slice `""` and one slice for
@@ -189,7 +203,9 @@ def panes_of(
     return groups
 
 
-def _groups(batch, times, received_us, pane_s) -> Iterator[tuple[PaneRef, np.ndarray | None]]:
+def _groups(
+    batch: Any, times: Times | None, received_us: int, pane_s: int
+) -> Iterator[tuple[PaneRef, Rows | None]]:
     starts, which = _starts(batch.n, times, received_us, pane_s)
     for position, start in enumerate(starts):
         rows = None if len(starts) == 1 else np.flatnonzero(which == position)
@@ -204,7 +220,7 @@ def _groups(batch, times, received_us, pane_s) -> Iterator[tuple[PaneRef, np.nda
                     yield PaneRef(f"{key}:{value}", start), rows
 
 
-def _starts(n, times, received_us, pane_s):
+def _starts(n: int, times: Times | None, received_us: int, pane_s: int) -> tuple[list[int], Rows]:
     if times is None:
         return [_down(received_us, pane_s)], np.zeros(n, dtype=np.intp)
     pane_us = pane_s * MICROSECONDS
@@ -212,12 +228,13 @@ def _starts(n, times, received_us, pane_s):
     return [int(pane) * pane_s for pane in panes], which.reshape(-1)
 
 
-def _check_times(times, received_us, config, limits):
+def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
     times = np.asarray(times, dtype=np.int64)
     latest = received_us + limits.future_skew_s * MICROSECONDS
     offences = [
         Offence(
-            f"/event_times/{row}", "future",
+            f"/event_times/{row}",
+            "future",
             f"event time lies more than {limits.future_skew_s} s in the future",
         )
         for row in np.flatnonzero(times > latest)[:100]
@@ -227,7 +244,8 @@ def _check_times(times, received_us, config, limits):
         oldest = _down(received_us - config.retention_s * MICROSECONDS, config.pane_s)
         offences += [
             Offence(
-                f"/event_times/{row}", "retention",
+                f"/event_times/{row}",
+                "retention",
                 f"event time lies before the model's retention of {config.retention_s} s",
             )
             for row in np.flatnonzero(times < oldest * MICROSECONDS)[:100]
@@ -236,7 +254,8 @@ def _check_times(times, received_us, config, limits):
         raise CalibrationInputError(offences)
 
 
-def _too_many(groups, limit):
+def _too_many(groups: Iterable[PaneRef], limit: int) -> TooManyPanes:
+    groups = list(groups)
     starts = {ref.start_s for ref in groups}
     slices = {ref.slice for ref in groups}
     detail = (

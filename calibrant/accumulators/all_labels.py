@@ -1,4 +1,4 @@
-"""Cells of every class's probability in one table: what remains of the classes where there are too many to keep each."""
+"""Cells of every class's probability in one table: what remains where there are too many classes to keep each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cells of the fine grid: what every binned, equal-mass, isotonic and kernel statistic reads.
 
 Each cell keeps true sums, never centres, so that a binned metric equals the one from raw rows to rounding.
-Columns by name in `COUNTS` and `SUMS`; the suffix `_pooled` is for weight = ratings, the others for weight = predictions.
+Columns by name in `COUNTS` and `SUMS`; the suffix `_pooled` is for weight = ratings, others for weight = predictions.
 """
 
 from __future__ import annotations

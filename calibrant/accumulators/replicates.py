@@ -1,10 +1,12 @@
 """Sixty-four independent shares of the data, by hash of the unit: intervals without raw rows.
 
-Each keeps a 60-bin table of the score (class 1 of binary models, else the top class), a 15-bin table a class for models of at most
-20 classes, and the score sums. Their sum is the whole.
+Each keeps a 60-bin table of the score (class 1 of binary models, else the top class), a 15-bin table a class for
+models of at most 20 classes, and the score sums. Their sum is the whole.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +85,7 @@ class Replicates(Accumulator):
 def fill_table(
     block: Block, filling: Filling, place: Ints, score: Floats, hits: Hits, hit_place: Ints
 ) -> None:
-    """Add (prediction, class) pairs to a table with the columns of `TABLE_SUMS`; as `cells.fill_cells`, with fewer sums."""
+    """Add (prediction, class) pairs to a table with the columns of `TABLE_SUMS`; `cells.fill_cells` with fewer sums."""
     size = block.size
     n = np.bincount(place, minlength=size)
     block.counts[0] += n
@@ -97,8 +99,9 @@ def fill_table(
         for i, values in enumerate((pooled, weight, pooled * score, weight * score)):
             block.sums[i] += np.bincount(place, values, size)
     of_hit = filling.weights[hits.row]
-    for i, values in enumerate((hits.votes, hits.share, hits.majority, hits.single)):
-        block.sums[4 + i] += np.bincount(hit_place, of_hit * values, size)
+    shares: tuple[NDArray[Any], ...] = (hits.votes, hits.share, hits.majority, hits.single)
+    for i, share in enumerate(shares):
+        block.sums[4 + i] += np.bincount(hit_place, of_hit * share, size)
 
 
 ACCUMULATOR = Replicates

@@ -1,8 +1,8 @@
 """The temperature profile: losses of softmax(z / T) on a fixed geometric grid of 1 / T.
 
-NLL as a function of beta = 1 / T is convex and additive over predictions, and so are its derivatives; with them on a grid of
-ratio sqrt(2) the temperature is the root of a piecewise polynomial, without raw rows. Because exp(2 beta z) is the square of
-exp(beta z), two exponentials give the whole grid.
+NLL as a function of beta = 1 / T is convex and additive over predictions, and so are its derivatives; with them on a
+grid of ratio sqrt(2) the temperature is the root of a piecewise polynomial, without raw rows. Because exp(2 beta z) is
+the square of exp(beta z), two exponentials give the whole grid.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ Ints = NDArray[np.int64]
 class TemperatureProfile(Accumulator):
     """Block `curve` (policies x betas) and block `tables` (betas x 60 bins of the score), flat in that order.
 
-    `nll_d1_squared` sums squares by unit, so that the standard error allows any dependence inside a unit of a batch. Ratings of a
-    class at probability 0 stay out of the NLL columns and are counted; `weight_all` is the Brier columns' weight.
+    `nll_d1_squared` sums squares by unit, so that the standard error allows any dependence inside a unit of a batch.
+    Ratings of a class at probability 0 stay out of the NLL columns and are counted; `weight_all` is the Brier columns'
+    weight.
     """
 
     name = "temperature"
@@ -145,7 +146,10 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         is_binary=batch.task == "binary",
         constant=filling.constant_ratings,
         table_weights=(weights * filling.n_ratings[rows], weights),
-        table_hits=[np.bincount(at, weights[at] * column[begin:end], n) for column in columns],
+        table_hits=[
+            np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
+            for column in columns
+        ],
     )
 
 

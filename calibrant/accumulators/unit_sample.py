@@ -91,7 +91,11 @@ class UnitSample(Accumulator):
         arrays, about = cls._own_arrays(spec, data, 16 * MOST_HASHES)
         whole = cls(spec)
         try:
-            whole.hashes, whole.batches, whole.halvings = arrays["hashes"], arrays["batches"], about["halvings"]
+            whole.hashes, whole.batches, whole.halvings = (
+                arrays["hashes"],
+                arrays["batches"],
+                about["halvings"],
+            )
         except KeyError as missing:
             raise PackingError(f"a unit sample without {missing}") from missing
         if not whole._is_sound():
@@ -100,11 +104,20 @@ class UnitSample(Accumulator):
 
     def _is_sound(self) -> bool:
         hashes, batches = self.hashes, self.batches
-        if hashes.dtype != np.uint64 or batches.dtype != np.int64 or hashes.ndim != 1 or hashes.shape != batches.shape:
+        if (
+            hashes.dtype != np.uint64
+            or batches.dtype != np.int64
+            or hashes.ndim != 1
+            or hashes.shape != batches.shape
+        ):
             return False
         if type(self.halvings) is not int or not 0 <= self.halvings <= MOST_HALVINGS:
             return False
-        return bool((hashes[1:] > hashes[:-1]).all() and self._is_below(hashes).all() and (batches != 0).all())
+        return bool(
+            (hashes[1:] > hashes[:-1]).all()
+            and self._is_below(hashes).all()
+            and (batches != 0).all()
+        )
 
     def _is_below(self, hashes: U64) -> NDArray[np.bool_]:
         return np.asarray(hashes <= np.uint64((1 << (64 - self.halvings)) - 1))

@@ -1,8 +1,8 @@
 """Sums in which every independent unit has weight one, by 60 bins of the score: what comparisons and the alarm rest on.
 
-Pixels, raters' votes and repeated images of one patient are not independent. Each of a unit's n_u contributions to a batch gets weight
-1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane: one that comes again counts as new, and
-`unit_sample` tells how many did.
+Pixels, raters' votes and repeated images of one patient are not independent. Each of a unit's n_u contributions to a
+batch gets weight 1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane:
+one that comes again counts as new, and `unit_sample` tells how many did.
 """
 
 from __future__ import annotations

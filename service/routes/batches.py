@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Response
 
 from service.auth import Caller, needs
 from service.dependencies import TheConnection
+from service.document import answers, problems
 from service.engine import engine_errors
 from service.errors import BatchUnknown
 from service.names import BatchId, ModelId
-from service.openapi import answers, problems
 from service.reception import IngestAnswer, model_of, receipt_body
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)

@@ -19,28 +19,21 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
+from service.document import ProblemError, answers, problems, takes
 from service.engine import engine_errors
 from service.names import ModelId
-from service.openapi import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Raters, WindowQuery, class_index, unanswerable
+from service.queries import Binning, Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask, resolved
-from service.reception import Sender, model_of, run_sized
+from service.reception import Sender, model_of
 from service.settings import Settings
+from service.threads import aside
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-Method = Literal[
-    "temperature",
-    "platt",
-    "beta",
-    "isotonic",
-    "histogram",
-    "scaling_binning",
-    "vector",
-    "dirichlet",
-]
+# One source: the folder of maps.
+Method = Literal[tuple(maps.MAPS)]  # type: ignore[valid-type]
 
 
 class MapQuery(WindowQuery):
@@ -48,6 +41,10 @@ class MapQuery(WindowQuery):
 
     method: Method = "temperature"
     raters: Raters = "pooled"
+    bins: int = Field(15, ge=1, le=1200, description="Of the maps that bin.")
+    binning: Binning = Field("equal_width", description="Of the maps that bin.")
+    centred: bool = Field(False, description="Isotonic with one point a block.")
+    ci: float = Field(0.95, gt=0.5, lt=1, description="Level of the interval of the gain.")
     class_: str | None = Field(
         None,
         alias="class",
@@ -141,7 +138,7 @@ async def apply_calibration_map(
         body = await read_body(request, settings, hold)
         ask = map_ask(query, config)
         fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
-        answer = await run_sized(applied, body, fitted, config, settings, query.partial)
+        answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
+from service.document import answers, problems
 from service.names import ModelId
-from service.openapi import answers, problems
 from service.queries import WindowQuery
 from service.reading import Ask
 from service.reception import model_of

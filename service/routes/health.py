@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from service.dependencies import TheConnection
+from service.document import answers, problems
 from service.errors import StoreUnavailable
-from service.openapi import answers, problems
 from service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
+from service.document import answers, problems
 from service.estimates import Estimates, WindowShown, metric_slugs
 from service.names import ModelId
-from service.openapi import answers, problems
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask
 from service.reception import model_of
@@ -35,7 +35,7 @@ class MetricsAnswer(BaseModel):
     n_predictions: int
     n_ratings: int
     state_version: str
-    metrics: Estimates  # type: ignore[valid-type]
+    metrics: Estimates
 
 
 @router.get(

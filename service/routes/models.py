@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -21,6 +22,7 @@ from service.dependencies import (
     TheConnection,
     TheReception,
 )
+from service.document import answers, problems, takes
 from service.documents import read_json
 from service.durations import duration_of
 from service.engine import engine_errors
@@ -33,7 +35,6 @@ from service.errors import (
 )
 from service.headers import entity_tags, names
 from service.names import ModelId
-from service.openapi import answers, problems, takes
 from service.posted import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration
@@ -123,6 +124,9 @@ class ModelAnswer(BaseModel):
     alarm: dict[str, Any]
     revision: int
     created_at: str | None
+    records: dict[str, int] | None = Field(
+        None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
+    )
 
 
 class ModelsAnswer(BaseModel):
@@ -161,9 +165,12 @@ async def get_model(
 ) -> Response:
     """Return what is declared of a model."""
     config = await model_of(connection, caller, model)
-    if names(entity_tags(request, "if-none-match"), etag_of(config)):
-        return Response(status_code=304, headers=_headers(config))
-    return _answer(config)
+    with engine_errors():
+        records = await connection.inbox.tallies(config)
+    etag = etag_of(config, records)
+    if names(entity_tags(request, "if-none-match"), etag):
+        return Response(status_code=304, headers={**_headers(config), "ETag": etag})
+    return _answer(config, records=records, ETag=etag)
 
 
 @router.put(
@@ -325,14 +332,24 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def etag_of(config: ModelConfig) -> str:
-    """Return the strong ETag of a model's version."""
-    return f'"{config.generation}.{config.revision}"'
+def etag_of(config: ModelConfig, records: dict[str, int] | None = None) -> str:
+    """Return the strong ETag of a model's version, and of its tallies where they are shown."""
+    if not records:
+        return f'"{config.generation}.{config.revision}"'
+    digest = blake2b(orjson.dumps(records, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    return f'"{config.generation}.{config.revision}.{digest}"'
+
+
+def _without_tallies(tags: list[str] | None) -> list[str] | None:
+    """Return the tags of versions alone: a change is of what is declared, not of what was counted."""
+    if tags is None:
+        return None
+    return [tag if tag.count(".") < 2 else tag.rpartition(".")[0] + '"' for tag in tags]
 
 
 def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
     """Refuse a request that was made for another version than the one that is there."""
-    required = entity_tags(request, "if-match")
+    required = _without_tallies(entity_tags(request, "if-match"))
     excluded = entity_tags(request, "if-none-match")
     if required is not None and (current is None or not names(required, etag_of(current))):
         raise PreconditionFailed()
@@ -385,8 +402,11 @@ def _headers(config: ModelConfig) -> dict[str, str]:
     return {"ETag": etag_of(config), "Cache-Control": "no-cache"}
 
 
-def _answer(config: ModelConfig, status: int = 200, **headers: str) -> Response:
-    body = orjson.dumps(shown(config))
+def _answer(
+    config: ModelConfig, status: int = 200, records: dict[str, int] | None = None, **headers: str
+) -> Response:
+    document = shown(config)
+    body = orjson.dumps({**document, "records": records} if records else document)
     return Response(body, status, {**_headers(config), **headers}, JSON)
 
 

@@ -10,8 +10,8 @@ from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import Body
 from service.columns import Posted, read_columns
 from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
+from service.document import answers, problems, takes
 from service.names import ModelId
-from service.openapi import answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
 from workers.state.registry import ModelConfig
@@ -55,17 +55,24 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
     _check_panes(checked, config, posted, given)
     batch = checked.batch
     return Load(
-        config, "predictions", batch.pack(), batch.digest(), batch.n, offences, posted.batch_id
+        config,
+        "predictions",
+        batch.pack(),
+        batch.digest(),
+        batch.n,
+        offences,
+        posted.batch_id,
+        batch.ids is not None,
     )
 
 
 def refuse_unlabelled(checked: Checked, posted: Posted, partial: bool) -> Checked:
-    """Return what has labels; a row without is an offence, for late labels are not taken yet."""
+    """Return what has labels, or ids by which labels can come; a row with neither is an offence."""
     missing = checked.batch.row_total == 0
-    if not missing.any():
+    if checked.batch.ids is not None or not missing.any():
         return checked
     column = "label_counts" if "label_counts" in posted.columns else "labels"
-    detail = "the row has no label; labels are needed with their predictions"
+    detail = "the row has no label; send labels, or ids by which labels can come later"
     offences = [
         Offence(f"/{column}/{row}", "labels_required", detail)
         for row in checked.accepted_rows[missing]

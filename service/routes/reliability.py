@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.diagrams import draw_reliability
+from service.document import answers, problems
 from service.estimates import WindowShown
 from service.headers import negotiated
 from service.names import ModelId
-from service.openapi import answers, problems
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask, Render
 from service.reception import model_of

@@ -5,18 +5,18 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.score import score_batch
 from service.bodies import Body, read_body
 from service.columns import read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
+from service.document import ProblemError, answers, problems, takes
 from service.estimates import Estimates, TemperatureAnswer, metric_slugs
-from service.openapi import ProblemError, answers, problems, takes
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Binning, Edges, Raters
+from service.queries import Binning, Edges, Raters, invalid_query
 from service.settings import Settings
+from service.threads import aside
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 
@@ -48,7 +48,7 @@ class ScoreAnswer(BaseModel):
 
     n_predictions: int
     n_ratings: int
-    metrics: Estimates  # type: ignore[valid-type]
+    metrics: Estimates
     reliability: dict[str, Any]
     temperature: TemperatureAnswer
     rejected: int = 0
@@ -72,7 +72,7 @@ async def score_once(
     params = {**query.model_dump(exclude={"partial"}), "metrics": metric_slugs(query.metrics)}
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold)
-        answer = await run_in_threadpool(scored, body, params, settings, query.partial)
+        answer = await aside(scored, body, params, settings, query.partial)
     return Response(answer, media_type="application/json")
 
 
@@ -85,6 +85,9 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Offence("/labels", "labels_required", detail)])
-    scores = score_batch(checked.batch, params)
+    try:
+        scores = score_batch(checked.batch, params)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
     rejected = {"rejected": len(offences), "errors": [vars(offence) for offence in offences]}
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)

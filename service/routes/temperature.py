@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from service.dependencies import IfNoneMatch, MapReader, Prefer, TheConnection, TheReading
+from service.document import answers, problems
 from service.estimates import TemperatureAnswer
 from service.names import ModelId
-from service.openapi import answers, problems
 from service.queries import Raters, WindowQuery
 from service.reading import Ask
 from service.reception import model_of

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-import tests.door.stand_ins  # noqa: F401
 from service.app import create_app
 from service.engine import Connection
 from service.settings import Settings

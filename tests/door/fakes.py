@@ -65,6 +65,10 @@ class FakeInbox:
     async def ping(self):
         self._stumble()
 
+    async def tallies(self, model):
+        self._stumble()
+        return {}
+
     async def hand_over(self, delivery):
         self._stumble()
         key = (delivery.model.key, delivery.batch_id)

@@ -87,6 +87,12 @@ async def test_health_and_version(client):
     assert 'calibrant_requests_total{operation="getLive",status="200"} 1.0' in text
 
 
+async def test_head_is_answered_as_get_without_a_body(client):
+    head, get = await client.head("/livez"), await client.get("/livez")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
 async def test_security_headers_are_on_every_answer(client):
     for url in ("/livez", "/nothing", "/v1/models/a%2Fb", "/docs"):
         headers = (await client.get(url)).headers

@@ -58,6 +58,8 @@ OPERATIONS = {
     "deleteModel": ("DELETE", "/v1/models/m", {"all"}),
     "ingestPredictions": ("POST", "/v1/models/m/predictions", {"all", "sender"}),
     "ingestHistograms": ("POST", "/v1/models/m/histograms", {"all", "sender"}),
+    "ingestLabels": ("POST", "/v1/models/m/labels", {"all", "sender"}),
+    "deletePrediction": ("DELETE", "/v1/models/m/predictions/i1", {"all", "sender"}),
     "getBatch": ("GET", "/v1/models/m/batches/b", {"all", "sender", "reader"}),
     "getMetrics": ("GET", "/v1/models/m/metrics", {"all", "reader"}),
     "getReliability": ("GET", "/v1/models/m/reliability", {"all", "reader"}),

@@ -42,7 +42,7 @@ def settings(server_url, tmp_path):
         partitions=2,
         lease_s=1.0,
         read_block_s=0.05,
-        child_timeout_s=2.0,
+        child_timeout_s=0.8,
         reask_s=0.3,
     )
 

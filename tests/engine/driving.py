@@ -101,7 +101,9 @@ class Bench:
         starts = [start_s] if start_s is not None else self.starts(slice_, model)
         total = LedgerPane()
         for start in starts:
-            fields = self.client.hgetall(keys.pane(PaneKey(model.key, model.generation, slice_, start)))
+            fields = self.client.hgetall(
+                keys.pane(PaneKey(model.key, model.generation, slice_, start))
+            )
             if fields:
                 parts = {name.decode(): value for name, value in fields.items()}
                 total.merge(LedgerPane.from_parts(None, parts))
@@ -120,11 +122,18 @@ class Bench:
 
     def dead_letters(self, model=MODEL):
         """Fields of the dead letters."""
-        return [fields for _, fields in self.client.xrange(self.store.keys.of_model(model.key).dead_letters)]
+        return [
+            fields
+            for _, fields in self.client.xrange(self.store.keys.of_model(model.key).dead_letters)
+        ]
 
     def keys_of(self, model=MODEL):
         """Every key that names a model's generation."""
-        return sorted(self.client.scan_iter(match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"))
+        return sorted(
+            self.client.scan_iter(
+                match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"
+            )
+        )
 
 
 def eventually(condition, seconds=10.0):
@@ -137,7 +146,9 @@ def eventually(condition, seconds=10.0):
 
 def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
     """A batch of numbers on its way in."""
-    columns = {name: changes.pop(name) for name in ("event_times", "slices", "trick") if name in changes}
+    columns = {
+        name: changes.pop(name) for name in ("event_times", "slices", "trick") if name in changes
+    }
     batch = LedgerBatch(list(numbers), **columns)
     payload = batch.pack()
     digest = blake2b(payload, digest_size=16).digest()
@@ -146,6 +157,8 @@ def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
 
 def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
     """A running total on its way in."""
-    payload = pack_updates([Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)])
+    payload = pack_updates(
+        [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
+    )
     digest = blake2b(payload, digest_size=16).digest()
     return Delivery(model, batch_id, HISTOGRAMS, payload, digest, 1)

@@ -35,7 +35,9 @@ class LedgerBatch:
 
     def pack(self) -> bytes:
         times = None if self.event_times is None else [int(t) for t in self.event_times]
-        slices = None if self.slices is None else {k: list(map(str, v)) for k, v in self.slices.items()}
+        slices = (
+            None if self.slices is None else {k: list(map(str, v)) for k, v in self.slices.items()}
+        )
         return json.dumps([self.numbers, times, slices, self.trick]).encode()
 
     @classmethod
@@ -61,7 +63,7 @@ def play(trick: str) -> None:
     if trick == "hog":
         hoard = []
         while True:
-            hoard.append(np.ones(1 << 24))
+            hoard.append(np.empty(1 << 24))
 
 
 @dataclass
@@ -136,7 +138,9 @@ class LedgerHistogram:
         return LedgerHistogram(-self.count, -self.total, -self.squares, self.event_time, self.slice)
 
     def pack(self) -> bytes:
-        return json.dumps([self.count, self.total, self.squares, self.event_time, self.slice, self.case]).encode()
+        return json.dumps(
+            [self.count, self.total, self.squares, self.event_time, self.slice, self.case]
+        ).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> LedgerHistogram:
@@ -146,7 +150,8 @@ class LedgerHistogram:
 
 def ledger_ground() -> Ground:
     """The ground that tests count with."""
-    return Ground(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, "tests.engine.ledger:ledger_ground")
+    path = "tests.engine.ledger:ledger_ground"
+    return Ground(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path)
 
 
 def pane_of(numbers) -> LedgerPane:

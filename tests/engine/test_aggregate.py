@@ -30,7 +30,9 @@ def drained(bench, loop, batch_id=None):
 def test_rows_go_to_their_panes_and_slices(bench):
     bench.put_model()
     times = np.array([0, 1, 5]) * HOUR_US
-    batch = delivery("b1", [10, 20, 30], event_times=times, slices={"site": np.array(["A", "B", "A"])})
+    batch = delivery(
+        "b1", [10, 20, 30], event_times=times, slices={"site": np.array(["A", "B", "A"])}
+    )
     bench.deliver(batch)
     drained(bench, bench.loop())
     assert bench.starts() == [0, 3600, 18000]
@@ -46,7 +48,9 @@ def test_the_state_does_not_depend_on_order_or_runs(bench):
     numbers = [[chance.randrange(1000) for _ in range(chance.randrange(1, 9))] for _ in range(120)]
     loops = [bench.loop(), bench.loop()]
     for i, some in enumerate(numbers):
-        bench.deliver(delivery(f"b{i}", some, event_times=np.array([n % 3 * HOUR_US for n in some])))
+        bench.deliver(
+            delivery(f"b{i}", some, event_times=np.array([n % 3 * HOUR_US for n in some]))
+        )
         if chance.random() < 0.2:
             chance.choice(loops)._step_or_reload()
     drained(bench, loops[0])
@@ -111,7 +115,7 @@ def test_a_second_copy_of_an_entry_is_dropped(bench):
     bench.put_model()
     bench.deliver(delivery("b1", [4]))
     loop = bench.loop()
-    (_, fields), = bench.client.xrange(loop.keys.stream)
+    ((_, fields),) = bench.client.xrange(loop.keys.stream)
     bench.client.xadd(loop.keys.stream, fields)
     loop.step()
     bench.client.xadd(loop.keys.stream, fields)
@@ -167,7 +171,9 @@ class TestRunningTotals:
         loop = bench.loop()
 
         def outcome(batch_id, count, sequence):
-            bench.deliver(totals(batch_id, LedgerHistogram(count, 0, event_time=0), sequence=sequence))
+            bench.deliver(
+                totals(batch_id, LedgerHistogram(count, 0, event_time=0), sequence=sequence)
+            )
             return drained(bench, loop, batch_id)
 
         assert outcome("b1", 5, 2).stale is False
@@ -229,7 +235,9 @@ class TestBadEntries:
             delivery("b2", [2], event_times=np.array([HOUR_US])),
         )
         drained(bench, loop)
-        assert bench.merged("b1").status == "dead_lettered" and bench.merged("b2").status == "merged"
+        assert (
+            bench.merged("b1").status == "dead_lettered" and bench.merged("b2").status == "merged"
+        )
         assert bench.client.hgetall(name) == {b"sums": b"garbage"}
         assert bench.pane("", 3600).numbers == pane_of([2]).numbers
 
@@ -248,7 +256,9 @@ class TestDeletion:
         loop = bench.loop()
         slices = {"site": np.array([f"s{i}" for i in range(12)])}
         times = np.arange(12) * HOUR_US
-        bench.deliver(*(delivery(f"b{i}", range(12), event_times=times, slices=slices) for i in range(3)))
+        bench.deliver(
+            *(delivery(f"b{i}", range(12), event_times=times, slices=slices) for i in range(3))
+        )
         loop.step()
         assert len(bench.keys_of()) > 20
         bench.deliver(delivery("late", [1]))
@@ -276,7 +286,7 @@ class TestDeletion:
         bench.put_model()
         loop = bench.loop()
         bench.deliver(delivery("b1", [1]))
-        (_, fields), = bench.client.xrange(loop.keys.stream)
+        ((_, fields),) = bench.client.xrange(loop.keys.stream)
         bench.run(registry.delete(MODEL))
         bench.client.xadd(loop.keys.stream, {**fields, b"i": b"b2"})
         drained(bench, loop)
@@ -293,7 +303,9 @@ def test_panes_past_retention_go_and_others_stay(bench):
     model = bench.put_model(replace(MODEL, retention_s=86_400))
     now_us = int(time.time() * 1e6)
     times = np.array([now_us, now_us - 40 * HOUR_US])
-    bench.deliver(delivery("b1", [1, 2], event_times=times, slices={"age": np.array(["new", "old"])}))
+    bench.deliver(
+        delivery("b1", [1, 2], event_times=times, slices={"age": np.array(["new", "old"])})
+    )
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     loop.step()

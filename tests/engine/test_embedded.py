@@ -46,7 +46,9 @@ def test_it_is_private_quick_and_keeps_what_it_was_told(server):
     assert told["appendonly"] == "yes" and told["appendfsync"] == "everysec" and told["port"] == "0"
     assert told["maxmemory-policy"] == "noeviction"
     mode = stat.S_IMODE(server.directory.stat().st_mode)
-    assert mode == 0o700 and stat.S_IMODE((server.directory / "server.sock").stat().st_mode) == 0o700
+    assert (
+        mode == 0o700 and stat.S_IMODE((server.directory / "server.sock").stat().st_mode) == 0o700
+    )
     server.stop()
     assert client_of(server.start()).get("a") == b"1"
 
@@ -63,7 +65,9 @@ def test_an_orphan_is_adopted(tmp_path, server_binary):
         "print(EmbeddedServer(Path(sys.argv[1]), binary=sys.argv[2]).start(), flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path), server_binary], stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-c", script, str(tmp_path), server_binary],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
     )
     with parent:
         url = parent.stdout.readline().decode().strip()

@@ -23,8 +23,15 @@ from workers.settings import EngineSettings
 
 def test_a_batch_is_accepted_then_merged(bench):
     bench.put_model()
-    (receipt,) = bench.deliver(delivery("b1", [1, 2, 3], n_rejected=1, errors=[{"pointer": "/x", "rule": "r"}]))
-    assert (receipt.status, receipt.duplicate, receipt.accepted, receipt.rejected) == ("accepted", False, 3, 1)
+    (receipt,) = bench.deliver(
+        delivery("b1", [1, 2, 3], n_rejected=1, errors=[{"pointer": "/x", "rule": "r"}])
+    )
+    assert (receipt.status, receipt.duplicate, receipt.accepted, receipt.rejected) == (
+        "accepted",
+        False,
+        3,
+        1,
+    )
     assert receipt.durability == "everysec"
     bench.engine()
     merged = bench.merged("b1")
@@ -72,7 +79,9 @@ def test_of_two_contents_at_once_one_counts_and_the_other_conflicts(bench):
     assert sorted(type(result).__name__ for result in results) == ["BatchConflict", "Receipt"]
     bench.engine()
     bench.merged("b1")
-    kept = next(n for n, result in zip((1, 2), results, strict=True) if not isinstance(result, Exception))
+    kept = next(
+        n for n, result in zip((1, 2), results, strict=True) if not isinstance(result, Exception)
+    )
     assert bench.pane().numbers == pane_of([kept]).numbers
 
 

@@ -103,7 +103,11 @@ def test_settings_come_from_the_environment():
             "CALIBRANT_CREATE_MODELS": "off", "CALIBRANT_LEASE": "2.5", "CALIBRANT_REDIS_URL": "",
         }
     )  # fmt: skip
-    assert (read.data_dir.name, read.idempotency_ttl_s, read.backlog_bytes) == ("plain", 3600, 3 << 20)
+    assert (read.data_dir.name, read.idempotency_ttl_s, read.backlog_bytes) == (
+        "plain",
+        3600,
+        3 << 20,
+    )
     assert (read.create_models, read.lease_s, read.redis_url) == (False, 2.5, None)
     both = {"CALIBRANT_DATA_DIR": "ours", "DATA_DIR": "plain"}
     assert EngineSettings.from_environment(both).data_dir.name == "ours"

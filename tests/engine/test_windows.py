@@ -21,13 +21,36 @@ NOON_S = int(NOON.timestamp())
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("PT1H", 3600), ("P1D", 86_400), ("P2W", 1_209_600), ("P1DT2H3M4S", 93_784), ("PT0.5S", 0.5), ("PT1,5S", 1.5)],
+    [
+        ("PT1H", 3600),
+        ("P1D", 86_400),
+        ("P2W", 1_209_600),
+        ("P1DT2H3M4S", 93_784),
+        ("PT0.5S", 0.5),
+        ("PT1,5S", 1.5),
+    ],
 )
 def test_durations_of_fixed_length(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["P1M", "P1Y", "P", "PT", "P1W2D", "-P1D", "1H", "pt1h", "P1D ", "PT1.2345678S", "P" + "9" * 99 + "D", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "P1M",
+        "P1Y",
+        "P",
+        "PT",
+        "P1W2D",
+        "-P1D",
+        "1H",
+        "pt1h",
+        "P1D ",
+        "PT1.2345678S",
+        "P" + "9" * 99 + "D",
+        "",
+    ],
+)
 def test_other_durations_are_refused(text):
     with pytest.raises(ValueError):
         parse_duration(text)
@@ -102,12 +125,18 @@ def test_rows_without_times_or_slices_are_one_pane():
 
 
 def test_each_row_is_in_one_pane_of_each_of_its_slices():
-    rows = Rows(4, times(-1, -1, -2, 0), {"site": np.array(["A", "B", "A", "A"]), "k": np.array([1, 1, 1, 1])})
+    rows = Rows(
+        4,
+        times(-1, -1, -2, 0),
+        {"site": np.array(["A", "B", "A", "A"]), "k": np.array([1, 1, 1, 1])},
+    )
     groups = {ref: rows.tolist() for ref, rows in panes_of(rows, MODEL, NOON).items()}
     assert groups[PaneRef("", NOON_S - HOUR)] == [0, 1]
     assert groups[PaneRef("site:A", NOON_S - 2 * HOUR)] == [2]
     for slice_ in ("", "site", "k"):
-        covered = [r for ref, rows in groups.items() if ref.slice.split(":")[0] == slice_ for r in rows]
+        covered = [
+            r for ref, rows in groups.items() if ref.slice.split(":")[0] == slice_ for r in rows
+        ]
         assert sorted(covered) == [0, 1, 2, 3]
 
 
@@ -137,4 +166,6 @@ def test_the_future_and_what_retention_has_taken_are_refused():
 def test_a_real_batch():
     columns = {"confidences": [0.2, 0.9], "labels": [0, 1], "slices": {"site": ["A", "B"]}}
     batch = Batch.from_columns(columns).batch
-    assert set(panes_of(batch, MODEL, NOON)) == {PaneRef(s, NOON_S) for s in ("", "site:A", "site:B")}
+    assert set(panes_of(batch, MODEL, NOON)) == {
+        PaneRef(s, NOON_S) for s in ("", "site:A", "site:B")
+    }

@@ -20,7 +20,9 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return ("counts", "histograms", "units")
 
 
-def answer(panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """The last `current` of the window against the rest of it."""
     length = parse_duration(params.get("current") or CURRENT)
     last = max((start for start, _ in panes), default=0) + config.pane_s
@@ -42,7 +44,9 @@ def _window(starts: list[int], pane_s: int) -> dict[str, str] | None:
     if not starts:
         return None
     ends = (min(starts), max(starts) + pane_s)
-    return dict(zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True))
+    return dict(
+        zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
+    )
 
 
 def _in_histograms(pane: Pane) -> float:

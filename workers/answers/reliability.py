@@ -16,7 +16,11 @@ _SCOPES = {"top_label": ("top_label",), "positive": ("positive",)}
 def parts(params: dict[str, Any]) -> Iterable[str]:
     """Counts, plain histograms, and the cells of the scope."""
     scope = str(params.get("scope") or "")
-    return ("counts", "histograms", *_SCOPES.get(scope, ("top_label", "positive", "classes", "all_labels")))
+    return (
+        "counts",
+        "histograms",
+        *_SCOPES.get(scope, ("top_label", "positive", "classes", "all_labels")),
+    )
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:

@@ -78,6 +78,12 @@ class Commit:
         """Take a member out of a set."""
         self._operate("srem", key, [member])
 
+    def add_numbers(self, key: str, numbers: Mapping[str, int]) -> None:
+        """Add to counters of a hash."""
+        changed = {name: n for name, n in numbers.items() if n}
+        if changed:
+            self._operate("add", key, [part for pair in changed.items() for part in pair])
+
     def unlink(self, key: str) -> None:
         """Remove a key."""
         self._append("unlink", key, [])

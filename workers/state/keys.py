@@ -1,9 +1,10 @@
 """Every key of the store, in one place.
 
-`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in one
-slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model that is
-deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids hold none of
-`/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between two fixed parts.
+`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in
+one slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model
+that is deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids
+hold none of `/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between
+two fixed parts.
 
 ====================  ======  ========================================================  ==========================
 key                   type    content                                                   written by
@@ -19,6 +20,10 @@ T:dn                  hash    expiry bucket -> bytes of batch records that end i
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
+T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
+T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
+T:n:G                 hash    tallies of the model's retained records                   commit
+T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
@@ -36,6 +41,7 @@ from hashlib import blake2b
 SCHEMA = 1
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
+RECORD_SHARDS = 64
 
 
 def model_key(tenant: str, model: str) -> str:
@@ -108,6 +114,24 @@ class PartitionKeys:
 
     def slices(self, model: str, generation: str) -> str:
         return f"{self.tag}:l:{model}|{generation}"
+
+    def facts(self, model: str, generation: str, shard: int) -> str:
+        return f"{self.tag}:r:{model}|{generation}|{shard}"
+
+    def facts_of(self, model: str, generation: str, prediction_id: str) -> str:
+        """The hash that holds a prediction's record."""
+        shard = blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
+        return self.facts(model, generation, shard)
+
+    def members(self, model: str, generation: str) -> str:
+        return f"{self.tag}:u:{model}|{generation}"
+
+    def tallies(self, model: str, generation: str) -> str:
+        return f"{self.tag}:n:{model}|{generation}"
+
+    @cached_property
+    def retained(self) -> str:
+        return f"{self.tag}:nr"
 
 
 @dataclass(frozen=True)

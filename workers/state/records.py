@@ -28,6 +28,9 @@ class BatchRecord:
     stale: bool | None = None
     duplicate: bool = False
     nonce: str = ""
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
 
     @property
     def is_final(self) -> bool:
@@ -41,20 +44,35 @@ class BatchRecord:
     def to_json(self) -> bytes:
         """Short names: a record lives a day and there are many."""
         full = asdict(self)
-        short = {_SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)}
+        short = {
+            _SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)
+        }
         return json.dumps(short, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> BatchRecord:
         """Read a record; names of later versions are passed over."""
-        return cls(**{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG})
+        return cls(
+            **{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG}
+        )
 
 
 _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
+    "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
 }  # fmt: skip
-_DEFAULTS = {"accepted": 0, "rejected": 0, "errors": [], "stale": None, "duplicate": False, "nonce": ""}
+_DEFAULTS = {
+    "accepted": 0,
+    "rejected": 0,
+    "errors": [],
+    "stale": None,
+    "duplicate": False,
+    "nonce": "",
+    "duplicate_rows": 0,
+    "stale_rows": 0,
+    "conflicts": 0,
+}
 _LONG = {short: name for name, short in _SHORT.items()}
 
 

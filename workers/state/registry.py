@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -101,14 +102,16 @@ class Registry:
         found = await self._client.hget(self._keys.of_model(key).models, key)
         return None if found is None else ModelConfig.from_json(found)
 
-    async def list(self, tenant: str) -> list[ModelConfig]:
+    async def list(self, tenant: str) -> Sequence[ModelConfig]:
         """All models of a tenant, by name."""
         async with self._client.pipeline(transaction=False) as pipe:
             for number in range(self._keys.partitions):
                 pipe.hgetall(self._keys.partition(number).models)
             partitions = await pipe.execute()
         configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
-        return sorted((each for each in configs if each.tenant == tenant), key=lambda each: each.model)
+        return sorted(
+            (each for each in configs if each.tenant == tenant), key=lambda each: each.model
+        )
 
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model where `expected_revision` is None, else over that revision.
@@ -142,7 +145,10 @@ class Registry:
         partition = self._keys.of_model(config.key)
         seen = await self._client.hget(partition.models, config.key)
         current = None if seen is None else ModelConfig.from_json(seen)
-        if current is None or (current.generation, current.revision) != (config.generation, config.revision):
+        if current is None or (current.generation, current.revision) != (
+            config.generation,
+            config.revision,
+        ):
             raise RevisionConflict(current)
         entry = delete_model(config.key, config.generation)
         arguments = [part for pair in entry.to_fields().items() for part in pair]
@@ -152,7 +158,7 @@ class Registry:
             [config.key, seen, entry.n_bytes, *arguments],
         )
 
-    async def _write(self, script: Any, keys: list[str], args: list[Any]) -> None:
+    async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
         reply = await script(keys=keys, args=args)
         if reply[0] == 0:
             found = reply[1] if len(reply) > 1 else None

@@ -6,7 +6,7 @@
 --       4 first id to keep in the stream, or ''   5 batches merged   6 bytes consumed
 --       7.. operations, each: name, position in KEYS, n, then n arguments
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
---           record value ttl_s     letter entry_id why
+--           record value ttl_s     letter entry_id why       add field number ...
 -- Reply {1, token} written; {2, token} this very commit had been written before and its reply was lost;
 --       {0, token} somebody else has committed since: nothing was written.
 --
@@ -30,6 +30,8 @@ while i <= #ARGV do
     if not redis.call('SET', key, ARGV[first], 'XX', 'KEEPTTL') then
       redis.call('SET', key, ARGV[first], 'EX', ARGV[last])
     end
+  elseif name == 'add' then
+    for j = first, last, 2 do redis.call('HINCRBY', key, ARGV[j], ARGV[j + 1]) end
   elseif name == 'letter' then
     local entry = redis.call('XRANGE', KEYS[2], ARGV[first], ARGV[first])
     if entry[1] then

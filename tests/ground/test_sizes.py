@@ -1,0 +1,35 @@
+"""A packed pane stays within its bound and does not grow with the data."""
+
+from __future__ import annotations
+
+import pytest
+
+from calibrant import Pane, PaneSpec
+from tests.ground.sizes import DATA, LABELS, N_CLASSES, bound, filled
+
+SPEC = PaneSpec("multiclass", N_CLASSES)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("data", DATA)
+def test_a_packed_pane_stays_within_its_bound(data: str, labels: str) -> None:
+    size = len(filled(Pane(SPEC), 0, 50_000, data, labels).pack())
+    assert size <= bound(SPEC, labels)
+    if labels != LABELS[2]:
+        assert size <= {"realistic": 1 << 20, "uniform": 2 << 20}[data]
+
+
+def test_the_bound_that_the_document_names() -> None:
+    assert [bound(SPEC, labels) for labels in LABELS] == [734132, 1864076, 2935220]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("labels", LABELS[:2])
+@pytest.mark.parametrize("data", DATA)
+def test_ten_times_the_predictions_take_less_than_a_tenth_more(data: str, labels: str) -> None:
+    pane = filled(Pane(SPEC), 0, 1_000_000, data, labels)
+    first = len(pane.pack())
+    second = len(filled(pane, 1, 9_000_000, data, labels).pack())
+    assert second < 1.1 * first
+    assert second <= {"realistic": 1 << 20, "uniform": 2 << 20}[data]
