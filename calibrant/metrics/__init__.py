@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics.base import Estimate, Metric, null_fields
-from calibrant.metrics.options import Option, check_options
+from calibrant.options import Option, check_options
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
@@ -46,6 +46,7 @@ DEFAULT_METRICS = tuple(
         "debiased_ece",
         "brier",
         "nll",
+        "corp_miscalibration",
     )
     if slug in METRICS
 )

@@ -13,7 +13,6 @@ import numpy as np
 from calibrant.cells import Cells, cuts_inside
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
-from calibrant.metrics.options import TIES
 from calibrant.view import View
 
 
@@ -54,7 +53,6 @@ METRIC = AdaptiveMetric(
     needs=("scope",),
     source="Nguyen, O'Connor (EMNLP 2015); equal mass in the policy's weight",
     options=("bins", "min_count", "scope"),
-    own_options=(TIES,),
     statistic=ece_statistic,
     binning="equal_mass",
 )

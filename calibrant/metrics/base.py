@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
-from calibrant.metrics.options import Option
 from calibrant.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.options import TIES, Option
 from calibrant.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.view import NotAnswerable, Table, View
 
@@ -102,6 +102,7 @@ class GapMetric(Metric):
     `statistic(bias)` makes the statistic; `bias(table)` is a constant of the data that it takes away, 0 for most.
     """
 
+    own_options: tuple[Option, ...] = (TIES,)
     statistic: Callable[[float], GapStatistic] = field(default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2)))
     bias: Callable[[Table], float] = field(default=_no_bias)
     binning: str | None = None
@@ -143,6 +144,7 @@ class GapMetric(Metric):
 class ClasswiseGapMetric(Metric):
     """The mean over classes of a statistic of one class against the rest."""
 
+    own_options: tuple[Option, ...] = (TIES,)
     statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
     binning: str | None = None
 

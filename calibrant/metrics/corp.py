@@ -22,7 +22,6 @@ from calibrant.isotonic import (
     recalibrated,
 )
 from calibrant.metrics.ks import few
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import (
     DRAWN,
     JACKKNIFE,
@@ -34,6 +33,7 @@ from calibrant.metrics.reading import (
     quantiles_of,
     scored_cells,
 )
+from calibrant.options import Option
 from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells, cuts_inside
-from calibrant.metrics.options import NORM, TIES
 from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
 from calibrant.null_reference import gap_null
+from calibrant.options import NORM, TIES
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from calibrant.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,6 @@ from calibrant.kernel import (
     likeliest_bandwidth,
     points_of,
 )
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import (
     DRAWN,
     Reading,
@@ -30,6 +29,7 @@ from calibrant.metrics.reading import (
     quantiles_of,
     scored_cells,
 )
+from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -18,8 +18,8 @@ from calibrant.accumulators.label_distribution import (
     compare_rows,
 )
 from calibrant.intervals import ratio_interval
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric
+from calibrant.options import Option
 from calibrant.replication import refuse_if_thin
 from calibrant.view import NotAnswerable, View
 
