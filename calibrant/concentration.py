@@ -25,7 +25,7 @@ from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, N_POINTS, S
 from calibrant.view import NotAnswerable
 
 PENALTY = 0.005
-NEIGHBOURS = 4
+NEIGHBOURS = 8
 Floats = NDArray[np.float64]
 _AT = {name: i for i, name in enumerate(SUMS)}
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -117,9 +117,9 @@ def fit_concentration(
 
 
 class _Curve:
-    """Mean loss by log alpha0 between the kept points: the polynomial of slopes and curvatures of four neighbours.
+    """Mean loss by log alpha0 between the kept points: the polynomial of slopes and curvatures of eight neighbours.
 
-    The loss is analytic within pi of the real line, and so the polynomial is within 1e-7 of its slope.
+    The loss is analytic within pi of the real line, and so a minimum found from it is within 1e-7.
     """
 
     def __init__(self, nll: Floats, d1: Floats, d2: Floats, penalty: float) -> None:

@@ -74,6 +74,14 @@ def fit_temperature(
     Source
     ------
     Guo et al. (ICML 2017); Kock et al. for the objectives; sandwich: White (Econometrica 1982).
+
+    Examples
+    --------
+    >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> round(fit_temperature(pane)["temperature"], 3)
+    1.585
     """
     _check(objective, bins, TABLE_BINS)
     view = View(pane, Question(bins=bins, raters=raters, ci=ci, scope=pane.spec.default_scope))

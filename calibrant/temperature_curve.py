@@ -131,7 +131,7 @@ class Curve:
             for i in near
         ]  # fmt: skip
         moved = 2.0 * float(np.abs(missed).max()) if near else 1.0
-        return min(1.0, moved + CROSSING_NOISE / np.sqrt(self.n))
+        return min(1.0, moved + CROSSING_NOISE / float(np.sqrt(self.n)))
 
     def minimum(self, objective: str) -> Minimum | None:
         """Where NLL or Brier is least; None where it does not depend on the temperature."""
@@ -290,7 +290,7 @@ class RowCurve(Curve):
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
                 total = np.concatenate([np.exp(beta * part.zed).sum(axis=0) for part in self.parts])
-                yield slice(i, i + 1), self._score(np.array([beta]), np.log(total)[None])
+                yield slice(i, i + 1), self._score(betas[i : i + 1], np.log(total)[None])
             return
         first, last = np.log(betas[0]), np.log(betas[-1])
         n_nodes = int(np.ceil((last - first) / np.log(2.0) * ROW_STEPS_PER_OCTAVE)) + 1
@@ -306,10 +306,13 @@ class RowCurve(Curve):
                 yield chosen, self._score(betas[chosen], basis @ np.concatenate([before, after]))
 
     def _score(self, betas: Floats, log_total: Floats) -> Floats:
-        if self.filling.batch.task != "binary":
-            return np.minimum(np.exp(-log_total), 1.0)
-        zed = np.concatenate([part.zed[1] for part in self.parts])
-        return np.minimum(np.exp(betas[:, None] * zed - log_total), 1.0)
+        """Scores at each beta; as they were sent at 1, so that those on an edge stay there."""
+        log_score = -log_total
+        if self.filling.batch.task == "binary":
+            log_score += betas[:, None] * np.concatenate([part.zed[1] for part in self.parts])
+        score = np.minimum(np.exp(log_score), 1.0)
+        score[betas == 1.0] = self.filling.score
+        return score
 
     def _log_total(self, log_beta: float) -> Floats:
         """Each row's log normaliser with two derivatives in log beta, (3, n)."""
@@ -451,9 +454,7 @@ def _nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
 
 def _nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
     mean = _spread(part, beta)[1]
-    weight, zed = part.by_row(
-        np.stack([part.weight[policy], part.weight[policy] * part.entry_zed])
-    )
+    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
     return np.asarray(weight * mean - zed)
 
 

@@ -16,7 +16,7 @@ from workers.state.registry import ModelConfig
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
-WINDOW_NAMES = frozenset({"from_", "to", "window"})
+WINDOW_NAMES = frozenset({"from_", "to", "window", "last"})
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
@@ -67,6 +67,9 @@ class WindowQuery(BaseModel):
     to: Instant | None = Field(None, description="First instant after; now without it.")
     window: Annotated[str, AfterValidator(duration)] | None = Field(
         None, description="Length back from `to`, as an ISO 8601 duration, in place of `from`."
+    )
+    last: int | None = Field(
+        None, ge=1, le=1_000_000, description="That many panes up to `to`, in place of `from`."
     )
     slice: Annotated[str, AfterValidator(slice_name)] | None = Field(
         None, description="One slice, as name:value."

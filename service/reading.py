@@ -8,7 +8,7 @@ If-None-Match the answer comes when the state changes, or 304 when the time is o
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +36,12 @@ class Ask:
     config: ModelConfig
     params: dict[str, Any]
     view: WindowQuery
+    slice: str | None = None
+
+    @property
+    def slice_name(self) -> str:
+        """Return the slice that is asked about, empty for all rows."""
+        return self.slice if self.slice is not None else self.view.slice or ""
 
 
 Render = Callable[[bytes], Awaitable[bytes]]
@@ -72,9 +78,29 @@ class Reading:
         body = await render(answer.body) if render else answer.body
         return Response(body, 200, headers, media_type)
 
+    async def answer_each(self, request: Request, whole: Ask, name: str) -> Response:
+        """Answer `whole` for every value of the slice `name`, in one document."""
+        negotiated(request, [JSON])
+        with engine_errors():
+            held = await self.inbox.slices(whole.config)
+            asks = {each: replace(whole, slice=each) for each in held if each.startswith(f"{name}:")}
+            tags = [(await self._etag(ask, JSON))[1] for ask in asks.values()]
+            etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
+            headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization", "ETag": etag}
+            if names(entity_tags(request, "if-none-match"), etag):
+                return Response(status_code=304, headers=headers)
+            window = resolved(whole)
+            found = await asyncio.gather(*(self.ask(ask, window) for ask in asks.values()))
+        slices = {
+            each.partition(":")[2]: orjson.loads(answer.body)
+            for each, answer in zip(asks, found, strict=True)
+        }
+        body = {"model": whole.config.model, "window": window.to_dict(), "by": name, "slices": slices}
+        return Response(orjson.dumps(body), 200, headers, JSON)
+
     async def ask(self, ask: Ask, window: windows.Window) -> Answer:
         """Return the workers' answer."""
-        slice_ = ask.view.slice or ""
+        slice_ = ask.slice_name
         try:
             return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
         except CalibrationInputError as error:
@@ -93,7 +119,7 @@ class Reading:
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
         window = resolved(ask)
-        version = await self.inbox.state_version(ask.config, ask.view.slice or "", window)
+        version = await self.inbox.state_version(ask.config, ask.slice_name, window)
         return window, etag_of(ask, media_type, window, version)
 
 
@@ -102,7 +128,7 @@ def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: st
     config = ask.config
     parts = [
         *(VERSION, CODE_VERSION, media_type, ask.kind, ask.params, state_version),
-        *(config.key, config.generation, config.revision, window.to_dict()),
+        *(config.key, config.generation, config.revision, window.to_dict(), ask.slice_name),
     ]
     made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
@@ -116,6 +142,7 @@ def resolved(ask: Ask) -> windows.Window:
             from_=view.from_,
             to=view.to,
             window=view.window,
+            last=view.last,
             pane_s=ask.config.pane_s,
             now=datetime.now(UTC),
         )

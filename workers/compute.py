@@ -173,7 +173,7 @@ class Compute:
             subject = state.panes if function.by_pane else self._merged(config, state, wanted)
             told = function.compute(subject, config, question.params, seed_of(version))
             body = json.dumps(
-                _headed(config, question.slice, window, version, told),
+                _headed(config, question.slice, window, state, told),
                 allow_nan=False,
                 separators=(",", ":"),
             ).encode()
@@ -276,8 +276,13 @@ def _told(status: str, version: str, detail: str) -> Reply:
 
 
 def _headed(
-    config: ModelConfig, slice_: str, window: Window, version: str, told: dict[str, Any]
+    config: ModelConfig, slice_: str, window: Window, state: State, told: dict[str, Any]
 ) -> dict[str, Any]:
-    """What every answer starts with: of which model, slice, window and state it is."""
-    head = {"model": config.model, "window": window.to_dict(), "state_version": version}
+    """What every answer starts with: of which model, slice, window and state it is.
+
+    A window without a beginning begins where its data do.
+    """
+    if window.from_s == 0 and state.panes:
+        window = Window(state.panes[0][0], window.to_s)
+    head = {"model": config.model, "window": window.to_dict(), "state_version": state.version}
     return head | ({"slice": slice_} if slice_ else {}) | told

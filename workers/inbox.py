@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as StoreTimeoutError
 from workers.entries import Entry
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking
+from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
@@ -238,7 +239,8 @@ class Inbox:
         """How many retained records a model has, by what they wait for."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.hgetall(name))
-        return {field.decode(): int(n) for field, n in found.items()}
+        tallies = {field.decode(): int(n) for field, n in found.items()}
+        return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
 
     async def ping(self) -> None:
         """Raises StoreUnavailable unless the store answers now."""

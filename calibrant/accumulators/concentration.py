@@ -18,11 +18,8 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.filling import Filling
 
-STEPS_PER_OCTAVE = 2
 OCTAVES = (-8, 12)
-LOG_CONCENTRATIONS = np.log(2.0) * (
-    np.arange(OCTAVES[0] * STEPS_PER_OCTAVE, OCTAVES[1] * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
-)
+LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)
 CONCENTRATIONS = np.exp(LOG_CONCENTRATIONS)
 N_POINTS = len(CONCENTRATIONS)
 COUNTS = ("predictions", "n_zero_probability")

@@ -54,7 +54,14 @@ class LabelBins(Accumulator):
         block = self.blocks["bins"]
         start = LABEL_GRID.n_positions * np.arange(self.spec.n_classes)[:, None]
         place = LABEL_GRID.locate(filling.columns) + start
-        block.counts[0] += np.bincount(place.ravel(), minlength=block.size)
+        count = np.bincount(place.ravel(), minlength=block.size)
+        block.counts[0] += count
+        constant = filling.constant_ratings
+        if constant is not None:
+            block.sums[_AT["ratings_squared"]] += constant**2 * count
+        else:
+            ratings = (filling.weights * filling.n_ratings) ** 2
+            _add(block, "ratings_squared", place, np.broadcast_to(ratings, place.shape))
         self._fill_moments(block, filling, place)
         one = filling.n_ratings == 1
         if one.any():
@@ -67,7 +74,6 @@ class LabelBins(Accumulator):
         square = filling.weights**2
         ratings = square * filling.n_ratings.astype(np.float64) ** 2
         of_hit = ratings[hits.row]
-        _add(block, "ratings_squared", place, np.broadcast_to(ratings, place.shape))
         _add(block, "correct_ratings_squared", at, of_hit * hits.share)
         _add(block, "correct_squared_ratings_squared", at, square[hits.row] * hits.votes**2)
         spread = square * filling.columns
@@ -83,11 +89,16 @@ class LabelBins(Accumulator):
         hits = filling.hits.where(one[filling.hits.row])
         at, weight, score = place[:, one], filling.weights[one], filling.columns[:, one]
         of_hit, hit_at = filling.weights[hits.row], place[hits.klass, hits.row]
-        block.counts[1] += np.bincount(at.ravel(), minlength=block.size)
-        _add(block, "one_weight", at, np.broadcast_to(weight, at.shape))
+        count = np.bincount(at.ravel(), minlength=block.size)
+        block.counts[1] += count
+        if filling.batch.weights is None:
+            block.sums[_AT["one_weight"]] += count
+            block.sums[_AT["one_weight_squared"]] += count
+        else:
+            _add(block, "one_weight", at, np.broadcast_to(weight, at.shape))
+            _add(block, "one_weight_squared", at, np.broadcast_to(weight**2, at.shape))
         _add(block, "one_confidence", at, weight * score)
         _add(block, "one_correct", hit_at, of_hit)
-        _add(block, "one_weight_squared", at, np.broadcast_to(weight**2, at.shape))
         _add(block, "one_correct_weight_squared", hit_at, of_hit**2)
 
 

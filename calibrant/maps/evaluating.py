@@ -40,7 +40,9 @@ def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
     if not weight > 0.0:
         return dict.fromkeys(LOSSES)
     nll, brier = _additive(cells.weight, cells.correct, score)
-    gap = np.bincount(equal_width_bin(score, ECE_BINS), cells.correct - cells.weight * score, ECE_BINS)
+    gap = np.bincount(
+        equal_width_bin(score, ECE_BINS), cells.correct - cells.weight * score, ECE_BINS
+    )
     total = float(nll.sum()) / weight
     return {
         "nll": total if np.isfinite(total) else None,
@@ -97,7 +99,10 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
         mine = before[half == side]
         after[half == side] = method.at(solved.parameters, mine.ravel()).reshape(mine.shape)
     flat = _flat(tables)
-    known = {"before": losses(flat, before[tables[0] > 0]), "after": losses(flat, after[tables[0] > 0])}
+    known = {
+        "before": losses(flat, before[tables[0] > 0]),
+        "after": losses(flat, after[tables[0] > 0]),
+    }
     gain: dict[str, dict[str, Any]] = {
         name: {"value": _difference(known["before"][name], known["after"][name]), "interval": None}
         for name in LOSSES
@@ -137,7 +142,9 @@ def _replicate_tables(view: View) -> Floats | None:
     kind, _, name = view.scope.partition(":")
     blocks = view.pane["replicates"].blocks
     if kind == "class" and keeps_class_tables(view.spec):
-        sums = blocks["classes"].sums.reshape(len(TABLE_SUMS), N_REPLICATES, -1, CLASS_BINS)[:, :, int(name)]
+        sums = blocks["classes"].sums.reshape(len(TABLE_SUMS), N_REPLICATES, -1, CLASS_BINS)[
+            :, :, int(name)
+        ]
     elif kind == view.spec.default_scope:
         sums = blocks["tables"].sums.reshape(len(TABLE_SUMS), N_REPLICATES, SCORE_BINS)
     else:

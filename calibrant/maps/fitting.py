@@ -60,6 +60,17 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
     ------
     CalibrationInputError
         Not a method, a scope that it does not map, or options outside their range.
+
+    Examples
+    --------
+    >>> from calibrant.pane import Pane
+    >>> from calibrant.question import Question
+    >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> fitted = fit("isotonic", View(pane, Question()))
+    >>> [round(value, 3) for value in fitted["parameters"]["y"]]
+    [0.2, 0.8]
     """
     chosen = _method(method)
     options = _checked(options or Options(), view)
@@ -73,7 +84,9 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
         "input": chosen.input,
         "objective": chosen.objective,
         "raters": view.question.raters,
-        "options": {name: value for name, value in asdict(options).items() if name in chosen.options},
+        "options": {
+            name: value for name, value in asdict(options).items() if name in chosen.options
+        },
         "fitted_to": "rows" if view.is_raw else "cells",
     }
     try:
@@ -106,7 +119,9 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     """
     method, parameters = _method(str(fitted.get("method"))), fitted.get("parameters")
     if not isinstance(parameters, Mapping):
-        raise CalibrationInputError.at("/parameters", "not_fitted", "the map has no parameters to apply")
+        raise CalibrationInputError.at(
+            "/parameters", "not_fitted", "the map has no parameters to apply"
+        )
     scope = fitted.get("scope")
     if scope not in method.scopes:
         detail = f"{method.slug} maps {', '.join(method.scopes)}, not {scope}"
@@ -131,8 +146,10 @@ def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     if fitted["scope"] == "top_label":
         return np.asarray(p.max(axis=1))
     klass = 1 if fitted["scope"] == "positive" else fitted.get("class")
-    if type(klass) is not int or not 0 <= klass < batch.n_classes or (
-        fitted["scope"] == "positive" and batch.n_classes != 2
+    if (
+        type(klass) is not int
+        or not 0 <= klass < batch.n_classes
+        or (fitted["scope"] == "positive" and batch.n_classes != 2)
     ):
         detail = f"the batch has {batch.n_classes} classes, the map is of {fitted['scope']} {klass}"
         raise CalibrationInputError.at("/class", "class_range", detail)
@@ -210,19 +227,28 @@ def _held_out(
 
 def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:
     counts = view.counts
-    answer = {"before": None, "after": None, "heldout": None, "heldout_reason": solved.reason} | answer
+    answer = {
+        "before": None,
+        "after": None,
+        "heldout": None,
+        "heldout_reason": solved.reason,
+    } | answer
     warnings = list(solved.warnings)
     if solved.parameters is not None and counts["n_units"] < FEWEST_UNITS:
         warnings.append("few_units")
-    return answer | solved.details | {
-        "at_bound": solved.details.get("at_bound", False),
-        "parameters": solved.parameters,
-        "digest": digest(answer | {"parameters": solved.parameters}),
-        "reason": solved.reason,
-        "detail": REASONS.get(solved.reason or ""),
-        "warnings": warnings,
-        "n": counts["n_labelled"],
-        "n_predictions": counts["n_predictions"],
-        "n_ratings": counts["n_ratings"],
-        "n_units": counts["n_units"],
-    }
+    return (
+        answer
+        | solved.details
+        | {
+            "at_bound": solved.details.get("at_bound", False),
+            "parameters": solved.parameters,
+            "digest": digest(answer | {"parameters": solved.parameters}),
+            "reason": solved.reason,
+            "detail": REASONS.get(solved.reason or ""),
+            "warnings": warnings,
+            "n": counts["n_labelled"],
+            "n_predictions": counts["n_predictions"],
+            "n_ratings": counts["n_ratings"],
+            "n_units": counts["n_units"],
+        }
+    )

@@ -109,8 +109,12 @@ def cell_error(
     design = np.column_stack([features(cells.mean), np.ones(len(cells))])
     reach = 0.5 * (features(cells.upper) - features(cells.lower))
     reach = np.column_stack([reach, np.zeros(len(cells))])
-    bend = np.linalg.pinv((design.T * (cells.weight * here * (1.0 - here))) @ design, hermitian=True)
-    noise = bend @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells))) @ reach @ bend
+    bend = np.linalg.pinv(
+        (design.T * (cells.weight * here * (1.0 - here))) @ design, hermitian=True
+    )
+    noise = (
+        bend @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells))) @ reach @ bend
+    )
     deviation = np.sqrt(np.maximum(np.einsum("nd,de,ne->n", design, noise, design), 0.0))
     return float((moved + 3.0 * here * (1.0 - here) * deviation).max())
 

@@ -33,7 +33,11 @@ def solve(cells: Cells, options: Options) -> Solved:
     if reason == "no_labels":
         return Solved(None, reason)
     inside = (cells.mean > 0.0) & (cells.mean < 1.0)
-    odds, weight, correct = log_odds(cells.mean)[inside], cells.weight[inside], cells.correct[inside]
+    odds, weight, correct = (
+        log_odds(cells.mean)[inside],
+        cells.weight[inside],
+        cells.correct[inside],
+    )
     if not np.abs(odds).max(initial=0.0) > 0.0:
         return Solved(None, "flat")
 

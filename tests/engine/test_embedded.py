@@ -129,21 +129,22 @@ def test_a_long_directory_gets_a_short_socket(tmp_path, server_binary):
     assert not Path(url.removeprefix("unix://")).parent.exists()
 
 
-def test_it_comes_back_when_it_dies(server):
+def test_it_comes_back_when_it_dies(tmp_path, server_binary):
+    server = EmbeddedServer(tmp_path, "fsync", binary=server_binary)
     url = server.start()
     client_of(url).set("a", "1")
-    time.sleep(0.05)
     pid = pid_of(url)
     os.kill(pid, signal.SIGKILL)
 
     def back():
         try:
-            return pid_of(url) != pid
+            return client_of(url).ping() and pid_of(url) != pid
         except redis.ConnectionError:
             return False
 
-    eventually(back)
+    eventually(back, 30)
     assert client_of(url).get("a") == b"1"
+    server.stop()
 
 
 def test_what_hinders_it_is_said(tmp_path):

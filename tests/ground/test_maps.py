@@ -61,6 +61,15 @@ def many_classes(n=3000, n_classes=5, seed=1, raters=3):
     return Batch.from_columns({"logits": true * 1.7, "label_counts": counts}).batch
 
 
+def plain(value):
+    """Whether only what JSON knows is inside, NumPy's numbers not counted."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
 def naive_losses(p, y, bins=15):
     place = np.clip(np.ceil(p * bins) - 1, 0, bins - 1)
     gaps = [abs((y - p)[place == b].sum()) for b in range(bins)]
@@ -89,7 +98,9 @@ def test_beta_on_rows_is_the_constrained_maximum():
         return np.mean(np.logaddexp(0, linear) - y * linear), x.T @ (expit(linear) - y) / len(y)
 
     bounds = [(0, None), (0, None), (None, None)]
-    peer = minimize(loss, [1, 1, 0], jac=True, bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10})
+    peer = minimize(
+        loss, [1, 1, 0], jac=True, bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10}
+    )
     found = fitted("beta", binary(p, y), raw=True)["parameters"]
     assert [found["a"], found["b"], found["c"]] == pytest.approx(peer.x, rel=1e-4)
 
@@ -119,7 +130,9 @@ def test_histogram_on_rows_is_the_share_of_hits():
     for b, value in enumerate(answer["parameters"]["values"]):
         assert value == pytest.approx(y[place == b].mean(), abs=1e-12)
     kept = answer["parameters"]
-    assert kept == fitted("histogram", binary(p, y), raw=True)["parameters"] or kept["values"] == pytest.approx(
+    assert kept == fitted("histogram", binary(p, y), raw=True)["parameters"] or kept[
+        "values"
+    ] == pytest.approx(
         fitted("histogram", binary(p, y), raw=True)["parameters"]["values"], abs=1e-12
     )
 
@@ -198,9 +211,15 @@ def test_several_raters_weigh_as_their_policy_says():
     votes = rng.binomial(4, expit(0.5 * logit(p)))
     counts = np.stack([4 - votes, votes], axis=1)
     batch = Batch.from_columns({"confidences": p, "label_counts": counts}).batch
-    pooled, mean = (fitted("platt", batch, raw=True, raters=r)["parameters"] for r in ("pooled", "mean"))
+    pooled, mean = (
+        fitted("platt", batch, raw=True, raters=r)["parameters"] for r in ("pooled", "mean")
+    )
     assert pooled["slope"] == pytest.approx(mean["slope"], rel=1e-9)
-    repeated = fitted("platt", binary(np.repeat(p, 4), (np.arange(4) < votes[:, None]).astype(int).ravel()), raw=True)
+    repeated = fitted(
+        "platt",
+        binary(np.repeat(p, 4), (np.arange(4) < votes[:, None]).astype(int).ravel()),
+        raw=True,
+    )
     assert pooled["slope"] == pytest.approx(repeated["parameters"]["slope"], rel=1e-9)
 
 
@@ -230,7 +249,9 @@ def test_the_documented_formula_gives_the_same_numbers(method, centred):
     plain = json.loads(json.dumps(answer, allow_nan=False))
     there = apply(plain, binary(edges, np.zeros(len(edges), int)))
     formula = formulas()[method, "positive"]
-    assert there == pytest.approx([formula(plain["parameters"], score) for score in edges], abs=1e-12)
+    assert there == pytest.approx(
+        [formula(plain["parameters"], score) for score in edges], abs=1e-12
+    )
 
 
 def test_the_documented_formula_of_whole_rows():
@@ -262,7 +283,9 @@ def test_zero_and_one_stay_under_temperature():
     answer = fitted("temperature", binary(p, y))
     assert apply(answer, binary([0.0, 1.0], [0, 1])).tolist() == [0.0, 1.0]
     rows = Batch.from_columns({"probabilities": [[0.0, 0.2, 0.8], [1.0, 0.0, 0.0]]}).batch
-    full = apply({"method": "temperature", "scope": "full", "parameters": {"temperature": 2.0}}, rows)
+    full = apply(
+        {"method": "temperature", "scope": "full", "parameters": {"temperature": 2.0}}, rows
+    )
     assert full[0, 0] == 0.0 and full[1].tolist() == [1.0, 0.0, 0.0]
 
 
@@ -297,7 +320,9 @@ def test_maps_that_cannot_be_applied_are_refused(wrong):
 @pytest.mark.parametrize("method", list(MAPS))
 @pytest.mark.parametrize("raw", [False, True])
 def test_edges_of_what_can_be_fitted(method, raw):
-    certain = binary([0.0] * 40 + [1.0] * 40 + [0.4] * 40, [0] * 30 + [1] * 10 + [1] * 35 + [0] * 5 + [0, 1] * 20)
+    certain = binary(
+        [0.0] * 40 + [1.0] * 40 + [0.4] * 40, [0] * 30 + [1] * 10 + [1] * 35 + [0] * 5 + [0, 1] * 20
+    )
     cases = {
         "unlabelled": Batch.from_columns({"confidences": [0.2, 0.7]}).batch,
         "three": binary([0.2, 0.5, 0.9], [0, 1, 1]),
@@ -310,7 +335,7 @@ def test_edges_of_what_can_be_fitted(method, raw):
     }
     for name, batch in cases.items():
         answer = fitted(method, batch, raw=raw)
-        json.dumps(answer, allow_nan=False)
+        assert plain(answer) and json.dumps(answer, allow_nan=False)
         assert (answer["parameters"] is None) == (answer["reason"] is not None), name
         if answer["parameters"] is not None:
             mapped = apply(answer, batch)
@@ -360,7 +385,10 @@ def test_histogram_bins_without_data_keep_their_middle():
 def test_plain_histograms_feed_histogram_binning_and_nothing_else():
     spec = PaneSpec("binary", 2)
     pane = Pane(spec)
-    columns = {"count": [10.0] * 3600, "sum_confidence": [10 * (k + 0.5) / 3600 for k in range(3600)]}
+    columns = {
+        "count": [10.0] * 3600,
+        "sum_confidence": [10 * (k + 0.5) / 3600 for k in range(3600)],
+    }
     columns["sum_correct"] = [10 * ((k + 0.5) / 3600) ** 2 for k in range(3600)]
     fields = {"kind": "positive", "bins": 3600, "edges": "right", "raters": "pooled"}
     pane.fill_histogram(Histogram.from_fields(fields | columns, spec))
@@ -391,7 +419,10 @@ def test_held_out_gain_covers_what_fresh_data_show(method):
     p, y = scores_and_labels(6000, seed=11)
     fresh, labels = scores_and_labels(60_000, seed=12)
     answer = fitted(method, binary(p, y))
-    gain = naive_losses(fresh, labels)["brier"] - naive_losses(apply(answer, binary(fresh, labels)), labels)["brier"]
+    gain = (
+        naive_losses(fresh, labels)["brier"]
+        - naive_losses(apply(answer, binary(fresh, labels)), labels)["brier"]
+    )
     low, high = answer["heldout"]["gain"]["brier"]["interval"]
     assert low - 1e-3 <= gain <= high + 1e-3
     assert answer["heldout"]["table_bins"] == 60 and answer["heldout"]["n_replicates"] == 64
@@ -421,7 +452,9 @@ def test_needs_names_what_is_read(method):
         assert fit(method, view) == fit(method, whole)
 
 
-@pytest.mark.parametrize("options", [Options(bins=0), Options(bins=5000), Options(binning="deciles")])
+@pytest.mark.parametrize(
+    "options", [Options(bins=0), Options(bins=5000), Options(binning="deciles")]
+)
 def test_options_out_of_range_are_refused(options):
     p, y = scores_and_labels(50)
     with pytest.raises(CalibrationInputError):
@@ -430,7 +463,10 @@ def test_options_out_of_range_are_refused(options):
 
 @settings(max_examples=20, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from([0, 1e-12, 0.25, 0.3, 1 / 3, 0.5, 0.999, 1]), st.integers(0, 1)), min_size=1),
+    st.lists(
+        st.tuples(st.sampled_from([0, 1e-12, 0.25, 0.3, 1 / 3, 0.5, 0.999, 1]), st.integers(0, 1)),
+        min_size=1,
+    ),
     st.sampled_from(list(MAPS)),
 )
 def test_any_rows_give_a_map_or_a_reason(rows, method):

@@ -23,7 +23,11 @@ from calibrant.temperature import OBJECTIVES, fit_temperature, fit_temperature_e
 def drawn(n, n_classes, temperature, seed=0, raters=1, tail="normal"):
     """Logits whose right temperature is `temperature`, with ratings drawn from softmax(z / T)."""
     rng = np.random.default_rng(seed)
-    true = rng.normal(size=(n, n_classes)) * 2 if tail == "normal" else rng.gumbel(size=(n, n_classes)) * 2
+    true = (
+        rng.normal(size=(n, n_classes)) * 2
+        if tail == "normal"
+        else rng.gumbel(size=(n, n_classes)) * 2
+    )
     chance = softmax(true, axis=1)
     draws = [(chance.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1) for _ in range(raters)]
     counts = np.zeros((n, n_classes), int)
@@ -96,15 +100,17 @@ def naive_temperature(batch, raters, objective):
 def test_raw_rows_agree_with_a_naive_fit(objective, raters):
     batch = batch_of(drawn(300, 4, 1.7, raters=3))
     answer = fit_temperature_exact(batch, objective=objective, raters=raters)
-    assert answer["temperature"] == pytest.approx(naive_temperature(batch, raters, objective), rel=1e-6)
+    assert answer["temperature"] == pytest.approx(
+        naive_temperature(batch, raters, objective), rel=1e-6
+    )
     for place, temperature in (("before", 1.0), ("after", answer["temperature"])):
         assert answer[place] == pytest.approx(naive_losses(batch, raters, temperature), rel=1e-12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 100, 1000])
-@pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 2.0, 10.0])
 def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
-    n = 3000 if n_classes <= 10 else 60_000 // n_classes
+    n = 1500 if n_classes <= 10 else 60_000 // n_classes
     batch = batch_of(drawn(n, n_classes, temperature, raters=3, tail="gumbel"))
     pane = pane_of(batch)
     for raters in POLICIES:
@@ -114,7 +120,7 @@ def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
         assert kept["after"]["nll"] == pytest.approx(exact["after"]["nll"], abs=1e-7)
         excess = naive_losses(batch, raters, kept["temperature"])["nll"] - exact["after"]["nll"]
         assert excess < 1e-8
-        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=0.03)
+        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=0.05)
         kept = fit_temperature(pane, raters=raters, objective="brier")
         exact = fit_temperature_exact(batch, raters=raters, objective="brier")
         assert kept["temperature"] == pytest.approx(exact["temperature"], rel=1e-3)
@@ -122,7 +128,7 @@ def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
 
 
 def test_raw_ece_is_the_exhaustive_search():
-    batch = batch_of(drawn(400, 5, 1.6, raters=2))
+    batch = batch_of(drawn(150, 5, 1.6, raters=2))
     grid = np.arange(100, 2001) / 200
     ece = [naive_losses(batch, "pooled", t)["ece"] for t in grid]
     answer = fit_temperature_exact(batch, objective="ece")
@@ -134,8 +140,8 @@ def test_raw_ece_is_the_exhaustive_search():
 
 @pytest.mark.parametrize("n_classes", [2, 6])
 def test_kept_ece_is_within_its_bound(n_classes):
-    for seed in range(4):
-        batch = batch_of(drawn(4000, n_classes, 1.8, seed=seed))
+    for seed in range(3):
+        batch = batch_of(drawn(2500, n_classes, 1.8, seed=seed))
         kept = fit_temperature(pane_of(batch), objective="ece")
         true = fit_temperature_exact(batch, objective="ece")
         there = naive_losses(batch, "pooled", kept["temperature"])["ece"]
@@ -155,12 +161,13 @@ def test_binary_confidences_bin_the_positive_class():
     assert answer["scope"] == "positive"
     assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-12)
     assert answer["after"]["ece"] == pytest.approx(
-        naive_losses(batch, "pooled", answer["temperature"])["ece"], abs=answer["error_bound"]["ece"]
+        naive_losses(batch, "pooled", answer["temperature"])["ece"],
+        abs=answer["error_bound"]["ece"],
     )
 
 
 def test_the_standard_error_is_what_repetition_shows():
-    found = [fit_temperature(pane_of(batch_of(drawn(600, 3, 1.5, seed=s)))) for s in range(150)]
+    found = [fit_temperature(pane_of(batch_of(drawn(400, 3, 1.5, seed=s)))) for s in range(100)]
     spread = np.std([answer["temperature"] for answer in found])
     assert np.mean([answer["standard_error"] for answer in found]) == pytest.approx(spread, rel=0.2)
     covered = np.mean([answer["interval"][0] <= 1.5 <= answer["interval"][1] for answer in found])
@@ -207,7 +214,10 @@ def both(columns, **options):
 
 @pytest.mark.parametrize("objective", ["nll", "brier"])
 def test_all_right_has_no_finite_temperature(objective):
-    for answer in both({"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 10, "labels": [0, 1, 0] * 10}, objective=objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 10, "labels": [0, 1, 0] * 10},
+        objective=objective,
+    ):
         assert answer["verdict"] == "at_lower_bound"
         assert answer["at_bound"] and answer["bound"] == "lower"
         assert answer["temperature"] == pytest.approx(1 / 32)
@@ -216,14 +226,18 @@ def test_all_right_has_no_finite_temperature(objective):
 
 @pytest.mark.parametrize("objective", ["nll", "brier"])
 def test_all_wrong_lies_at_the_upper_end(objective):
-    for answer in both({"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective
+    ):
         assert answer["verdict"] == "at_upper_bound" and answer["bound"] == "upper"
         assert answer["temperature"] == pytest.approx(32.0)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_uniform_predictions_say_nothing(objective):
-    for answer in both({"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective):
+    for answer in both(
+        {"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective
+    ):
         assert answer["temperature"] is None and answer["reason"] == "flat"
         assert answer["before"]["nll"] == pytest.approx(np.log(2))
 
@@ -244,7 +258,9 @@ def test_ratings_at_probability_zero_are_counted_and_left_out():
     batch = batch_of({"probabilities": p, "label_counts": counts})
     answer = fit_temperature(pane_of(batch))
     assert answer["n_zero_probability"] == 6
-    assert answer["temperature"] == pytest.approx(fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9)
+    assert answer["temperature"] == pytest.approx(
+        fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9
+    )
     assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-10)
 
 
@@ -278,29 +294,57 @@ def test_a_window_with_plain_histograms_is_not_answered():
     assert answer["n_excluded"] == 7.0
 
 
+def plain(value):
+    """Whether only what JSON knows is inside, NumPy's numbers not counted."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
 def test_answers_are_plain_and_of_one_shape():
     columns = drawn(100, 3, 1.2)
     for objective in OBJECTIVES:
         kept, exact = both(columns, objective=objective)
         for answer in (kept, exact):
-            json.dumps(answer, allow_nan=False)
+            assert plain(answer) and json.dumps(answer, allow_nan=False)
         must = set(kept) - {"standard_error_method", "interval_method", "standard_error_reason"}
         assert must <= set(exact)
         assert {len(column) for column in kept["curve"].values()} == {21}
-    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {"standard_error_reason"}
+    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {
+        "standard_error_reason"
+    }
 
 
-@pytest.mark.parametrize("options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}])
+def test_scores_on_an_edge_are_binned_as_they_were_sent():
+    rng = np.random.default_rng(4)
+    p = rng.integers(1, 60, 3000) / 60
+    batch = batch_of({"confidences": p, "labels": (rng.random(3000) < p).astype(int).tolist()})
+    place = np.rint(p * 60).astype(int) - 1
+    gap = np.bincount(place // 4, batch.label_counts[:, 1] - p, 15)
+    for answer in (fit_temperature(pane_of(batch)), fit_temperature_exact(batch)):
+        assert answer["before"]["ece"] == pytest.approx(np.abs(gap).sum() / 3000, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
+)
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(CalibrationInputError):
         fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.3, 5.0), st.sampled_from(POLICIES))
 def test_scaling_the_logits_scales_the_temperature(seed, factor, raters):
     columns = drawn(150, 3, 1.0, seed=seed)
     batch = batch_of(columns | {"ids": [f"i{i}" for i in range(150)]})
-    scaled = batch_of(columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]})
-    one, other = fit_temperature(pane_of(batch), raters=raters), fit_temperature(pane_of(scaled), raters=raters)
+    scaled = batch_of(
+        columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]}
+    )
+    one, other = (
+        fit_temperature(pane_of(batch), raters=raters),
+        fit_temperature(pane_of(scaled), raters=raters),
+    )
     assert other["temperature"] == pytest.approx(factor * one["temperature"], rel=1e-5)
