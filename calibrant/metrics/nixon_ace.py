@@ -85,7 +85,9 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
     if epsilon is None:
         return cells, 0.0
     astride = (cells.lower < epsilon) & (cells.upper > epsilon)
-    return cells.kept(cells.mean > epsilon), float(cells.weight[astride].sum())
+    # A mean of equal scores is rounded; the score itself is not.
+    score = np.where(cells.upper > cells.lower, cells.mean, cells.lower)
+    return cells.kept(score > epsilon), float(cells.weight[astride].sum())
 
 
 def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
