@@ -5,6 +5,7 @@ It takes the rows of `tests.ground.reference`, which share no arithmetic with th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from fractions import Fraction
@@ -71,7 +72,7 @@ def sweep(rows: list[Sample], ties: str, norm_of: int = 1) -> tuple[float, int]:
     for n_bins in range(2, most + 1):
         parts = split(rows, n_bins)
         rates = [math.fsum(x[2] for x in p) / math.fsum(x[1] for x in p) for p in parts]
-        if any(b < a - 1e-12 for a, b in zip(rates, rates[1:], strict=False)):
+        if any(b < a - 1e-12 for a, b in itertools.pairwise(rates)):
             break
         best, chosen = parts, n_bins
     return mean_gap(best, norm_of), chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_subsets_are_what_they_are_called(subsets: str) -> None:
         held = [set(draws.subset(draw, step).tolist()) for step in range(17)]
         assert [len(each) for each in held] == draws.sizes.tolist()
         assert held[-1] == set(range(40))
-        nested = all(a <= b for a, b in zip(held, held[1:], strict=False))
+        nested = all(a <= b for a, b in itertools.pairwise(held))
         assert nested == (subsets == "nested")
 
 
