@@ -19,7 +19,7 @@ from calibrant.metrics import chosen
 from calibrant.subsets import (
     FRACTIONS,
     SUBSETS,
-    Curves,
+    CurveSource,
     Draws,
     curves_of,
     draws_of,
@@ -29,7 +29,7 @@ from calibrant.view import View
 Floats = NDArray[np.float64]
 N_BOOTSTRAPS = 100
 REFERENCES = ("majority", "single")
-COVERS = "resamples of the units and their order; not which predictions or raters were drawn"
+COVERS = "other units with their ratings, sampled as these were"
 _Z975 = 1.959963984540054
 
 
@@ -70,18 +70,18 @@ def stability(
         raise CalibrationInputError.at("/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}")
     if not 2 <= n_bootstraps <= 10_000:
         raise CalibrationInputError.at("/n_bootstraps", "range", "n_bootstraps lies in 2 to 10000")
-    curves, n = curves_of(view, metric)
+    source = curves_of(view, metric)
     rng = np.random.default_rng(seed)
-    once = draws_of(n, 1, subsets, False, rng)
-    many = draws_of(n, n_bootstraps, subsets, True, rng)
+    once = draws_of(source.n, 0, 1, subsets, rng)
+    many = draws_of(source.n, n_bootstraps, source.n_orders, subsets, rng)
     several = view.question.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
-    found = {policy: _one_policy(_under(view, policy), curves, once, many) for policy in policies}
+    found = {policy: _one_policy(_under(view, policy), source, once, many) for policy in policies}
     return {
         "metric": slug,
         "source": "rows" if view.is_raw else "replicates",
         "subsets": subsets,
-        "n_drawn": n,
+        "n_drawn": source.n,
         "fractions": FRACTIONS.tolist(),
         "raters": {policy: about for policy, (about, _) in found.items()},
         "ratio": {policy: _ratio(found[several], found[policy]) for policy in policies[1:]},
@@ -130,25 +130,31 @@ def _under(view: View, policy: str) -> View:
     return View(view.pane, replace(view.question, raters=policy), batch)
 
 
-def _one_policy(view: View, curves: Curves, once: Draws, many: Draws) -> tuple[dict[str, Any], Floats]:
-    curve = curves(view, once)[0]
-    steps = np.abs(np.diff(curves(view, many), axis=1)).mean(axis=1)
+def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[dict[str, Any], Floats]:
+    """What is answered of a policy, and its mean absolute step by resample and order."""
+    curve = source.curves(view, once)[0]
+    steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
     about = {
         "curve": curve.tolist(),
         "full": float(curve[-1]),
         "tv": total_variation(curve),
-        "bootstrap": {"n": len(steps), "mean": float(steps.mean()), "sd": float(steps.std(ddof=1))},
+        "bootstrap": {
+            "n": len(steps) // source.n_orders,
+            "orders": source.n_orders,
+            "mean": float(steps.mean()),
+            "sd": float(steps.std(ddof=1)),
+        },
     }
-    return about, steps
+    return about, steps.reshape(-1, source.n_orders)
 
 
 def _ratio(several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats]) -> dict[str, Any]:
-    """Ratio of mean variations with its interval by the delta method over paired resamples."""
+    """Ratio of mean variations with its interval."""
     below, above = several[1], single[1]
     if not below.mean() > 0.0:
         return {"value": None, "reason": "no_variation"}
     value = float(above.mean() / below.mean())
-    error = float(np.std(above - value * below, ddof=1) / np.sqrt(len(below)) / below.mean())
+    error = ratio_error(below, above)
     full, reference = several[0]["full"], single[0]["full"]
     return {
         "value": value,
@@ -159,3 +165,20 @@ def _ratio(several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any],
     }
 
 
+def ratio_error(below: Floats, above: Floats) -> float:
+    """Standard error of a ratio of mean variations, had other units been sampled.
+
+    Parameters
+    ----------
+    below, above : float64 (n_resamples, n_orders), on the same draws
+
+    Notes
+    -----
+    By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the orders
+    add is estimated within resamples and taken away, but never more than three quarters of the variance, because
+    the difference of two estimates may by chance leave nothing.
+    """
+    residual = above - above.mean() / below.mean() * below
+    by_resample = residual.mean(axis=1).var(ddof=1)
+    by_order = residual.var(axis=1, ddof=1).mean() / residual.shape[1]
+    return float(np.sqrt(max(by_resample - by_order, by_resample / 4.0)) / below.mean())

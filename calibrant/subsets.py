@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FRACTIONS = np.arange(4, 21) / 20.0
 SUBSETS = ("nested", "independent")
+_ORDERS, _SLOW_ORDERS = 16, 2
 
 
 @dataclass(frozen=True)
@@ -53,30 +54,48 @@ class Draws:
 Curves = Callable[[View, Draws], Floats]
 
 
-def draws_of(n: int, n_draws: int, subsets: str, resample: bool, rng: np.random.Generator) -> Draws:
-    """Orders of n things, resampled or only shuffled; independent subsets get an order each."""
-    held = rng.integers(n, size=(n_draws, n)) if resample else np.broadcast_to(np.arange(n), (n_draws, n))
-    orders = len(FRACTIONS) if subsets == "independent" else 1
-    order = rng.permuted(np.repeat(held[:, None], orders, axis=1), axis=2)
+def draws_of(n: int, n_resamples: int, n_orders: int, subsets: str, rng: np.random.Generator) -> Draws:
+    """Orders of resamples of n things, several of each resample one after another; with no resample, of the things.
+
+    Independent subsets get an order each.
+    """
+    held = rng.integers(n, size=(n_resamples, n)) if n_resamples else np.arange(n)[None]
+    each = len(FRACTIONS) if subsets == "independent" else 1
+    order = rng.permuted(np.repeat(np.repeat(held, n_orders, axis=0)[:, None], each, axis=1), axis=2)
     return Draws(order, np.maximum(np.rint(FRACTIONS * n), 1).astype(np.int64))
 
 
-def curves_of(view: View, metric: Metric) -> tuple[Curves, int]:
-    """How a metric's curves are computed here, and of how many things subsets are drawn."""
+@dataclass(frozen=True)
+class CurveSource:
+    """How a metric's curves are computed: of n things, and in how many orders each resample is affordable."""
+
+    curves: Curves
+    n: int
+    n_orders: int
+
+
+def curves_of(view: View, metric: Metric) -> CurveSource:
+    """How a metric's curves are computed here.
+
+    Raises
+    ------
+    NotAnswerable
+        Neither the state nor the rows give this metric on parts of the data.
+    """
     binned = _binned_statistic(view, metric)
     if view.filling is not None:
         n = view.filling.n_units
         if n < 2:
             raise NotAnswerable("too_few_units", "subsets are drawn of two units or more")
         if binned is not None:
-            return lambda v, draws: _binned_row_curves(v, metric, draws), n
+            return CurveSource(lambda v, draws: _binned_row_curves(v, metric, draws), n, _ORDERS)
         if not set(metric.needs) <= {"scope", "classes", "all_labels"}:
             raise NotAnswerable("not_from_cells", f"{metric.slug} is not read from scores and hits alone")
-        return lambda v, draws: _row_curves(v, metric, draws), n
+        return CurveSource(lambda v, draws: _row_curves(v, metric, draws), n, _SLOW_ORDERS)
     if binned is None:
         raise NotAnswerable("not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}")
     n = len(_replicates(view, metric).weight)
-    return lambda v, draws: _replicate_curves(v, metric, draws), n
+    return CurveSource(lambda v, draws: _replicate_curves(v, metric, draws), n, _ORDERS)
 
 
 def _binned_statistic(view: View, metric: Metric) -> GapStatistic | None:

@@ -107,7 +107,7 @@ def test_sweep_and_ranges_equal_the_naive_version(raters: str, ties: str) -> Non
 
 @policies
 def test_smooth_ece_solves_its_own_equation(raters: str) -> None:
-    batch = batch_of(3, n=14)
+    batch = batch_of(3, n=6)
     rows = naive.samples(rows_of(batch), "top_label", raters)
     found = value(batch, "smooth_ece", question=Question(raters=raters))
     assert naive.smooth_at(rows, found) == pytest.approx(found, abs=1e-6)

@@ -46,13 +46,13 @@ def test_variation_in_its_readings() -> None:
 
 def test_the_grid_of_fractions() -> None:
     assert FRACTIONS.tolist() == pytest.approx([0.2 + 0.05 * k for k in range(17)])
-    sizes = draws_of(977, 1, "nested", False, np.random.default_rng(0)).sizes
+    sizes = draws_of(977, 0, 1, "nested", np.random.default_rng(0)).sizes
     assert sizes.tolist() == [round(0.05 * k * 977) for k in range(4, 21)]
 
 
 @pytest.mark.parametrize("subsets", ["nested", "independent"])
 def test_subsets_are_what_they_are_called(subsets: str) -> None:
-    draws = draws_of(40, 3, subsets, False, np.random.default_rng(0))
+    draws = draws_of(40, 0, 3, subsets, np.random.default_rng(0))
     for draw in range(3):
         held = [set(draws.subset(draw, step).tolist()) for step in range(17)]
         assert [len(each) for each in held] == draws.sizes.tolist()
@@ -69,7 +69,7 @@ def test_curves_of_rows_are_of_their_subsets(subsets: str, slug: str, units: boo
     view = viewed(batch, bins=5, raters="mean")
     found = stability(view, slug, subsets=subsets, n_bootstraps=2, seed=3)
     unit = np.unique(batch.unit_hash, return_inverse=True)[1] if units else np.arange(60)
-    draws = draws_of(int(unit.max()) + 1, 1, subsets, False, np.random.default_rng(3))
+    draws = draws_of(int(unit.max()) + 1, 0, 1, subsets, np.random.default_rng(3))
     for step, number in enumerate(found["raters"]["mean"]["curve"]):
         rows = np.flatnonzero(np.isin(unit, draws.subset(0, step)))
         part = viewed(batch.take(rows), bins=5, raters="mean")
@@ -82,7 +82,7 @@ def test_binned_and_slow_curves_of_rows_agree() -> None:
     quick = stability(viewed(batch), "ece", n_bootstraps=3)
     slow = stability(viewed(batch, min_count=1e-9), "ece", n_bootstraps=3)
     assert slow["raters"]["pooled"]["curve"] == pytest.approx(quick["raters"]["pooled"]["curve"], abs=1e-12)
-    assert slow["ratio"]["single"]["value"] == pytest.approx(quick["ratio"]["single"]["value"], abs=1e-9)
+    assert quick["raters"]["pooled"]["bootstrap"]["orders"] > slow["raters"]["pooled"]["bootstrap"]["orders"]
     assert stability(viewed(batch), "ece_sweep", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
 
 
