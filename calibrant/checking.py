@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells, replicates, scores, temperature, units
+from calibrant.accumulators import (
+    cells,
+    label_distribution,
+    replicates,
+    scores,
+    temperature,
+    uncertainty,
+    units,
+)
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.columns import MOST_WEIGHT
@@ -80,6 +88,8 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_units(pane)
     yield from _laws_of_replicates(pane)
     yield from _laws_of_temperature(pane)
+    yield from _laws_of_uncertainty(pane)
+    yield from _laws_of_label_distribution(pane)
     yield from _laws_of_histograms(pane)
 
 
@@ -342,6 +352,70 @@ def _laws_of_temperature(pane: Pane) -> Laws:
     yield from _laws_of_bins(
         pane, "temperature (tables)", blocks["tables"], temperature.TABLE_BINS, betas
     )
+
+
+def _laws_of_uncertainty(pane: Pane) -> Laws:
+    """Its cells hold the top label's sums, in another order."""
+    whole, grid = _scores(pane)[1], uncertainty.uncertainty_grid()
+    places, counts, columns = pane["uncertainty"].blocks["cells"].filled()
+    sums = dict(zip(uncertainty.SUMS, columns, strict=True))
+    yield "uncertainty: predictions differ from counts", counts[0].sum() == pane.counts["n_labelled"]
+    for suffix, at in (("_pooled", 0), ("", 1)):
+        own, weight = sums["weight" + suffix], whole["weight"][at]
+        yield f"uncertainty: weight{suffix} differs from scores", _near(own.sum(), weight, weight)
+        yield (
+            "uncertainty: entropy outside its cell",
+            _inside(grid.lower[places] * own, sums["uncertainty" + suffix], grid.upper[places] * own, own),
+        )
+        confidence = sums["confidence" + suffix].sum()
+        yield (
+            f"uncertainty: confidence{suffix} differs from scores",
+            _near(confidence, whole["accuracy_null"][at], weight),
+        )
+        yield (
+            "uncertainty: null_variance is negative",
+            sums["null_variance" + suffix] >= -_slack(own),
+        )
+    for policy, correct, weight in zip(POLICIES, whole["correct"], whole["weight"], strict=True):
+        yield (
+            f"uncertainty: correct_{policy} differs from scores",
+            _near(sums[f"correct_{policy}"].sum(), correct, weight),
+        )
+
+
+def _laws_of_label_distribution(pane: Pane) -> Laws:
+    n, weight = pane.counts, _weight(pane)
+    kept = pane["label_distribution"].blocks
+    counts, columns = kept["sums"].counts, kept["sums"].sums
+    sums = dict(zip(label_distribution.SUMS, columns, strict=True))
+    own, of_two = sums["weight"], sums["weight_of_two"]
+    yield "label_distribution: predictions differ from counts", counts[0].sum() == n["n_labelled"]
+    yield "label_distribution: more untied than predictions", counts[1] <= counts[0]
+    several = n["n_labelled"] - n["n_one_rating"]
+    yield "label_distribution: rows of two ratings differ from counts", counts[2].sum() == several
+    yield "label_distribution: weight differs from counts", _near(own.sum(), weight, weight)
+    most = np.log(pane.spec.n_classes) * own
+    for name, low, high in (
+        ("entropy_gap", -most, most),
+        ("entropy_gap_absolute", np.abs(sums["entropy_gap"]), most),
+        ("distance", 0.0, own),
+        ("same_order", 0.0, own),
+        ("same_strict_order", 0.0, own),
+        ("untied", 0.0, own),
+        ("weight_of_two", 0.0, own),
+        ("disagreement", 0.0, of_two),
+    ):
+        yield f"label_distribution: {name} out of range", _inside(low, sums[name], high, own)
+    for name in ("entropy_gap", "distance"):
+        block = kept[name]
+        yield (
+            f"label_distribution: {name} of other predictions",
+            block.counts[0].sum() == n["n_labelled"],
+        )
+        yield (
+            f"label_distribution: {name} of another weight",
+            _near(block.sums[0].sum(), weight, weight),
+        )
 
 
 def _laws_of_histograms(pane: Pane) -> Laws:

@@ -1,9 +1,9 @@
 """Intervals from replicates: units are resampled, never single rows.
 
-A calibration error is a sum of absolute gaps, so its plain estimate lies above the truth where the truth is small and a naive bootstrap
-interval misses 0. Here the interval is the set of truths that the estimate does not contradict: true gaps are placed along the
-ray through the observed ones, resampled noise is added, and those lengths of the ray are kept under which the observed
-estimate is within the central part of what would be seen.
+A calibration error is a sum of absolute gaps, so its plain estimate lies above the truth where the truth is small and
+a naive bootstrap interval misses 0. Here the interval is the set of truths that the estimate does not contradict:
+true gaps are placed along the ray through the observed ones, resampled noise is added, and those lengths of the ray
+are kept under which the observed estimate is within the central part of what would be seen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Options of single metrics, declared once: what a query may say, and what is assumed where it says nothing.
+"""Options of single metrics and fits, declared once: what a query may say, and what is assumed where it says nothing.
 
-The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a metric reads it.
+The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a
+metric reads it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Option:
 
     def _typed(self, value: Any) -> str | int | float:
         whole = isinstance(value, float) and self.type is int and value.is_integer()
-        taken = (str,) if self.type is str else (int, str) if self.type is int else (int, float, str)
+        taken = (int, float, str) if self.type is float else (int, str)
         if isinstance(value, bool) or not (whole or isinstance(value, taken)):
             raise self._refused("type", f"{self.name} is {_TYPE_NAMES[self.type]}")
         try:
