@@ -55,7 +55,9 @@ def found(words: Sequence[str]) -> Iterator[Benchmark]:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.name == "run" or (words and not any(word in module.name for word in words)):
             continue
-        yield importlib.import_module(f"benchmarks.{module.name}").BENCHMARK
+        benchmark = getattr(importlib.import_module(f"benchmarks.{module.name}"), "BENCHMARK", None)
+        if benchmark is not None:  # tables of numbers are modules of their own, run by name
+            yield benchmark
 
 
 def timings(cases: Sequence[Case], rounds: int, title: str) -> list[Timing]:

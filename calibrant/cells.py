@@ -88,6 +88,35 @@ class Cells:
         """The cells marked in `keep`."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
+    def together(self) -> Cells:
+        """Cells with weight, equal scores in one: rows of one score become one cell."""
+        cells = self.kept(self.weight > 0)
+        fresh = np.diff(cells.lower, prepend=np.nan) != 0.0
+        fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
+        return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
+
+    def at_places(self, place: Ints) -> Cells:
+        """Cells of equal place added together; `place` int64 (n_cells,)."""
+        group = np.unique(place, return_inverse=True)[1]
+        return self.grouped(group, int(group.max()) + 1) if len(group) else self
+
+    @property
+    def largest_shift(self) -> tuple[Floats, Floats]:
+        """How far a part of each cell can move a sum of hits minus scores: up (its hits) and down (its misses).
+
+        Zero for cells that cannot be divided: of a single score or prediction.
+        """
+        divisible = (self.upper > self.lower) & (self.predictions > 1)
+        up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
+        return up, np.where(divisible, (self.weight - self.correct) * self.upper, 0.0)
+
+    @property
+    def largest_covariance(self) -> Floats:
+        """Bound of each cell's weighted sum of (score - mean)(hit - rate): Cauchy, Schwarz, Bhatia, Davis."""
+        spread = np.maximum((self.upper - self.mean) * (self.mean - self.lower), 0.0)
+        chance = np.maximum(self.rate * (1.0 - self.rate), 0.0)
+        return np.where(self.predictions > 1, self.weight * np.sqrt(spread * chance), 0.0)
+
 
 SUM_FIELDS = ("weight", "confidence", "correct", "correct_squared", "weight_squared", "null_variance")
 FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
@@ -114,3 +143,27 @@ def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
     total = before[-1] + weight[-1]
     raw = np.floor(before * n_bins / total * (1.0 + 1e-12)).astype(np.int64)
     return np.asarray(np.cumsum(np.diff(raw, prepend=raw[0]) > 0), np.int64)
+
+
+def cuts_inside(cells: Cells, n_bins: int) -> Ints:
+    """How many of the n_bins - 1 cuts into equal mass fall inside each cell that can be divided; int64 (n_cells,)."""
+    after = np.cumsum(cells.weight) * n_bins / cells.weight.sum()
+    before = np.concatenate([[0.0], after[:-1]])
+    cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
+    return np.asarray(cuts * ((cells.upper > cells.lower) & (cells.predictions > 1)), np.int64)
+
+
+def rank_groups(n: int, n_bins: int) -> Ints:
+    """Group of every one of n rows in order of score: consecutive groups whose sizes differ by at most one, larger first.
+
+    Equal scores may fall into different groups, as in the papers' code. Groups without a row are not numbered.
+
+    Examples
+    --------
+    >>> rank_groups(5, 3).tolist()
+    [0, 0, 1, 1, 2]
+    """
+    small, larger = divmod(n, n_bins)
+    sizes = np.full(min(n_bins, n), small)
+    sizes[: larger if small else n] += 1
+    return np.repeat(np.arange(len(sizes)), sizes)

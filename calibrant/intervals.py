@@ -103,12 +103,27 @@ def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[f
     -------
     lower and upper bound, symmetric about the ratio
     """
-    n = len(numerator)
     top, bottom = numerator.sum(), denominator.sum()
-    left_out = (top - numerator) / (bottom - denominator)
+    return jackknife_interval(top / bottom, (top - numerator) / (bottom - denominator), ci)
+
+
+def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float, float]:
+    """Interval of a smooth function of sums by the jackknife over replicates.
+
+    Parameters
+    ----------
+    value : of all replicates together
+    left_out : float64 (n,), the function without each replicate
+    ci : nominal coverage
+
+    Returns
+    -------
+    lower and upper bound, symmetric about the value
+    """
+    n = len(left_out)
     error = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
     reach = student.ppf(0.5 + ci / 2.0, n - 1) * error
-    return float(top / bottom - reach), float(top / bottom + reach)
+    return float(value - reach), float(value + reach)
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:

@@ -75,6 +75,13 @@ class Pane:
         return counts.named()
 
     @property
+    def weight(self) -> float:
+        """Sum of the labelled predictions' weights."""
+        counts = self["counts"]
+        assert isinstance(counts, Counts)
+        return counts.weight
+
+    @property
     def units_split(self) -> dict[str, int | bool]:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 

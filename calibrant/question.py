@@ -10,6 +10,7 @@ from calibrant.grid import Edges
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
 
+MOST_BINS = 100_000
 BINNINGS = ("equal_width", "equal_mass")
 
 
@@ -38,8 +39,8 @@ class Question:
     ci: float = 0.95
     options: dict[str, Any] = field(default_factory=dict, hash=False)
 
-    def check(self, spec: PaneSpec) -> Question:
-        """The question itself, where a pane of this spec can be asked it.
+    def check(self, spec: PaneSpec, *, exact: bool = True) -> Question:
+        """The question itself, where a pane of this spec can be asked it; raw rows give any bins, `exact=False`.
 
         Raises
         ------
@@ -55,10 +56,10 @@ class Question:
             raise CalibrationInputError.at("/min_count", "range", "min_count is not negative")
         scope = self.scope_for(spec)
         grid = spec.grid_for(scope)
-        most = grid.cells
+        most = grid.cells if exact else MOST_BINS
         if not 1 <= self.bins <= most:
             raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {most}")
-        if self.binning == "equal_width" and self.bins not in grid.exact_bins:
+        if exact and self.binning == "equal_width" and self.bins not in grid.exact_bins:
             raise CalibrationInputError.at("/bins", "bins_not_exact", inexact_bins(self.bins, scope, spec))
         return self
 

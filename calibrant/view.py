@@ -18,7 +18,7 @@ from calibrant.accumulators import cells as kept
 from calibrant.accumulators import scores as score_sums
 from calibrant.accumulators.histograms import Histograms
 from calibrant.batch import Batch
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.cells import Cells, equal_mass_groups, rank_groups
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
@@ -66,7 +66,7 @@ class View:
     """
 
     def __init__(self, pane: Pane, question: Question, batch: Batch | None = None) -> None:
-        self.pane, self.question = pane, question.check(pane.spec)
+        self.pane, self.question = pane, question.check(pane.spec, exact=batch is None)
         self.spec = pane.spec
         self.policy = policy_index(question.raters)
         self.scope = question.scope_for(pane.spec)
@@ -81,6 +81,10 @@ class View:
     def is_raw(self) -> bool:
         """Whether cells are of raw rows."""
         return self.filling is not None
+
+    @property
+    def _splits_ties(self) -> bool:
+        return self.is_raw and self.question.options.get("ties") == "split"
 
     @cached_property
     def weighted(self) -> bool:
@@ -142,7 +146,10 @@ class View:
         """Equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
         cells = self.cells_of(scope)
         cells = cells.kept(cells.weight > 0)
-        group = equal_mass_groups(cells.weight, bins)
+        if self._splits_ties:
+            group = rank_groups(len(cells), bins)
+        else:
+            group = equal_mass_groups(cells.weight, bins)
         grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
         edges = np.concatenate([[0.0], grouped.upper[:-1], [1.0]]) if len(group) else np.array([0.0, 1.0])
         return self._discarding(grouped, edges)
@@ -217,7 +224,7 @@ class View:
     def _width_table(self, scope: str, bins: int) -> Table:
         edges = self.question.edges
         grid = self.spec.grid_for(scope)
-        if bins not in grid.exact_bins:
+        if self.filling is None and bins not in grid.exact_bins:
             raise NotAnswerable("bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly")
         if self.filling is not None:
             cells = self.cells_of(scope)
@@ -272,8 +279,20 @@ class View:
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
 
-    def _raw_cells(self, scope: str) -> Cells:
-        """One cell for each distinct score of the raw rows."""
+    def row_cells(self, scope: str) -> Cells:
+        """One cell for each raw row, in order of score.
+
+        Raises
+        ------
+        NotAnswerable
+            There are no raw rows.
+        """
+        if self.filling is None:
+            raise NotAnswerable("needs_rows", "the kept state holds cells, no rows")
+        return self.once(("rows", scope), lambda: self._raw_cells(scope, by_row=True))
+
+    def _raw_cells(self, scope: str, by_row: bool | None = None) -> Cells:
+        """One cell for each distinct score of the raw rows; for each row where ties may be split."""
         filling = self.filling
         assert filling is not None
         kind, _, name = scope.partition(":")
@@ -286,7 +305,12 @@ class View:
             klass = 1 if kind == "positive" else int(name)
             score, hits = filling.columns[klass], filling.hits.where(filling.hits.klass == klass)
             hit_at = hits.row
-        unique, place = np.unique(score, return_inverse=True)
+        if self._splits_ties if by_row is None else by_row:
+            order = np.argsort(score, kind="stable")
+            unique, place = score[order], np.empty(len(score), np.int64)
+            place[order] = np.arange(len(score))
+        else:
+            unique, place = np.unique(score, return_inverse=True)
         block = kept.empty_cells(len(unique))
         if filling.n:
             kept.fill_cells(block, filling, place, score, hits, place[hit_at])

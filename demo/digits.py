@@ -24,7 +24,8 @@ Floats = NDArray[np.float64]
 
 N_CLASSES = 10
 N_TRAINING = 600
-CAPTURES = 4  # images taken of each digit: repeated looks at one item, hence one unit
+CAPTURES = 4  # images taken of each digit, one after the other: looks at one item, hence one unit
+BURST = 1e-6  # between them, as a share of the played time: a second or so
 SKILLS = (1.0, 0.9, 1.2, 0.8, 1.1)  # a rater's sharpness, five raters
 
 
@@ -39,7 +40,7 @@ class Deployment:
     ratings: list[list[int]]  # ragged, 3 to 5 raters each
 
 
-def play_deployment(seed: int = 7, worn_from: float = 0.7) -> Deployment:
+def play_deployment(seed: int = 7, worn_from: float = 0.5) -> Deployment:
     """Train both models, wear the other images, ask the raters.
 
     `worn_from` is the share of the played time after which the camera is out of focus.
@@ -50,9 +51,10 @@ def play_deployment(seed: int = 7, worn_from: float = 0.7) -> Deployment:
     images, truth = images[order] / 16.0, truth[order]
     network, logistic = _train(images[:N_TRAINING], truth[:N_TRAINING], seed)
 
-    digit = np.tile(np.arange(N_TRAINING, len(images)), CAPTURES)
-    rng.shuffle(digit)
-    when = np.sort(rng.random(len(digit)))
+    n_digits = len(images) - N_TRAINING
+    digit = np.repeat(np.arange(N_TRAINING, len(images)), CAPTURES)
+    burst = np.tile(np.arange(CAPTURES) * BURST, n_digits)
+    when = np.repeat(np.sort(rng.random(n_digits) * (1 - CAPTURES * BURST)), CAPTURES) + burst
     blur = rng.uniform(0.1, 0.7, len(digit)) + np.where(when >= worn_from, 0.25, 0.0)
     worn = _wear(images[digit], blur, rng)
 

@@ -13,9 +13,10 @@ from rich.table import Table
 
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
+from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
-from demo.play import DAYS, LOGISTIC, NETWORK, Timeline, columns, fill
+from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
 
@@ -89,16 +90,16 @@ class Report:
             self.console.print(f"written to {file}")
 
     def change(self) -> None:
-        """The camera goes out of focus after 70 % of the time: the same question, twice."""
+        """The camera loses its focus half way: the same question, twice."""
         path = self._path("metrics")
         query = {"metrics": "ece,debiased_ece,brier,accuracy"}
-        windows = {"before": self._between(0.0, 9 / DAYS), "after": self._between(10 / DAYS, 1.0)}
+        windows = {"before": self._between(0.0, 0.5), "after": self._between(0.5, 1.0)}
         answers = {
             name: self.client.get(path, **query, **window)["metrics"]
             for name, window in windows.items()
         }
         self._title(
-            "Drift: the first nine days and the last four",
+            "Drift: the first week and the second",
             *(self.client.curl(path, **query, **window) for window in windows.values()),
         )
         table = Table("metric", "before", "", "after", "")
@@ -116,10 +117,9 @@ class Report:
         path = self._path("drift")
         answer = self.client.get(path)
         self._title("Drift: the verdict", self.client.curl(path))
-        shown = ("status", "evidence_log10", "sr", "threshold", "n_units", "recommended_action")
-        for name in shown:
-            if name in answer:
-                self.console.print(f"{name}: {answer[name]}")
+        for name in ("status", "reason", "evidence_log10", "threshold", "recommended_action"):
+            if answer.get(name) is not None:
+                self.console.print(f"{name}: {answer[name]}", markup=False)
 
     def second_model(self) -> None:
         path = self._path("metrics", LOGISTIC)
@@ -145,7 +145,7 @@ class Report:
         every = self.client.get(self._path("metrics"), **self.window)["metrics"]
         everything = np.arange(len(self.deployment.digit))
         pane = fill(columns(self.deployment, self.timeline, everything))
-        here = _values(compute_metrics(pane, tuple(every), Question(), seed=0))
+        here = _values(compute_metrics(View(pane, Question()), every))
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
 
         logistic = raw_metrics(self.deployment.logistic, rows)

@@ -72,7 +72,8 @@ class Server:
 
     def stop(self) -> None:
         """End it as an operator would, and see that it ends."""
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
+            shutil.rmtree(self.data, ignore_errors=True)
             return
         self.process.send_signal(signal.SIGTERM)
         try:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from redis.exceptions import RedisError
 
-from workers.settings import EngineSettings
-from workers.store import Store
+from workers.settings import EngineSettings, SettingsError
+from workers.store import Store, StoreMismatch
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,12 @@ def _partition(store: Store, number: int) -> tuple[int, int, int]:
 
 def main() -> int:
     """Print the health, end with 0 or 1."""
-    store = Store(EngineSettings.from_environment())
     try:
-        health = read_health(store, socket.gethostname())
-    except RedisError as error:
-        print(json.dumps({"store": str(error)}))
+        with closing(Store(EngineSettings.from_environment())) as store:
+            health = read_health(store, socket.gethostname())
+    except (RedisError, SettingsError, StoreMismatch) as error:
+        print(json.dumps({"error": str(error)}))
         return 1
-    finally:
-        store.close()
     print(json.dumps(asdict(health)))
     return 0 if health.workers_here else 1
 

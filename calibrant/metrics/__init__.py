@@ -11,6 +11,7 @@ from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics.base import Estimate, Metric, null_fields
+from calibrant.metrics.options import Option, check_options
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
@@ -28,6 +29,9 @@ def discovered() -> dict[str, Metric]:
 
 
 METRICS = discovered()
+OPTIONS: dict[str, Option] = {
+    option.name: option for metric in METRICS.values() for option in metric.own_options
+}
 DEFAULT_METRICS = tuple(
     slug
     for slug in (
@@ -78,8 +82,9 @@ def compute_metrics(view: View, slugs: Iterable[str], seed: int = 0) -> dict[str
     Raises
     ------
     CalibrationInputError
-        An unknown name.
+        An unknown name of a metric or of an option, or a value that an option refuses.
     """
+    check_options(view.question.options, OPTIONS)
     return {metric.slug: _answer(metric, view, seed) for metric in chosen(slugs)}
 
 
@@ -107,4 +112,4 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-__all__ = ["DEFAULT_METRICS", "METRICS", "Metric", "Pane", "Question", "View", "accumulators_for", "compute_metrics"]
+__all__ = ["DEFAULT_METRICS", "METRICS", "OPTIONS", "Metric", "Option", "Pane", "Question", "View", "accumulators_for", "compute_metrics"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.cells import Cells
+from calibrant.cells import Cells, cuts_inside
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
+from calibrant.metrics.options import TIES
 from calibrant.view import View
 
 
@@ -25,12 +26,8 @@ def cut_bound(cells: Cells, bins: int) -> float:
     total = float(cells.weight.sum())
     if not total:
         return 0.0
-    after = np.cumsum(cells.weight) * bins / total
-    before = np.concatenate([[0.0], after[:-1]])
-    cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
-    cuts *= (cells.upper > cells.lower) & (cells.predictions > 1)
-    above = cells.correct * (1.0 - cells.lower)
-    below = (cells.weight - cells.correct) * cells.upper
+    cuts = cuts_inside(cells, bins)
+    above, below = cells.largest_shift
     change = np.where(cuts > 1, above + below, np.where(cuts > 0, np.maximum(above, below), 0.0))
     return float(2.0 * change.sum() / total)
 
@@ -56,6 +53,7 @@ METRIC = AdaptiveMetric(
     needs=("scope",),
     source="Nguyen, O'Connor (EMNLP 2015); equal mass in the policy's weight",
     options=("bins", "min_count", "scope"),
+    own_options=(TIES,),
     statistic=ece_statistic,
     binning="equal_mass",
 )

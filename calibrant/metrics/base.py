@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
+from calibrant.metrics.options import Option
 from calibrant.null_reference import ASSUMPTION, gap_null, sum_null
 from calibrant.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.view import NotAnswerable, Table, View
@@ -44,7 +45,8 @@ class Metric:
     range : lowest and highest value, None where unbounded
     direction : "lower", "higher" or "zero" is better
     needs : names of the accumulators that it reads, beside `counts` and `histograms`; a scope's own table may stand as "scope"
-    options : names of the query's options that it reads beside raters
+    options : names of the question's own fields that it reads beside raters
+    own_options : options that are not every metric's, declared
     """
 
     slug: str
@@ -55,6 +57,17 @@ class Metric:
     needs: tuple[str, ...]
     source: str
     options: tuple[str, ...] = ()
+    own_options: tuple[Option, ...] = ()
+
+    def value(self, view: View) -> float | None:
+        """The number alone, without interval and null reference; None where there is no data.
+
+        Raises
+        ------
+        NotAnswerable
+            The state cannot answer.
+        """
+        return self.estimate(view, 0).value
 
     def estimate(self, view: View, seed: int) -> Estimate:
         """The number.

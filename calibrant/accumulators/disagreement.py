@@ -1,0 +1,82 @@
+"""Observed disagreement of raters against its predicted probability 1 - sum z^2, in cells of the latter.
+
+Only predictions with at least two votes enter. Each cell keeps true sums, so its bins equal those computed from
+raw rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells.
+Squared weights serve the debiasing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import N_REPLICATES, Filling
+from calibrant.grid import Grid, equal_width_bin
+from calibrant.label_rows import LabelRows, label_rows
+
+DISAGREEMENT_GRID = Grid(120, refinement=1)
+REPLICATE_BINS = 15
+COUNTS = ("predictions",)
+MOMENTS = (
+    "weight",
+    "predicted",
+    "disagreement",
+    "predicted_squared",
+    "product",  # predicted x observed
+    "weight_squared",
+    "disagreement_weight_squared",
+    "disagreement_squared_weight_squared",
+    "epistemic",  # unbiased squared distance of z from the row's label distribution
+)
+SUMS = MOMENTS + tuple(f"{name}_by_ratings" for name in MOMENTS)
+REPLICATE_SUMS = ("weight", "predicted", "disagreement")
+Floats = NDArray[np.float64]
+
+
+class Disagreement(Accumulator):
+    """Block `cells`, positions of `DISAGREEMENT_GRID`; block `replicates` (64 x 15 bins), flat in that order."""
+
+    name = "disagreement"
+
+    def zero(self) -> dict[str, Block]:
+        return {
+            "cells": Block(len(COUNTS), len(SUMS), DISAGREEMENT_GRID.n_positions),
+            "replicates": Block(1, len(REPLICATE_SUMS), N_REPLICATES * REPLICATE_BINS),
+        }
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.n:
+            return
+        rows = label_rows(filling)
+        several = rows.several
+        if not several.any():
+            return
+        columns = _moments(rows, filling.weights)[:, several]
+        # A row may miss a sum of one by 1e-9, and its disagreement then misses [0, 1]; only its cell is bounded.
+        score = np.clip(rows.predicted[several], 0.0, 1.0)
+        _fill(self.blocks["cells"], DISAGREEMENT_GRID.locate(score), columns)
+        place = filling.replicate[several] * REPLICATE_BINS + equal_width_bin(score, REPLICATE_BINS)
+        _fill(self.blocks["replicates"], place, columns[: len(REPLICATE_SUMS)])
+
+
+def _moments(rows: LabelRows, weight: Floats) -> Floats:
+    """The columns of `SUMS` for every row, float64 (sums, n)."""
+    phi, predicted = rows.disagreement, rows.predicted
+    epistemic = rows.squared_gap - rows.correction
+    columns = []
+    for omega in (weight, weight * rows.n_ratings):
+        columns += [omega, omega * predicted, omega * phi, omega * predicted**2]
+        columns += [omega * predicted * phi]
+        columns += [omega**2, omega**2 * phi, omega**2 * phi**2, omega * epistemic]
+    return np.stack(columns)
+
+
+def _fill(block: Block, place: NDArray[np.int64], columns: Floats) -> None:
+    block.counts[0] += np.bincount(place, minlength=block.size)
+    for i, column in enumerate(columns):
+        block.sums[i] += np.bincount(place, column, block.size)
+
+
+ACCUMULATOR = Disagreement

@@ -1,0 +1,109 @@
+"""What the classes' cells do not hold for the debiased calibration loss, by class and by 60 bins of its probability.
+
+The cells already give sums and squares of the votes' shares for weight one a prediction. Here are the squares
+for weight n_i, the residuals share minus probability, and the predictions with one vote by themselves, so that
+they can be left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.grid import Grid
+from calibrant.spec import PaneSpec
+
+LABEL_GRID = Grid(60, refinement=1)
+COUNTS = ("predictions", "one_vote")
+SUMS = (
+    "ratings_squared",  # (w n)^2
+    "correct_ratings_squared",  # (w n)^2 mu
+    "correct_squared_ratings_squared",  # (w n mu)^2
+    "residual",  # w^2 (mu - z)
+    "residual_squared",  # (w (mu - z))^2
+    "one_weight",
+    "one_confidence",
+    "one_correct",
+    "one_weight_squared",
+    "one_correct_weight_squared",  # w^2 y
+)
+_AT = {name: i for i, name in enumerate(SUMS)}
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class LabelBins(Accumulator):
+    """One table a class, positions of `LABEL_GRID`, class after class; kept where all classes have cells."""
+
+    name = "label_bins"
+
+    @classmethod
+    def applies(cls, spec: PaneSpec) -> bool:
+        return spec.keeps_all_classes
+
+    def zero(self) -> dict[str, Block]:
+        size = self.spec.n_classes * LABEL_GRID.n_positions
+        return {"bins": Block(len(COUNTS), len(SUMS), size)}
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.n:
+            return
+        block = self.blocks["bins"]
+        start = LABEL_GRID.n_positions * np.arange(self.spec.n_classes)[:, None]
+        place = LABEL_GRID.locate(filling.columns) + start
+        count = np.bincount(place.ravel(), minlength=block.size)
+        block.counts[0] += count
+        constant = filling.constant_ratings
+        if constant is not None:
+            block.sums[_AT["ratings_squared"]] += constant**2 * count
+        else:
+            ratings = (filling.weights * filling.n_ratings) ** 2
+            _add(block, "ratings_squared", place, np.broadcast_to(ratings, place.shape))
+        self._fill_moments(block, filling, place)
+        one = filling.n_ratings == 1
+        if one.any():
+            self._fill_one_vote(block, filling, place, one)
+
+    def _fill_moments(self, block: Block, filling: Filling, place: Ints) -> None:
+        hits = filling.hits
+        at = place[hits.klass, hits.row]
+        score = filling.columns[hits.klass, hits.row]
+        square = filling.weights**2
+        ratings = square * filling.n_ratings.astype(np.float64) ** 2
+        of_hit = ratings[hits.row]
+        _add(block, "correct_ratings_squared", at, of_hit * hits.share)
+        _add(block, "correct_squared_ratings_squared", at, square[hits.row] * hits.votes**2)
+        spread = square * filling.columns
+        share = square[hits.row] * hits.share
+        _add(block, "residual", place, -spread)
+        _add(block, "residual", at, share)
+        _add(block, "residual_squared", place, spread * filling.columns)
+        _add(block, "residual_squared", at, share * (hits.share - 2.0 * score))
+
+    def _fill_one_vote(
+        self, block: Block, filling: Filling, place: Ints, one: NDArray[np.bool_]
+    ) -> None:
+        hits = filling.hits.where(one[filling.hits.row])
+        at, weight, score = place[:, one], filling.weights[one], filling.columns[:, one]
+        of_hit, hit_at = filling.weights[hits.row], place[hits.klass, hits.row]
+        count = np.bincount(at.ravel(), minlength=block.size)
+        block.counts[1] += count
+        if filling.batch.weights is None:
+            block.sums[_AT["one_weight"]] += count
+            block.sums[_AT["one_weight_squared"]] += count
+        else:
+            _add(block, "one_weight", at, np.broadcast_to(weight, at.shape))
+            _add(block, "one_weight_squared", at, np.broadcast_to(weight**2, at.shape))
+        _add(block, "one_confidence", at, weight * score)
+        _add(block, "one_correct", hit_at, of_hit)
+        _add(block, "one_correct_weight_squared", hit_at, of_hit**2)
+
+
+def _add(block: Block, name: str, place: Ints, values: Floats) -> None:
+    block.sums[_AT[name]] += np.bincount(place.ravel(), values.ravel(), block.size)
+
+
+ACCUMULATOR = LabelBins

@@ -1,0 +1,51 @@
+"""Sums behind the squared loss and its parts under label uncertainty, by replicate and by one vote or several.
+
+Rows with one vote say nothing about the spread of a label distribution, so they are kept apart: estimates that
+need a second vote leave them out. Every sum is there for weight one a prediction and, with the suffix
+`_by_ratings`, for weight n_i.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import N_REPLICATES, Filling
+from calibrant.label_rows import label_rows
+
+COUNTS = ("predictions", "ratings")
+MOMENTS = ("weight", "squared_gap", "spread", "correction", "disagreement_loss")
+SUMS = MOMENTS + tuple(f"{name}_by_ratings" for name in MOMENTS)
+ONE_VOTE, SEVERAL = 0, 1
+
+
+class LabelUncertainty(Accumulator):
+    """Block `sums` (64 replicates x one vote or several), flat in that order; columns as in `label_rows.LabelRows`."""
+
+    name = "label_uncertainty"
+
+    def zero(self) -> dict[str, Block]:
+        return {"sums": Block(len(COUNTS), len(SUMS), 2 * N_REPLICATES)}
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.n:
+            return
+        block, rows = self.blocks["sums"], label_rows(filling)
+        place = 2 * filling.replicate + rows.several
+        block.counts[0] += np.bincount(place, minlength=block.size)
+        block.counts[1] += np.bincount(place, rows.n_ratings, block.size).astype(np.int64)
+        columns = (
+            np.ones(filling.n),
+            rows.squared_gap,
+            rows.spread,
+            rows.correction,
+            rows.disagreement_loss,
+        )
+        weights = (filling.weights, filling.weights * rows.n_ratings)
+        for i, weight in enumerate(weights):
+            for j, column in enumerate(columns):
+                block.sums[i * len(MOMENTS) + j] += np.bincount(place, weight * column, block.size)
+
+
+ACCUMULATOR = LabelUncertainty

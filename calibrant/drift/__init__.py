@@ -1,0 +1,1 @@
+"""Did calibration change? Comparisons of two windows; evidence over time stands beside them."""

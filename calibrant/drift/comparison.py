@@ -1,0 +1,207 @@
+"""Two windows compared: unit-weighted gaps by bin with intervals, and the shift of the score distribution.
+
+A comparison made when somebody looks, not an alarm: looked at daily, its false alarms add up. So the worst
+that it says is "watch".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, norm
+
+from calibrant.drift.tables import UnitTable, unit_table
+from calibrant.pane import Pane
+
+Floats = NDArray[np.float64]
+LEAST_UNITS = 50
+WATCH_P = 0.01
+ASSUMPTIONS = (
+    "units are independent of each other",
+    "each unit was complete in one batch of a pane; one that came again counts as new",
+    "labels are missing independently of the outcome given the score",
+    "no prediction was sent twice under different ids",
+    "raters judge as they did before",
+    "one look at a time: looked at repeatedly, about one in a hundred looks says watch although nothing changed",
+)
+
+
+def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95) -> dict[str, Any]:
+    """The current window against the reference.
+
+    Returns
+    -------
+    dict with status ("insufficient_data", "ok" or "watch"), the gaps by bin of both windows and their change
+    with intervals, the overall change (calibration in the large), a joint test of the change, and the shift of
+    scores.
+    """
+    now, before = unit_table(current, raters, bins), unit_table(reference, raters, bins)
+    answer: dict[str, Any] = {
+        "detector": None,
+        "detector_reason": "this is a comparison of two windows, not the sequential alarm",
+        "raters": raters,
+        "scope": current.spec.default_scope,
+        "bins": bins,
+        "ci": ci,
+        "current": _side(current, now),
+        "reference": _side(reference, before),
+        "assumptions": list(ASSUMPTIONS),
+    }
+    units = min(_labelled_units(now), _labelled_units(before))
+    shift = score_shift(now, before)
+    if units < LEAST_UNITS:
+        needed = f"each window needs {LEAST_UNITS} labelled units"
+        return answer | {
+            "status": "insufficient_data",
+            "reason": needed,
+            "gaps": _gap_rows(now, before, bins, ci),
+            "calibration_change": None,
+            "score_shift": shift,
+            "recommended_action": "collect labels",
+        }
+    change = _joint_change(now, before, ci)
+    moved = change["p_value"] is not None and change["p_value"] < WATCH_P
+    scores_moved = shift["p_value"] is not None and shift["p_value"] < WATCH_P
+    return answer | {
+        "status": "watch" if moved or scores_moved else "ok",
+        "reason": _reason(moved, scores_moved),
+        "gaps": _gap_rows(now, before, bins, ci),
+        "calibration_change": change,
+        "score_shift": shift,
+        "recommended_action": "look at the bins that changed and collect labels" if moved else "none",
+    }
+
+
+def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
+    """Distance between the unit-weighted score distributions of two windows, labelled or not.
+
+    Returns
+    -------
+    dict: the distances, and the p-value of a chi-squared test of equal occupancy over bins where both hold
+    enough (None with too few).
+    """
+    distances = shift_distances(now.occupancy, before.occupancy)
+    told = distances["psi"] is not None
+    return distances | {"p_value": _homogeneity(now.occupancy, before.occupancy) if told else None}
+
+
+def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:
+    """Descriptive distances between two distributions of scores over bins, None where either holds nothing.
+
+    Parameters
+    ----------
+    now, before : float64 (n_bins,), units
+
+    Returns
+    -------
+    dict: total variation, Jensen-Shannon divergence in nats, population stability index (half a unit added to
+    each bin).
+    """
+    n, m = float(now.sum()), float(before.sum())
+    if not n or not m:
+        return {"total_variation": None, "jensen_shannon": None, "psi": None}
+    p, q = now / n, before / m
+    middle = (p + q) / 2.0
+    smooth_p, smooth_q = (now + 0.5) / (n + 0.5 * len(p)), (before + 0.5) / (m + 0.5 * len(q))
+    return {
+        "total_variation": float(np.abs(p - q).sum() / 2.0),
+        "jensen_shannon": float((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0),
+        "psi": float(((smooth_p - smooth_q) * np.log(smooth_p / smooth_q)).sum()),
+    }
+
+
+def _relative_entropy(p: Floats, q: Floats) -> float:
+    positive = p > 0
+    return float((p[positive] * np.log(p[positive] / q[positive])).sum())
+
+
+def _homogeneity(now: Floats, before: Floats) -> float | None:
+    """p-value of equal proportions over neighbouring bins joined until 5 are expected in each."""
+    total = now + before
+    share = now.sum() / total.sum()
+    cells: list[tuple[float, float]] = []
+    held = np.zeros(2)
+    for pair in zip(now, before, strict=True):
+        held += pair
+        if held.sum() * min(share, 1.0 - share) >= 5.0:
+            cells.append((held[0], held[1]))
+            held = np.zeros(2)
+    if len(cells) < 2:
+        return None
+    cells[-1] = (cells[-1][0] + held[0], cells[-1][1] + held[1])
+    table = np.array(cells)
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+    statistic = ((table - expected) ** 2 / expected).sum()
+    return float(chi2.sf(statistic, len(cells) - 1))
+
+
+def _side(pane: Pane, table: UnitTable) -> dict[str, Any]:
+    counts = pane.counts
+    weight = float(table.weight.sum())
+    return {
+        "n_predictions": counts["n_predictions"],
+        "n_labelled": counts["n_labelled"],
+        "n_ratings": counts["n_ratings"],
+        "n_units": counts["n_units"],
+        "mean_confidence": float(table.confidence.sum()) / weight if weight else None,
+        "accuracy": float(table.correct.sum()) / weight if weight else None,
+    }
+
+
+def _labelled_units(table: UnitTable) -> float:
+    return float(table.weight.sum())
+
+
+def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[dict[str, Any]]:
+    """Per bin both gaps and their difference with its interval; null where a window has no unit there."""
+    reach = norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
+    rows = []
+    for i in range(bins):
+        here, there = now.weight[i] > 0, before.weight[i] > 0
+        change = float(now.gap[i] - before.gap[i]) if here and there else None
+        rows.append(
+            {
+                "lower": i / bins,
+                "upper": (i + 1) / bins,
+                "units": float(now.weight[i]),
+                "reference_units": float(before.weight[i]),
+                "gap": float(now.gap[i]) if here else None,
+                "reference_gap": float(before.gap[i]) if there else None,
+                "change": change,
+                "interval": None if change is None else [change - float(reach[i]), change + float(reach[i])],
+            }
+        )
+    return rows
+
+
+def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
+    """Change of the mean gap with its interval, and a test that no bin's gap changed."""
+    mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
+    variance = sum(float((t.gap_variance * t.weight**2).sum() / t.weight.sum() ** 2) for t in (now, before))
+    reach = float(norm.ppf(0.5 + ci / 2.0) * np.sqrt(variance))
+    difference = mean[0] - mean[1]
+    usable = (now.weight >= 5.0) & (before.weight >= 5.0)
+    spread = (now.gap_variance + before.gap_variance)[usable]
+    statistic = float(((now.gap - before.gap)[usable] ** 2 / spread).sum())
+    bins_used = int(usable.sum())
+    return {
+        "mean_gap": mean[0],
+        "reference_mean_gap": mean[1],
+        "change": difference,
+        "interval": [difference - reach, difference + reach],
+        "bins_used": bins_used,
+        "statistic": statistic if bins_used else None,
+        "p_value": float(chi2.sf(statistic, bins_used)) if bins_used else None,
+    }
+
+
+def _reason(moved: bool, scores_moved: bool) -> str:
+    if moved and scores_moved:
+        return "calibration and the distribution of scores differ between the windows"
+    if moved:
+        return "calibration differs between the windows"
+    if scores_moved:
+        return "the distribution of scores differs between the windows; calibration does not, as far as the labels tell"
+    return "no difference beyond chance"

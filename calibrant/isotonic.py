@@ -1,0 +1,93 @@
+"""Isotonic recalibration of cells, and the three parts into which it takes a proper score apart.
+
+The score of the predictions is miscalibration less discrimination plus uncertainty: what recalibration would gain, what the order
+of the scores is worth, and the score of the base rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+from scipy.special import xlog1py, xlogy
+
+Floats = NDArray[np.float64]
+SCORES = ("brier", "log")
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Parts of a mean score. `score` and `miscalibration` are infinite where an outcome had probability 0."""
+
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def recalibrated(weight: Floats, rate: Floats) -> Floats:
+    """The non-decreasing rates nearest to these, float64 (n,): pooling adjacent violators.
+
+    Examples
+    --------
+    >>> recalibrated(np.array([1.0, 1.0, 2.0]), np.array([0.5, 0.0, 1.0])).tolist()
+    [0.25, 0.25, 1.0]
+    """
+    return np.asarray(isotonic_regression(rate, weights=weight).x)
+
+
+def mean_score(weight: Floats, rate: Floats, forecast: Floats, score: str) -> Floats:
+    """Mean score of forecasts of a binary event that came with these rates; (..., n) to (...).
+
+    Parameters
+    ----------
+    score : "brier" for the squared difference, "log" for minus the logarithm, in nats
+    """
+    if score == "brier":
+        loss = forecast**2 - 2.0 * forecast * rate + rate
+    else:
+        loss = -(xlogy(rate, forecast) + xlog1py(1.0 - rate, -forecast))
+    return np.asarray((weight * loss).sum(axis=-1) / weight.sum(axis=-1))
+
+
+def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decomposition:
+    """The CORP decomposition.
+
+    Parameters
+    ----------
+    weight, score, rate : float64 (n,), in increasing order of score, each score once
+    kind : of `SCORES`
+
+    Source
+    ------
+    Dimitriadis, Gneiting, Jordan, Stable reliability diagrams for probabilistic classifiers (PNAS 2021).
+
+    Examples
+    --------
+    >>> parts = decompose(np.array([2.0, 2.0]), np.array([0.25, 1.0]), np.array([0.0, 0.5]), "brier")
+    >>> parts.score, parts.miscalibration, parts.discrimination, parts.uncertainty
+    (0.28125, 0.15625, 0.0625, 0.1875)
+    """
+    own = float(mean_score(weight, rate, score, kind))
+    best = float(mean_score(weight, rate, recalibrated(weight, rate), kind))
+    base = np.full(len(rate), weight @ rate / weight.sum())
+    uncertainty = float(mean_score(weight, rate, base, kind))
+    # Differences of equal sums: what rounding leaves below zero is zero.
+    return Decomposition(own, max(own - best, 0.0), max(uncertainty - best, 0.0), max(uncertainty, 0.0))
+
+
+def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
+    """Mean recalibrated score were every miss of a divisible cell scored below every hit of it.
+
+    No arrangement inside the cells can be recalibrated to less: the running sums of hits lie above this one's, and a lower convex
+    minorant has slopes further apart.
+    """
+    misses = np.where(divisible, weight - correct, weight)
+    hits = np.where(divisible, correct, 0.0)
+    mass = np.stack([misses, hits], axis=1).ravel()
+    rate = np.stack([np.where(divisible, 0.0, correct / weight), np.ones(len(weight))], axis=1).ravel()
+    kept = mass > 0
+    mass, rate = mass[kept], rate[kept]
+    return float(mean_score(mass, rate, recalibrated(mass, rate), kind))

@@ -1,0 +1,169 @@
+"""Kernel calibration error: the accuracy at each score is a beta-kernel mean over the others, so there are no bins.
+
+Works on groups of equal score, with weights; the cost is the square of their number, in bounded memory. Each sample is left out of
+its own estimate: alone (`label`), or with every other rating of its prediction (`instance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+from calibrant.cells import Cells
+
+Floats = NDArray[np.float64]
+CLIP = 1e-6
+LEAVES = ("label", "instance")
+BANDWIDTHS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+_BLOCK = 1 << 18
+_LEAST = 1e-290
+
+
+@dataclass(frozen=True)
+class Points:
+    """Groups of samples of one score each; float64 (n_points,).
+
+    Attributes
+    ----------
+    score : in [CLIP, 1 - CLIP], not decreasing
+    weight, hits : of the group's samples
+    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its outcome, 1
+        for a hit and 0 for a miss.
+    """
+
+    score: Floats
+    weight: Floats
+    hits: Floats
+    own_weight: Floats
+    own_hits: Floats
+
+
+def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
+    """Points of cells that have weight.
+
+    Parameters
+    ----------
+    leave : of `LEAVES`
+    fractional : samples are predictions with a share of votes, so that a single label cannot be told
+
+    Notes
+    -----
+    What is left out of a prediction is the mean over the cell's predictions: exact where a cell holds one.
+    """
+    score = np.clip(cells.mean, CLIP, 1.0 - CLIP)
+    samples = np.where(cells.weight > 0, cells.weight_squared / cells.weight, 1.0)
+    if leave == "label" and not fractional:
+        return Points(score, cells.weight, cells.correct, samples, np.full(len(cells), np.nan))
+    single = (cells.count == cells.predictions) & (not fractional)
+    own = cells.weight / cells.predictions
+    hits = np.where(single, np.nan, cells.correct / cells.predictions)
+    return Points(score, cells.weight, cells.correct, np.where(single, samples, own), hits)
+
+
+def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats]]:
+    """Rows of the kernel matrix, some at a time: density at score i of a beta distribution about score j.
+
+    Each row is scaled by a factor of its own, which cancels in a kernel mean.
+
+    Source
+    ------
+    Chen, Beta kernel estimators for density functions (1999); Popordanoska, Sayer, Blaschko (NeurIPS 2022).
+    """
+    first, second = score / bandwidth, (1.0 - score) / bandwidth
+    constant = betaln(first + 1.0, second + 1.0)
+    up, down = np.log(score)[:, None], np.log1p(-score)[:, None]
+    step = max(1, _BLOCK // max(len(score), 1))
+    for start in range(0, len(score), step):
+        rows = slice(start, start + step)
+        matrix = up[rows] * first
+        matrix += down[rows] * second
+        matrix -= constant
+        matrix -= matrix.max(axis=1, keepdims=True)
+        yield rows, np.exp(matrix, out=matrix)
+
+
+def kernel_distances(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
+
+    Parameters
+    ----------
+    points : Points
+    hits : float64 (n_outcomes, n_points), the points' own or drawn ones
+    bandwidth : of the beta kernel
+
+    Returns
+    -------
+    float64 (n_outcomes, n_points), 0 at points that no other is near enough to estimate; and whether each is not of those.
+
+    Source
+    ------
+    Riera-Marin et al. (MR-kdeECE); Popordanoska, Sayer, Blaschko (NeurIPS 2022).
+    """
+    distance = np.zeros((len(points.score), len(hits)))
+    estimated = np.zeros(len(points.score), bool)
+    weights = points.weight[:, None]
+    outcomes = np.ascontiguousarray(hits.T)
+    for rows, matrix in kernel_rows(points.score, bandwidth):
+        at = np.arange(*rows.indices(len(points.score)))
+        own = matrix[at - rows.start, at][:, None]
+        matrix[at - rows.start, at] = 0.0
+        rest = matrix @ weights + own * np.maximum(weights[at] - points.own_weight[at, None], 0.0)
+        among = matrix @ outcomes
+        near = (rest > _LEAST)[:, 0]
+        distance[at[near]] = _distance(points, at[near], outcomes, own[near], among[near], rest[near])
+        estimated[at] = near
+    return distance.T, estimated
+
+
+def kernel_error(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats, float]:
+    """Mean distance over samples, float64 (n_outcomes,), and the weight of isolated samples that it leaves out.
+
+    The mean is nan where every sample is isolated.
+    """
+    distance, estimated = kernel_distances(points, hits, bandwidth)
+    seen = float(points.weight[estimated].sum())
+    mean = distance.sum(axis=1) / seen if seen else np.full(len(hits), np.nan)
+    return mean, float(points.weight[~estimated].sum())
+
+
+def _distance(
+    points: Points, at: NDArray[np.int64], outcomes: Floats, own: Floats, among: Floats, rest: Floats
+) -> Floats:
+    """Distances at some points, (n_at, n_outcomes): of hits and of misses apart where a sample's outcome is its own."""
+    score, hits = points.score[at, None], outcomes[at]
+    misses = points.weight[at, None] - hits
+    shared = points.own_hits[at, None]
+    alone = np.isnan(shared)
+    left = np.where(alone, points.own_weight[at, None], shared)
+    for_hits = (among + own * np.maximum(hits - left, 0.0)) / rest
+    for_misses = np.where(alone, (among + own * hits) / rest, for_hits)
+    return np.asarray(hits * np.abs(for_hits - score) + misses * np.abs(for_misses - score))
+
+
+def log_likelihood(points: Points, bandwidth: float) -> float:
+    """Leave-one-out log-likelihood of the scores under their own kernel density; minus infinity where one is isolated."""
+    first, second = points.score / bandwidth, (1.0 - points.score) / bandwidth
+    constant = betaln(first + 1.0, second + 1.0)
+    others = float(points.weight.sum()) - points.own_weight
+    total = 0.0
+    for rows, matrix in kernel_rows(points.score, bandwidth):
+        at = np.arange(*rows.indices(len(points.score)))
+        weight = np.broadcast_to(points.weight, matrix.shape).copy()
+        weight[at - rows.start, at] = np.maximum(points.weight[at] - points.own_weight[at], 0.0)
+        score = points.score[at, None]
+        scale = (np.log(score) * first + np.log1p(-score) * second - constant).max(axis=1)
+        with np.errstate(divide="ignore"):
+            density = np.log((matrix * weight).sum(axis=1)) + scale - np.log(others[at])
+        total += float(points.weight[at] @ density)
+    return total
+
+
+def likeliest_bandwidth(points: Points) -> tuple[float, bool]:
+    """The bandwidth of `BANDWIDTHS` with the largest leave-one-out likelihood, and whether it is the first or last."""
+    found = [log_likelihood(points, bandwidth) for bandwidth in BANDWIDTHS]
+    best = int(np.argmax(found))
+    return BANDWIDTHS[best], best in (0, len(BANDWIDTHS) - 1)

@@ -1,0 +1,398 @@
+"""The squared loss under label uncertainty and its parts, from a view.
+
+L = EL + IL = CL + RL and EL = CL + GL: epistemic, irreducible, calibration, refinement and grouping loss, with
+the bias that few votes and few rows bring taken away. Estimates may then fall below 0 by chance; they are never
+clipped, or their mean would be wrong.
+
+EL, IL and GL need two votes a prediction. By default they leave predictions with one vote out
+(`single_vote=exclude`); `keep` leaves the uncorrected term of those in, as published code does, which biases EL
+upwards. L, CL and RL read all predictions.
+
+Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 5 to 14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.label_bins import LABEL_GRID
+from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
+from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
+from calibrant.accumulators.replicates import CLASS_BINS
+from calibrant.errors import CalibrationInputError
+from calibrant.filling import N_REPLICATES
+from calibrant.intervals import gap_interval, ratio_interval, resampled_gaps
+from calibrant.replication import LEAST_FILLED, class_tables, nearest_divisor
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+Interval = tuple[tuple[float, float] | None, dict[str, Any]]
+JACKKNIFE = "jackknife of 64 unit replicates"
+BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Options of these losses.
+
+    Parameters
+    ----------
+    keep_one_vote : leave predictions with one vote in, uncorrected
+    by_ratings : weight each prediction by its number of votes instead of one
+    """
+
+    keep_one_vote: bool
+    by_ratings: bool
+
+    @classmethod
+    def of(cls, view: View) -> Choice:
+        """The choice in a question's options `single_vote` and `loss_weight`.
+
+        Raises
+        ------
+        CalibrationInputError
+            An option is none of its values.
+        """
+        options = view.question.options
+        single = str(options.get("single_vote", "exclude"))
+        weight = str(options.get("loss_weight", "1"))
+        for name, value, known in (
+            ("single_vote", single, ("exclude", "keep")),
+            ("loss_weight", weight, ("1", "n")),
+        ):
+            if value not in known:
+                detail = f"{name} is one of {', '.join(known)}"
+                raise CalibrationInputError.at(f"/{name}", "one_of", detail)
+        return cls(single == "keep", weight == "n")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The options as a question has them."""
+        return {
+            "single_vote": "keep" if self.keep_one_vote else "exclude",
+            "loss_weight": "n" if self.by_ratings else "1",
+        }
+
+
+@dataclass(frozen=True)
+class RowLosses:
+    """Sums over predictions by replicate, each float64 (64,), as in `label_rows.LabelRows`.
+
+    The squared loss is (gap + spread) / weight, the epistemic one (gap - correction) / weight, the irreducible one
+    (spread + correction) / weight.
+    """
+
+    weight: Floats
+    squared_gap: Floats
+    spread: Floats
+    correction: Floats
+    disagreement_loss: Floats
+
+    @property
+    def squared(self) -> Floats:
+        return np.asarray(self.squared_gap + self.spread)
+
+    @property
+    def epistemic(self) -> Floats:
+        return np.asarray(self.squared_gap - self.correction)
+
+    @property
+    def irreducible(self) -> Floats:
+        """Also the sum of the rows' disagreement: two votes differ as often as their distribution is spread."""
+        return np.asarray(self.spread + self.correction)
+
+    def mean(self, sums: Floats) -> float:
+        return float(sums.sum() / self.weight.sum())
+
+
+def n_one_vote(view: View) -> int:
+    """Labelled predictions with one vote."""
+    return int(view.counts["n_one_rating"])
+
+
+def row_losses(view: View, choice: Choice) -> RowLosses:
+    """Sums over all labelled predictions.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or no votes.
+    """
+    return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
+
+
+def rows_with_spread(view: View, choice: Choice) -> RowLosses:
+    """Sums over the predictions that estimates of spread rest on: those with several votes, or all under `keep`.
+
+    Raises
+    ------
+    NotAnswerable
+        As `row_losses`, or no prediction has two votes.
+    """
+    refuse_one_vote(view)
+    return _row_losses(
+        view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,)
+    )
+
+
+def rows_with_several(view: View, choice: Choice) -> RowLosses:
+    """Sums over the predictions with several votes, whatever `single_vote` says: disagreement takes two.
+
+    Raises
+    ------
+    NotAnswerable
+        As `rows_with_spread`.
+    """
+    refuse_one_vote(view)
+    return _row_losses(view, choice.by_ratings, (SEVERAL,))
+
+
+def refuse_one_vote(view: View) -> None:
+    """Raise where there are predictions with a label and none has two."""
+    view.refuse_histograms()
+    _refuse_empty(view)
+    if view.counts["n_labelled"] == n_one_vote(view):
+        detail = "every prediction has one vote, and the spread of a label distribution shows in two or more"
+        raise NotAnswerable("one_vote", detail)
+
+
+def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLosses:
+    view.refuse_histograms()
+    _refuse_empty(view)
+    sums = view.pane["label_uncertainty"].blocks["sums"].sums
+    table = sums.reshape(2, len(MOMENTS), N_REPLICATES, 2)[int(by_ratings)]
+    return RowLosses(*table[:, :, list(groups)].sum(axis=2))
+
+
+def _refuse_empty(view: View) -> None:
+    if not view.counts["n_labelled"]:
+        raise NotAnswerable("no_data", "no prediction of the window has a label")
+
+
+def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
+    """Interval of a mean over predictions and how it was made, or why there is none."""
+    filled = rows.weight > 0
+    if filled.sum() < LEAST_FILLED:
+        return None, {"interval_reason": "too_few_units"}
+    bounds = ratio_interval(numerator[filled], rows.weight[filled], view.question.ci)
+    return bounds, {"interval_method": JACKKNIFE}
+
+
+@dataclass(frozen=True)
+class ClassBins:
+    """Bins of every class's probability, each array (n_classes, bins).
+
+    Attributes
+    ----------
+    count : predictions
+    weight : their weight
+    gap : mean share of votes minus mean probability
+    variance : estimated variance of the bin's mean share, 0 where there is one prediction
+    residual_variance : the same of the gap itself, None where the state does not hold it
+    """
+
+    count: NDArray[np.int64]
+    weight: Floats
+    gap: Floats
+    variance: Floats
+    residual_variance: Floats | None
+
+    @property
+    def plugin_by_class(self) -> Floats:
+        return np.asarray((share(self.weight) * self.gap**2).sum(axis=1))
+
+    @property
+    def by_class(self) -> Floats:
+        return np.asarray(self.plugin_by_class - (share(self.weight) * self.variance).sum(axis=1))
+
+    @property
+    def plugin(self) -> float:
+        return float(self.plugin_by_class.sum())
+
+    @property
+    def debiased(self) -> float:
+        return float(self.by_class.sum())
+
+    @property
+    def residual_debiased(self) -> float | None:
+        """Less the variance of share minus probability: unbiased also where probabilities vary inside a bin."""
+        if self.residual_variance is None:
+            return None
+        return self.plugin - float((share(self.weight) * self.residual_variance).sum())
+
+    @property
+    def n_single(self) -> int:
+        """Bins with one prediction, which keep their plug-in value."""
+        return int((self.count == 1).sum())
+
+
+def class_bins(
+    view: View, choice: Choice, *, several_only: bool = False, bins: int | None = None
+) -> ClassBins:
+    """Equal-width bins of the classes' probabilities.
+
+    Parameters
+    ----------
+    view, choice : what is asked of which pane
+    several_only : leave predictions with one vote out
+    bins : instead of the question's
+
+    Raises
+    ------
+    NotAnswerable
+        Plain histograms, no labels, classes that are not kept, or bins that the state does not hold: leaving
+        single votes out of a mixed window and weights by votes are kept for divisors of 60.
+    """
+    view.refuse_histograms()
+    _refuse_empty(view)
+    bins = bins or view.question.bins
+    several_only = several_only and n_one_vote(view) > 0
+    key = ("class_bins", choice.by_ratings, several_only, bins)
+    return view.once(key, lambda: _class_bins(view, choice.by_ratings, several_only, bins))
+
+
+def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> ClassBins:
+    twin = under_policy(view, "pooled" if by_ratings else "mean")
+    tables = [
+        twin.binned(f"class:{k}", "equal_width", bins).cells for k in range(view.spec.n_classes)
+    ]
+    at = {
+        name: np.stack([getattr(cells, name) for cells in tables])
+        for name in (
+            "predictions",
+            "weight",
+            "confidence",
+            "correct",
+            "correct_squared",
+            "weight_squared",
+        )
+    }
+    kept = LABEL_GRID.cells % bins == 0
+    if not kept and (by_ratings or several_only):
+        detail = f"weights by votes and mixed windows are kept for {LABEL_GRID.exact_bins} bins"
+        raise NotAnswerable("bins_not_exact", detail)
+    own = _own_bins(view, bins) if kept else {}
+    if several_only:
+        at = _without_one_vote(at, own)
+    gap = _ratio(at["correct"] - at["confidence"], at["weight"])
+    if by_ratings:
+        moments: tuple[Floats, ...] = (
+            own["ratings_squared"],
+            own["correct_ratings_squared"],
+            own["correct_squared_ratings_squared"],
+        )
+        if several_only:
+            one = (
+                own["one_weight_squared"],
+                own["one_correct_weight_squared"],
+                own["one_correct_weight_squared"],
+            )
+            moments = tuple(whole - part for whole, part in zip(moments, one, strict=True))
+        variance = mean_variance(
+            at["weight"], _ratio(at["correct"], at["weight"]), moments, at["predictions"]
+        )
+    else:
+        variance = share_variance(at)
+    residual = None
+    if kept and not by_ratings and not several_only:
+        moments = (at["weight_squared"], own["residual"], own["residual_squared"])
+        residual = mean_variance(at["weight"], gap, moments, at["predictions"])
+    return ClassBins(at["predictions"], at["weight"], gap, variance, residual)
+
+
+def under_policy(view: View, raters: str) -> View:
+    """The same pane under another label policy, without a least count."""
+    question = replace(view.question, raters=raters, min_count=0)
+    twin = View(view.pane, question)
+    twin.filling = view.filling
+    return twin
+
+
+def _own_bins(view: View, bins: int) -> dict[str, Floats]:
+    """Sums of the label bins, and predictions with one vote, each (n_classes, bins)."""
+    block = view.pane["label_bins"].blocks["bins"]
+    place = LABEL_GRID.bins(bins, view.question.edges)
+    columns = (*block.sums, block.counts[1].astype(np.float64))
+    shape = (view.spec.n_classes, LABEL_GRID.n_positions)
+    grouped = [
+        np.stack([np.bincount(place, row, bins) for row in column.reshape(shape)]).astype(float)
+        for column in columns
+    ]
+    return dict(zip((*BIN_SUMS, "one_vote"), grouped, strict=True))
+
+
+def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str, Floats]:
+    rest = {
+        "predictions": at["predictions"] - np.round(own["one_vote"]).astype(np.int64),
+        "weight": at["weight"] - own["one_weight"],
+        "confidence": at["confidence"] - own["one_confidence"],
+        "correct": at["correct"] - own["one_correct"],
+        "correct_squared": at["correct_squared"] - own["one_correct"],
+        "weight_squared": at["weight_squared"] - own["one_weight_squared"],
+    }
+    empty = rest["predictions"] == 0
+    return {name: np.where(empty, 0, values) for name, values in rest.items()}
+
+
+def share_variance(at: dict[str, Floats]) -> Floats:
+    """Variance of the mean share of each bin: the shares' own divided by their number less one.
+
+    For weighted predictions the number is the effective one. 0 where a bin holds fewer than two.
+    """
+    number = _ratio(at["weight"] ** 2, at["weight_squared"])
+    enough = (at["predictions"] >= 2) & (number > 1.0 + 1e-9)
+    mean = _ratio(at["correct"], at["weight"])
+    spread = np.maximum(_ratio(at["correct_squared"], at["weight"]) - mean**2, 0.0)
+    return np.where(enough, spread / np.where(enough, number - 1.0, 1.0), 0.0)
+
+
+def mean_variance(
+    weight: Floats, mean: Floats, moments: tuple[Floats, ...], count: NDArray[np.int64]
+) -> Floats:
+    """Variance of weighted means whose terms may have unequal variances, estimated from squared deviations.
+
+    Parameters
+    ----------
+    weight, mean : sums of weights and weighted means of x
+    moments : sums of w^2, w^2 x, w^2 x^2
+    count : of terms; fewer than two give 0
+
+    Returns
+    -------
+    float64, the same shape; for equal weights the population variance of x over count - 1.
+    """
+    squares, first, second = moments
+    spread = np.maximum(second - 2.0 * mean * first + mean**2 * squares, 0.0)
+    left = weight**2 - squares
+    enough = (count >= 2) & (left > 1e-9 * weight**2)
+    return np.divide(spread, left, out=np.zeros_like(spread), where=enough)
+
+
+def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
+    """Interval of the calibration loss over all predictions, from the replicates' class tables."""
+    try:
+        twin = under_policy(view, "pooled" if choice.by_ratings else "mean")
+        gaps = resampled_gaps(class_tables(twin, view.question.bins), seed)
+        coarse = class_bins(view, choice, bins=nearest_divisor(CLASS_BINS, view.question.bins))
+    except NotAnswerable as refusal:
+        return None, {"interval_reason": refusal.reason}
+    bias = coarse.plugin - coarse.debiased
+
+    def loss(weight: Floats, gap: Floats) -> Floats:
+        return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
+
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
+    return bounds, {"interval_method": BOOTSTRAP, "interval_bins": gaps.bins}
+
+
+def share(weight: Floats) -> Floats:
+    """Weights divided by their total over bins, 0 where there is none."""
+    return _ratio(weight, np.broadcast_to(weight.sum(axis=-1, keepdims=True), weight.shape))
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros(np.shape(bottom)), where=bottom > 0)

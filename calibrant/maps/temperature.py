@@ -1,0 +1,106 @@
+"""Temperature scaling as a map: log-probabilities divided by T; of binary models, the log odds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from calibrant.accumulators.temperature import BETAS
+from calibrant.cells import Cells
+from calibrant.maps.base import Floats, Map, Options, Solved, log_odds, logistic, why_not
+from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.view import NotAnswerable, View
+
+KEPT = ("standard_error", "interval", "at_bound", "bound", "verdict", "n_zero_probability")
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """T of two classes from cells of the positive class; serves held-out halves.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    options : none are read
+
+    Returns
+    -------
+    Solved
+    """
+    reason = why_not(cells)
+    if reason == "no_labels":
+        return Solved(None, reason)
+    inside = (cells.mean > 0.0) & (cells.mean < 1.0)
+    odds, weight, correct = (
+        log_odds(cells.mean)[inside],
+        cells.weight[inside],
+        cells.correct[inside],
+    )
+    if not np.abs(odds).max(initial=0.0) > 0.0:
+        return Solved(None, "flat")
+
+    def slope(log_beta: float) -> float:
+        return float(odds @ (weight * logistic(np.exp(log_beta) * odds) - correct))
+
+    low, high = np.log(BETAS[0]), np.log(BETAS[-1])
+    if slope(low) >= 0.0 or slope(high) <= 0.0:
+        bound = "upper" if slope(low) >= 0.0 else "lower"
+        beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
+        return Solved({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
+    return Solved({"temperature": float(np.exp(-brentq(slope, low, high, xtol=1e-14)))})
+
+
+def solve_view(view: View, options: Options) -> Solved:
+    """T by NLL from the pane's profile, or from raw rows where they are at hand.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms.
+    """
+    raters, ci = view.question.raters, view.question.ci
+    if view.filling is not None:
+        answer = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
+    else:
+        answer = fit_temperature(view.pane, raters=raters, ci=ci)
+    if answer["reason"] == "not_in_histogram":
+        raise NotAnswerable(answer["reason"], answer["detail"], answer["n_excluded"])
+    details = {name: answer[name] for name in KEPT}
+    if answer["temperature"] is None:
+        return Solved(None, answer["reason"], details)
+    details |= {"error_bound": answer["error_bound"]["temperature"]}
+    if view.scope == "top_label":
+        details |= {"before": answer["before"], "after": answer["after"]}
+    warnings = [] if answer["verdict"] == "ok" else [answer["verdict"]]
+    return Solved({"temperature": answer["temperature"]}, None, details, warnings)
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay what they are."""
+    inside = (score > 0.0) & (score < 1.0)
+    held = np.where(inside, score, 0.5)
+    odds = np.log(held) - np.log1p(-held)
+    return np.asarray(np.where(inside, logistic(odds / parameters["temperature"]), score))
+
+
+def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
+    """softmax(z / T) of rows of logits or log-probabilities, minus infinity allowed; (n, K) to (n, K)."""
+    shifted = (logits - logits.max(axis=1, keepdims=True)) / parameters["temperature"]
+    power = np.exp(shifted)
+    return np.asarray(power / power.sum(axis=1, keepdims=True))
+
+
+MAP = Map(
+    slug="temperature",
+    title="Temperature scaling",
+    source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",
+    input="logit",
+    objective="nll",
+    scopes=("full", "positive"),
+    solve=solve,
+    at=at,
+    needs=("temperature",),
+    solve_view=solve_view,
+)

@@ -1,0 +1,49 @@
+"""Disagreement calibration error: root of the debiased calibration loss of 1 - sum z^2 as raters' disagreement."""
+
+from __future__ import annotations
+
+import math
+
+from calibrant.disagreement import calibration_interval, disagreement_table
+from calibrant.label_losses import Choice, n_one_vote
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.view import View
+
+
+def disagreement_ce(view: View, seed: int) -> Estimate:
+    """CE_phi, with the debiased and plug-in calibration loss beside it.
+
+    Raises
+    ------
+    NotAnswerable
+        No prediction has two votes, or the state does not hold the bins.
+    """
+    choice = Choice.of(view)
+    table = disagreement_table(view, choice.by_ratings)
+    bounds, about = calibration_interval(view, choice, seed)
+    interval = None
+    if bounds is not None:
+        interval = (math.sqrt(max(bounds[0], 0.0)), math.sqrt(max(bounds[1], 0.0)))
+    extra = {
+        "plugin": math.sqrt(table.calibration_plugin()),
+        "calibration_loss": table.calibration(),
+        "calibration_loss_plugin": table.calibration_plugin(),
+        "bins": view.question.bins,
+        "n_single_bins": int((table.count == 1).sum()),
+        "loss_weight": choice.named["loss_weight"],
+        "n_one_vote": n_one_vote(view),
+    }
+    return Estimate(table.error(), interval=interval, extra=extra | about)
+
+
+METRIC = FunctionMetric(
+    slug="disagreement_ce",
+    title="Disagreement calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("label_uncertainty", "disagreement"),
+    source="Mimori et al. (AISTATS 2021), section 4 and Table 1",
+    options=("bins", "edges", "loss_weight"),
+    compute=disagreement_ce,
+)

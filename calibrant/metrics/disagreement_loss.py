@@ -1,0 +1,41 @@
+"""Disagreement loss: squared loss of 1 - sum z^2 as a prediction that two raters differ; needs two votes a row."""
+
+from __future__ import annotations
+
+from calibrant.disagreement import disagreement_loss_interval
+from calibrant.label_losses import Choice, n_one_vote, rows_with_several
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.view import View
+
+
+def disagreement_loss(view: View, seed: int) -> Estimate:
+    """Unbiased L_phi for phi = "two raters differ".
+
+    Raises
+    ------
+    NotAnswerable
+        No prediction has two votes.
+    """
+    choice = Choice.of(view)
+    rows = rows_with_several(view, choice)
+    interval, about = disagreement_loss_interval(view, choice)
+    value = rows.mean(rows.disagreement_loss)
+    extra = {
+        "plugin": value,
+        "loss_weight": choice.named["loss_weight"],
+        "n_one_vote": n_one_vote(view),
+    }
+    return Estimate(value, interval=interval, extra=extra | about)
+
+
+METRIC = FunctionMetric(
+    slug="disagreement_loss",
+    title="Disagreement loss",
+    unit="squared probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("label_uncertainty",),
+    source="Mimori et al. (AISTATS 2021), eqs. 15 and 16",
+    options=("loss_weight",),
+    compute=disagreement_loss,
+)

@@ -1,0 +1,157 @@
+"""ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never falls with confidence.
+
+Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MOST_BINS` are tried, because a sample
+without a miss stays monotone for ever; `at_bound` then says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells, cuts_inside
+from calibrant.metrics.options import NORM, TIES
+from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.null_reference import gap_null
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_BINS = 2000
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Where a sweep ended: first cell of every bin, the number of bins asked for there, whether it was the last allowed."""
+
+    starts: Ints
+    bins: int
+    at_bound: bool
+
+
+def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
+    """The finest equal-mass bins before accuracy first falls.
+
+    Parameters
+    ----------
+    weight, correct : float64 (n_cells,), in order of score
+    split : cells are rows that ranks alone divide, else they are divided by mass
+
+    Source
+    ------
+    Roelofs, Cain, Shlens, Mozer, Mitigating bias in calibration error estimation (AISTATS 2022), algorithm 1.
+
+    Examples
+    --------
+    >>> sweep(np.ones(4), np.array([0.0, 1.0, 0.0, 1.0]), split=True).bins
+    2
+    """
+    before = np.concatenate([[0.0], np.cumsum(weight)])
+    hits = np.concatenate([[0.0], np.cumsum(correct)])
+    most = min(len(weight), MOST_BINS)
+    best = np.zeros(1, np.int64)
+    for bins in range(2, most + 1):
+        starts = _rank_starts(len(weight), bins) if split else _mass_starts(before, bins)
+        ends = np.append(starts[1:], len(weight))
+        rate = (hits[ends] - hits[starts]) / (before[ends] - before[starts])
+        if (np.diff(rate) < -_ROUNDING).any():
+            return Sweep(best, bins - 1, False)
+        best = starts
+    return Sweep(best, max(most, 1), most == MOST_BINS)
+
+
+def _mass_starts(before: Floats, bins: int) -> Ints:
+    """First cells of bins of equal mass: those whose running weight reaches j / bins of the whole."""
+    reached = before[-1] * np.arange(1, bins) / bins * (1.0 - _ROUNDING)
+    starts = np.unique(np.searchsorted(before[:-1], reached))
+    return np.concatenate([[0], starts[(starts > 0) & (starts < len(before) - 1)]])
+
+
+def _rank_starts(n: int, bins: int) -> Ints:
+    """First rows of bins whose sizes differ by at most one, larger first."""
+    small, larger = divmod(n, bins)
+    j = np.arange(bins)
+    return j * small + np.minimum(j, larger)
+
+
+def sweep_error(cells: Cells, starts: Ints, norm: int) -> tuple[float, Cells]:
+    """The mean gap (1) or the root mean square gap (2) of the bins that begin at `starts`, and the bins."""
+    group = np.zeros(len(cells), np.int64)
+    group[starts[1:]] = 1
+    bins = cells.grouped(np.cumsum(group), len(starts))
+    return gap_norm(bins.weight, bins.gap, norm), bins
+
+
+def gap_norm(weight: Floats, gap: Floats, norm: int) -> float:
+    """Weighted mean of gaps to a power, and the root of that power."""
+    return float((weight @ np.abs(gap) ** norm / weight.sum()) ** (1.0 / norm))
+
+
+def read(view: View) -> Reading | None:
+    split = TIES.of(view.question) == "split"
+    if split and not view.is_raw:
+        raise NotAnswerable("needs_rows", "ties can be split among raw rows only")
+    cells = view.row_cells(view.scope) if split else scored_cells(view)
+    cells = cells.kept(cells.weight > 0)
+    view.refuse_histograms()
+    if not len(cells):
+        return None
+    norm = NORM.of(view.question)
+    ended = sweep(cells.weight, cells.correct, split)
+    value, bins = sweep_error(cells, ended.starts, norm)
+    extra = {
+        "bins_chosen": ended.bins,
+        "at_bound": ended.at_bound,
+        "norm": norm,
+        "ties": TIES.of(view.question),
+        "scope": view.scope,
+    }
+    if not view.is_raw:
+        extra["error_bound"] = error_bound(cells, ended.bins, norm, value)
+        extra["error_bound_of"] = "bins_chosen"
+    return Reading(value, extra)
+
+
+def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
+    """Largest change at this number of bins when cuts may fall anywhere inside their cells."""
+    cuts = np.minimum(cuts_inside(cells, bins), 2)
+    total = float(cells.weight.sum())
+    shift = float(cuts @ np.maximum(*cells.largest_shift)) / total
+    if norm == 1:
+        return 2.0 * shift
+    # A bin's weight times its squared gap has slopes of at most 2 in the difference and 1 in the weight.
+    square = 2.0 * (2.0 * shift + float(cuts @ cells.weight) / total)
+    return float(min(np.sqrt(square), square / value if value else np.inf))
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """At the number of bins that the data chose."""
+    split = reading.extra["ties"] == "split"
+    cells = view.row_cells(view.scope) if split else scored_cells(view)
+    cells = cells.kept(cells.weight > 0)
+    norm = reading.extra["norm"]
+    bins = sweep_error(cells, sweep(cells.weight, cells.correct, split).starts, norm)[1]
+
+    def statistic(weight: Floats, gap: Floats) -> Floats:
+        mean = (weight * np.abs(gap) ** norm).sum(axis=-1) / weight.sum(axis=-1)
+        return np.asarray(mean ** (1.0 / norm))
+
+    return gap_null(statistic, bins.weight, bins.null_variance, seed)
+
+
+METRIC = ReadMetric(
+    slug="ece_sweep",
+    title="ECE-sweep",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Roelofs, Cain, Shlens, Mozer (AISTATS 2022), equal mass",
+    options=("scope",),
+    own_options=(NORM, TIES),
+    read=read,
+    null=null,
+)

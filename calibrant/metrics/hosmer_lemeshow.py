@@ -1,0 +1,118 @@
+"""Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, over their variance.
+
+For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data two fewer.
+Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, chdtri
+
+from calibrant.cells import Cells, cuts_inside, equal_mass_groups
+from calibrant.metrics.options import Option
+from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+DATA = Option(
+    "data",
+    "fresh",
+    "Data that the model was not fitted to (degrees of freedom: groups), or its training data (two fewer).",
+    allowed=("fresh", "training"),
+)
+
+
+def chi_square(difference: Floats, variance: Floats) -> float:
+    """Sum over groups of squared difference over variance; groups that allow no variance must show no difference.
+
+    Source
+    ------
+    Hosmer, Lemeshow, Goodness of fit tests for the multiple logistic regression model (1980).
+
+    Examples
+    --------
+    >>> chi_square(np.array([2.0, -1.0]), np.array([4.0, 0.5]))
+    3.0
+    """
+    impossible = (variance <= 0.0) & (np.abs(difference) > 1e-9)
+    if impossible.any():
+        return float("inf")
+    return float(np.divide(difference**2, variance, out=np.zeros(len(variance)), where=variance > 0).sum())
+
+
+def read(view: View) -> Reading | None:
+    cells = scored_cells(view)
+    if not len(cells):
+        return None
+    bins = view.question.bins
+    group = equal_mass_groups(cells.weight, bins)
+    n_groups = int(group[-1]) + 1
+    groups = cells.grouped(group, n_groups)
+    variance = groups.weight * groups.mean * (1.0 - groups.mean)
+    single = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), n_groups)
+    effect = np.divide(groups.null_variance, single, out=np.ones(n_groups), where=single > 0)
+    difference = groups.correct - groups.confidence
+    value = chi_square(difference, variance * effect)
+    freedom = n_groups - (0 if DATA.of(view.question) == "fresh" else 2)
+    if not np.isfinite(value):
+        raise NotAnswerable("impossible_outcome", "a group whose scores are all 0 or all 1 has the opposite outcome")
+    if freedom < 1:
+        raise NotAnswerable("too_few_groups", f"{n_groups} groups leave no degree of freedom")
+    extra = {
+        "degrees_of_freedom": freedom,
+        "groups": n_groups,
+        "p_value": float(chdtrc(freedom, value)),
+        DATA.name: DATA.of(view.question),
+        "scope": view.scope,
+    }
+    if not view.is_raw:
+        extra["error_bound"] = error_bound(cells, bins, group, groups, variance * effect)
+    return Reading(value, extra)
+
+
+def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: Floats) -> float | None:
+    """Largest change when each cut may fall anywhere inside its cell; None where a cell holds several cuts.
+
+    A part that changes sides takes its difference with it, and its own variance and distance from the group's mean.
+    """
+    cuts = cuts_inside(cells, bins)
+    if (cuts > 1).any():
+        return None
+    shift, moved = np.zeros(len(groups)), np.zeros(len(groups))
+    largest = np.maximum(*cells.largest_shift)
+    for place in np.flatnonzero(cuts):
+        for side in {int(group[place]), min(int(group[place]) + 1, len(groups) - 1)}:
+            shift[side] += largest[place]
+            distance = (cells.mean[place] - groups.mean[side]) ** 2
+            moved[side] += cells.null_variance[place] + cells.weight[place] * distance
+    if (moved >= variance).any():
+        return None
+    size = np.abs(groups.correct - groups.confidence)
+    high = (size + shift) ** 2 / (variance - moved) - size**2 / variance
+    low = size**2 / variance - np.maximum(size - shift, 0.0) ** 2 / (variance + moved)
+    return float(np.maximum(high, low).sum())
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """Of the chi-square distribution."""
+    freedom = reading.extra["degrees_of_freedom"]
+    return float(freedom), float(chdtri(freedom, 0.05))
+
+
+METRIC = ReadMetric(
+    slug="hosmer_lemeshow",
+    title="Hosmer-Lemeshow chi-square",
+    unit="chi-square",
+    range=(0.0, None),
+    direction="lower",
+    needs=("scope",),
+    source="Hosmer, Lemeshow (1980); degrees of freedom of fresh data",
+    options=("bins", "scope"),
+    own_options=(DATA,),
+    read=read,
+    no_interval="test_statistic",
+    null=null,
+)

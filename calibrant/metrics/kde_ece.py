@@ -1,0 +1,132 @@
+"""Kernel calibration error (kdeECE); with `raters=pooled` the multi-rater form, from counts.
+
+From more distinct scores than `MOST_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
+logarithm, on which the kernel depends there; so the cost does not grow with the number of predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells
+from calibrant.kernel import (
+    CLIP,
+    LEAVES,
+    Points,
+    kernel_distances,
+    kernel_error,
+    likeliest_bandwidth,
+    points_of,
+)
+from calibrant.metrics.options import Option
+from calibrant.metrics.reading import (
+    Reading,
+    DRAWN,
+    ReadMetric,
+    drawn_hits,
+    quantiles_of,
+    scored_cells,
+)
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_POINTS = 1500
+MOST_NULL_POINTS = 300
+N_DRAWS = 200
+FINENESS, NULL_FINENESS = 1200, 200
+_BOUND_METHOD = "what cells of twice the width change, where errors are four times as large"
+BANDWIDTH = Option("bandwidth", 0.02, "Bandwidth of the beta kernel.", low=1e-4, high=1.0)
+LEAVE = Option(
+    "leave",
+    "label",
+    "What a sample leaves out of its own estimate: its own rating, or its prediction with all ratings.",
+    allowed=LEAVES,
+)
+SELECTION = Option(
+    "selection",
+    "fixed",
+    "`fixed` takes `bandwidth`; `likelihood` the one of a few with the largest leave-one-out likelihood, which is fragile where "
+    "scores pile up at 1.",
+    allowed=("fixed", "likelihood"),
+)
+
+
+def places(score: Floats, fineness: int) -> Ints:
+    """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of that more in each halving towards 0 or 1."""
+    clipped = np.clip(score, CLIP, 1.0 - CLIP)
+    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(np.int64)
+
+
+def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
+    """Cells of the asked scope, grouped where they are more than `most`, and their points."""
+    leave = LEAVE.of(view.question)
+    cells = scored_cells(view)
+    if view.is_raw and leave == "instance" and view.counts["n_labelled"] <= most:
+        rows = view.row_cells(view.scope)
+        cells = rows.kept(rows.weight > 0)
+    if len(cells) > most:
+        cells = cells.at_places(places(cells.mean, fineness))
+    return cells, points_of(cells, leave, view.question.raters == "mean")
+
+
+def read(view: View) -> Reading | None:
+    cells, found = points(view, MOST_POINTS, FINENESS)
+    if not len(cells):
+        return None
+    bandwidth = float(BANDWIDTH.of(view.question))
+    extra: dict[str, object] = {"scope": view.scope, "leave": LEAVE.of(view.question), "clip": CLIP}
+    if SELECTION.of(view.question) == "likelihood":
+        bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
+    values, isolated = kernel_error(found, found.hits[None], bandwidth)
+    value = float(values[0])
+    if not np.isfinite(value):
+        raise NotAnswerable("too_few_samples", "every sample is left out of its own estimate and there is no other near")
+    extra |= {"bandwidth": bandwidth, "selection": SELECTION.of(view.question), "n_points": len(cells)}
+    extra["null_assumption"] = DRAWN
+    if isolated > 1e-9 * cells.weight.sum():
+        extra["isolated_weight"] = isolated
+    if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
+        extra["error_bound"] = _grid_error(view, cells, found, bandwidth)
+        extra["error_bound_method"] = _BOUND_METHOD
+    return Reading(value, extra)
+
+
+def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> float:
+    """What pairs of neighbouring cells in place of single ones change, pair by pair without cancelling.
+
+    The error of cells is of second order in their width, so that this is about three times as large.
+    """
+    pair = np.arange(len(cells)) // 2
+    coarse = points_of(cells.grouped(pair, int(pair[-1]) + 1), LEAVE.of(view.question), view.question.raters == "mean")
+    fine = np.bincount(pair, kernel_distances(found, found.hits[None], bandwidth)[0][0])
+    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - fine
+    return float(np.abs(change).sum() / found.weight.sum())
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """From labels drawn cell by cell, in fewer cells."""
+    cells, found = points(view, MOST_NULL_POINTS, NULL_FINENESS)
+    drawn = drawn_hits(cells, N_DRAWS, seed)
+    if not np.isnan(found.own_hits).any():
+        found = replace(found, own_hits=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))
+    values = kernel_error(found, drawn, float(str(reading.extra["bandwidth"])))[0]
+    return quantiles_of(values)
+
+
+METRIC = ReadMetric(
+    slug="kde_ece",
+    title="Kernel calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Popordanoska, Sayer, Blaschko (NeurIPS 2022); Riera-Marin et al. for several raters",
+    options=("scope",),
+    own_options=(BANDWIDTH, LEAVE, SELECTION),
+    read=read,
+    null=null,
+)

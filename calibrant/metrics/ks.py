@@ -1,0 +1,105 @@
+"""Cumulative calibration statistics: the largest excursion (KS) and the range (Kuiper) of running hits minus scores.
+
+The curve is read after each distinct score, so that the order of rows does not matter. From the kept state it is read at
+limits of cells; `error_bound` says how far it can stray inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells, equal_mass_groups
+from calibrant.cumulative import (
+    ks_statistic,
+    ks_survival,
+    kuiper_statistic,
+    kuiper_survival,
+)
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.reading import (
+    Interval,
+    Reading,
+    ReadMetric,
+    interval_of_bins,
+    scored_cells,
+)
+from calibrant.null_reference import gap_null
+from calibrant.view import View
+
+Floats = NDArray[np.float64]
+_NULL_CELLS = 1000
+
+
+def _reader(
+    statistic: GapStatistic, survival: Callable[[float], float], sides: int
+) -> Callable[[View], Reading | None]:
+    """Reads value, standard deviation of the curve's end under the null, p-value and bound; `sides` is of a range."""
+
+    def read(view: View) -> Reading | None:
+        cells = scored_cells(view)
+        if not len(cells):
+            return None
+        total = float(cells.weight.sum())
+        value = float(statistic(cells.weight, cells.gap))
+        sigma = float(np.sqrt(cells.null_variance.sum())) / total
+        extra = {"sigma": sigma, "p_value": survival(value / sigma) if sigma else None, "scope": view.scope}
+        if not view.is_raw:
+            extra["error_bound"] = sides * float(np.maximum(*cells.largest_shift).max()) / total
+        return Reading(value, extra)
+
+    return read
+
+
+def _interval(statistic: GapStatistic) -> Callable[[View, Reading, int], Interval]:
+    def one_table(weight: Floats, gap: Floats) -> Floats:
+        return np.asarray(statistic(weight, gap)[..., 0])
+
+    return lambda view, reading, seed: interval_of_bins(view, lambda bins: one_table, seed, reading.value)
+
+
+def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float, float]]:
+    def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+        cells = few(scored_cells(view))
+        return gap_null(statistic, cells.weight, cells.null_variance, seed)
+
+    return null
+
+
+def few(cells: Cells) -> Cells:
+    """The cells, or where they are many their groups of equal mass."""
+    if len(cells) <= _NULL_CELLS:
+        return cells
+    return cells.at_places(equal_mass_groups(cells.weight, _NULL_CELLS))
+
+
+METRICS = (
+    ReadMetric(
+        slug="ks",
+        title="Kolmogorov-Smirnov calibration error",
+        unit="probability",
+        range=(0.0, 1.0),
+        direction="lower",
+        needs=("scope",),
+        source="Gupta et al. (ICLR 2021); p-value of Arrieta-Ibarra et al. (JMLR 2022)",
+        options=("scope",),
+        read=_reader(ks_statistic, ks_survival, 1),
+        interval=_interval(ks_statistic),
+        null=_null(ks_statistic),
+    ),
+    ReadMetric(
+        slug="kuiper",
+        title="Kuiper calibration error",
+        unit="probability",
+        range=(0.0, 1.0),
+        direction="lower",
+        needs=("scope",),
+        source="Arrieta-Ibarra, Gujral, Tannen, Tygert, Xu (JMLR 2022)",
+        options=("scope",),
+        read=_reader(kuiper_statistic, kuiper_survival, 2),
+        interval=_interval(kuiper_statistic),
+        null=_null(kuiper_statistic),
+    ),
+)

@@ -1,0 +1,94 @@
+"""MacroCE: calibration error of hits and of misses, averaged with equal weight whatever their number.
+
+A hit's error is one minus its score, a miss's the score itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.cells import Cells
+from calibrant.intervals import jackknife_interval
+from calibrant.metrics.reading import (
+    JACKKNIFE,
+    Interval,
+    Reading,
+    ReadMetric,
+    bin_scores,
+    scored_cells,
+)
+from calibrant.replication import SCORE_BINS, tables_for
+from calibrant.view import NotAnswerable, View
+
+
+def macro_error(hits: float, misses: float, hit_score: float, miss_score: float) -> float:
+    """Half of the hits' mean error and half of the misses'.
+
+    Parameters
+    ----------
+    hits, misses : weight of hits and of misses, positive
+    hit_score, miss_score : their weighted sums of scores
+
+    Source
+    ------
+    Si, Zhao, Min, Boyd-Graber (Findings of EMNLP 2022).
+
+    Examples
+    --------
+    >>> macro_error(2.0, 1.0, 1.5, 0.75)
+    0.5
+    """
+    return float((1.0 - hit_score / hits + miss_score / misses) / 2.0)
+
+
+def error_bound(cells: Cells, hits: float, misses: float) -> float:
+    """Largest change when hits lie anywhere inside their cells."""
+    return float(cells.largest_covariance.sum() * (1.0 / hits + 1.0 / misses) / 2.0)
+
+
+def read(view: View) -> Reading | None:
+    cells = scored_cells(view)
+    if not len(cells):
+        return None
+    hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
+    if hits <= 0.0 or misses <= 0.0:
+        raise NotAnswerable("one_outcome", "only hits or only misses: one of the two means is of nothing")
+    hit_score = float(cells.correct @ cells.mean)
+    value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
+    extra = {
+        "hit_error": 1.0 - hit_score / hits,
+        "miss_error": (float(cells.confidence.sum()) - hit_score) / misses,
+        "scope": view.scope,
+    }
+    if not view.is_raw:
+        extra["error_bound"] = error_bound(cells, hits, misses)
+    return Reading(value, extra)
+
+
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """By the jackknife of the same number from the replicates' bins."""
+    tables = tables_for(view, view.scope, SCORE_BINS)
+    score = bin_scores(view, tables.bins)
+    weight, difference = tables.weight[:, 0], tables.difference[:, 0]
+    correct = difference + weight * score
+    columns = np.stack([correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score])
+    left_out = columns.sum(axis=1, keepdims=True) - columns
+    if not (left_out[:2] > 0).all():
+        raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
+    values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
+    return Interval(jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE})
+
+
+METRIC = ReadMetric(
+    slug="macro_ce",
+    title="Macro-averaged calibration error",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Si, Zhao, Min, Boyd-Graber (Findings of EMNLP 2022)",
+    options=("scope",),
+    read=read,
+    interval=interval,
+    no_null="not_a_gap_metric",
+)

@@ -1,0 +1,188 @@
+"""Nixon's adaptive calibration errors: per class, ranges of equal mass; the plain mean of their gaps over ranges and classes.
+
+ACE takes every probability, TACE those above `epsilon`. A class without any counts as 0, as its empty ranges would.
+In a plain mean a lost range weighs as much as a full one, and the cells of small probabilities hold several cuts each. Kept cells are
+therefore divided in proportion to mass, unlike in the other equal-mass metrics; `error_bound` says how far that can matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells, rank_groups
+from calibrant.metrics.ace import mean_gap
+from calibrant.metrics.options import TIES, Option
+from calibrant.metrics.reading import Reading, ReadMetric
+from calibrant.null_reference import gap_null
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+EPSILON = Option("epsilon", 0.01, "Probabilities above this are taken.", low=0.0, high=1.0)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """One class's ranges, float64 (n_ranges,), and the largest change of their mean gap by what is not known."""
+
+    weight: Floats
+    gap: Floats
+    null_variance: Floats
+    error_bound: float
+
+
+def by_rank(cells: Cells, bins: int) -> Ranges:
+    """Rows in groups whose sizes differ by at most one."""
+    if not len(cells):
+        return _NO_RANGES
+    group = rank_groups(len(cells), bins)
+    found = cells.grouped(group, int(group[-1]) + 1)
+    return Ranges(found.weight, found.gap, found.null_variance, 0.0)
+
+
+def by_mass(cells: Cells, bins: int) -> Ranges:
+    """Cells in ranges of equal mass.
+
+    A cut inside a cell of one score falls behind it, so that ties stay together; inside any other it divides the cell in proportion.
+    """
+    if not len(cells):
+        return _NO_RANGES
+    mass = np.concatenate([[0.0], np.cumsum(cells.weight)])
+    target = mass[-1] * np.arange(1, bins) / bins
+    inside = np.minimum(np.searchsorted(mass[1:], target * (1.0 - 1e-12)), len(cells) - 1)
+    divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
+    cuts = np.unique(np.concatenate([[0.0], np.where(divisible[inside], target, mass[inside + 1]), mass[-1:]]))
+    weight, difference, variance = (
+        np.diff(np.interp(cuts, mass, np.concatenate([[0.0], np.cumsum(column)])))
+        for column in (cells.weight, cells.correct - cells.confidence, cells.null_variance)
+    )
+    cut = np.unique(inside[divisible[inside]])
+    return Ranges(weight, difference / weight, variance, _proportion_bound(cells, cut, weight, difference))
+
+
+def _proportion_bound(cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats) -> float:
+    """Largest change of the mean gap over ranges when hits lie anywhere inside the cells that were divided.
+
+    Over the pieces of a cell the differences can be off by twice its hits' and misses' own; a cut at a row instead of at
+    the exact mass moves at most one prediction.
+    """
+    if not len(cut):
+        return 0.0
+    up, down = cells.largest_shift
+    least = float(weight.min())
+    one = float((cells.weight[cut] / cells.predictions[cut]).max())
+    off = 2.0 * float((up + down)[cut].sum()) + 2.0 * one * float(np.abs(difference / weight).sum())
+    return min(off / (least * len(weight)), 1.0)
+
+
+def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
+    """The cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that holds it."""
+    if epsilon is None:
+        return cells, 0.0
+    astride = (cells.lower < epsilon) & (cells.upper > epsilon)
+    return cells.kept(cells.mean > epsilon), float(cells.weight[astride].sum())
+
+
+def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
+    """Each class's ranges of the probabilities above epsilon.
+
+    Raises
+    ------
+    NotAnswerable
+        Plain histograms, classes whose cells are not kept, or ties to split without rows.
+    """
+    split = TIES.of(view.question) == "split"
+    if split and not view.is_raw:
+        raise NotAnswerable("needs_rows", "ties can be split among raw rows only")
+    view.refuse_histograms()
+    return [_class_ranges(view, klass, epsilon, split) for klass in range(view.spec.n_classes)]
+
+
+def _class_ranges(view: View, klass: int, epsilon: float | None, split: bool) -> Ranges:
+    scope, bins = f"class:{klass}", view.question.bins
+    if split:
+        rows = view.row_cells(scope)
+        return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)
+    cells, astride = above(view.cells_of(scope).together(), epsilon)
+    found = by_mass(cells, bins)
+    if not astride or not len(found.weight):
+        return replace(found, error_bound=1.0) if astride else found
+    # Without that cell, or with all of it, every cut moves by at most its weight.
+    return replace(found, error_bound=min(found.error_bound + 4.0 * astride / float(found.weight.min()), 1.0))
+
+
+def _padded(tables: list[Ranges], name: str) -> Floats:
+    result = np.zeros((len(tables), max(1, *(len(table.weight) for table in tables))))
+    for row, table in zip(result, tables, strict=True):
+        row[: len(table.weight)] = getattr(table, name)
+    return result
+
+
+def _epsilon_of(view: View, thresholded: bool) -> float | None:
+    return float(EPSILON.of(view.question)) if thresholded else None
+
+
+def _made(view: View, thresholded: bool) -> list[Ranges]:
+    return view.once(("ranges", thresholded), lambda: classes_of(view, _epsilon_of(view, thresholded)))
+
+
+def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
+    def read(view: View) -> Reading | None:
+        tables = _made(view, thresholded)
+        if not view.counts["n_labelled"]:
+            return None
+        epsilon, bins = _epsilon_of(view, thresholded), view.question.bins
+        by_class = mean_gap(_padded(tables, "weight"), _padded(tables, "gap"))
+        extra = {"bins": bins, "by_class": by_class.tolist(), "ties": TIES.of(view.question)}
+        if epsilon is not None:
+            extra["epsilon"] = epsilon
+        if not view.is_raw:
+            extra["error_bound"] = float(np.mean([table.error_bound for table in tables]))
+        return Reading(float(by_class.mean()), extra)
+
+    return read
+
+
+def _null(thresholded: bool) -> Callable[[View, Reading, int], tuple[float, float]]:
+    def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+        tables = _made(view, thresholded)
+        weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
+        return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)
+
+    return null
+
+
+_NO_RANGES = Ranges(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+METRICS = (
+    ReadMetric(
+        slug="nixon_ace",
+        title="Adaptive calibration error over classes",
+        unit="probability",
+        range=(0.0, 1.0),
+        direction="lower",
+        needs=("classes",),
+        source="Nixon, Dusenberry, Zhang, Jerfel, Tran (CVPR workshops 2019)",
+        options=("bins",),
+        own_options=(TIES,),
+        read=_reader(False),
+        no_interval="equal_mass_not_replicated",
+        null=_null(False),
+    ),
+    ReadMetric(
+        slug="tace",
+        title="Thresholded adaptive calibration error over classes",
+        unit="probability",
+        range=(0.0, 1.0),
+        direction="lower",
+        needs=("classes",),
+        source="Nixon, Dusenberry, Zhang, Jerfel, Tran (CVPR workshops 2019)",
+        options=("bins",),
+        own_options=(EPSILON, TIES),
+        read=_reader(True),
+        no_interval="equal_mass_not_replicated",
+        null=_null(True),
+    ),
+)

@@ -1,0 +1,76 @@
+"""Overconfidence error: the bins whose confidence exceeds their accuracy, weighted by that confidence."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import share
+from calibrant.metrics.reading import (
+    Interval,
+    Reading,
+    ReadMetric,
+    bin_scores,
+    interval_of_bins,
+)
+from calibrant.null_reference import gap_null
+from calibrant.view import View
+
+Floats = NDArray[np.float64]
+
+
+def overconfidence(score: Floats) -> GapStatistic:
+    """The statistic over bins of these mean scores; weight and gap (..., n_bins) to (...).
+
+    Source
+    ------
+    Thulasidasan et al., On Mixup Training (NeurIPS 2019), eq. 3.
+
+    Examples
+    --------
+    >>> float(overconfidence(np.array([0.5, 0.75]))(np.array([1.0, 1.0]), np.array([0.1, -0.25])))
+    0.09375
+    """
+    return lambda weight, gap: np.asarray((share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1))
+
+
+def read(view: View) -> Reading | None:
+    table = view.table()
+    cells = table.cells
+    if not cells.weight.sum():
+        return None
+    extra = {"bins": view.question.bins, "scope": view.scope}
+    if table.discarded_weight:
+        extra["discarded_weight"] = table.discarded_weight
+    return Reading(float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra)
+
+
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """As of the other binned metrics; the bins' mean scores are taken as known."""
+
+    def statistic(bins: int) -> GapStatistic:
+        of_bins = overconfidence(bin_scores(view, bins))
+        return lambda weight, gap: of_bins(weight, gap)[..., 0]
+
+    return interval_of_bins(view, statistic, seed, reading.value, view.question.bins)
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    cells = view.table().cells
+    return gap_null(overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed)
+
+
+METRIC = ReadMetric(
+    slug="overconfidence_error",
+    title="Overconfidence error",
+    unit="squared probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Thulasidasan et al. (NeurIPS 2019), eq. 3",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    read=read,
+    interval=interval,
+    null=null,
+)

@@ -1,0 +1,149 @@
+"""The metrics that are read from cells by a formula of their own: value first, then interval and null reference where they exist.
+
+Formula and what it was made of come as a `Reading`; a metric says how to draw an interval and what a calibrated model
+would show, or names the reason why it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells
+from calibrant.intervals import GapStatistic, gap_interval, resampled_gaps
+from calibrant.metrics.base import INTERVAL_METHOD, Estimate, Metric
+from calibrant.replication import SCORE_BINS, tables_for
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+JACKKNIFE = "jackknife of 64 unit replicates"
+DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value with what it was made of, JSON-able."""
+
+    value: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds with how they were made."""
+
+    bounds: tuple[float, float]
+    about: Mapping[str, Any]
+
+
+def _unread(view: View) -> Reading | None:
+    return None
+
+
+@dataclass(frozen=True)
+class ReadMetric(Metric):
+    """A metric with a formula of its own.
+
+    Attributes
+    ----------
+    read : the value from a view, None where there is no data
+    interval : from view, reading, seed; without it `no_interval` is the reason
+    null : mean and 95 % quantile for a calibrated model, from view, reading, seed; without it `no_null` is the reason
+    """
+
+    read: Callable[[View], Reading | None] = _unread
+    interval: Callable[[View, Reading, int], Interval] | None = None
+    no_interval: str = "estimator_not_replicated"
+    null: Callable[[View, Reading, int], tuple[float, float]] | None = None
+    no_null: str = "not_simulated"
+
+    def value(self, view: View) -> float | None:
+        reading = self.read(view)
+        return None if reading is None else reading.value
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        reading = self.read(view)
+        if reading is None:
+            return Estimate(None, "no_data")
+        extra = dict(reading.extra)
+        bounds = None
+        try:
+            if self.interval is None:
+                raise NotAnswerable(self.no_interval, "")
+            found = self.interval(view, reading, seed)
+            bounds = found.bounds
+            extra |= found.about
+        except NotAnswerable as refusal:
+            extra["interval_reason"] = refusal.reason
+        if self.null is None:
+            return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null})
+        return Estimate(reading.value, interval=bounds, null=self.null(view, reading, seed), extra=extra)
+
+
+def scored_cells(view: View) -> Cells:
+    """Cells of the asked scope that have weight, one for each distinct score where raw rows are at hand.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or the classes' cells are not kept.
+    """
+    view.refuse_histograms()
+    return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
+
+
+def interval_of_bins(
+    view: View, statistic: Callable[[int], GapStatistic], seed: int, value: float, bins: int = SCORE_BINS
+) -> Interval:
+    """Interval of a statistic of gaps from the replicates' tables of the asked scope, widened to hold the value.
+
+    Parameters
+    ----------
+    statistic : makes the statistic for a number of equal-width bins
+    bins : as many as wanted; the replicates give the nearest that they can
+
+    Raises
+    ------
+    NotAnswerable
+        As `replication.tables_for`.
+    """
+    key = ("resampled", view.scope, seed, bins)
+    gaps = view.once(key, lambda: resampled_gaps(tables_for(view, view.scope, bins), seed))
+    made = statistic(gaps.bins)
+    lower, upper = gap_interval(made, made, gaps, view.question.ci)
+    about = {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
+    return Interval((min(lower, value), max(upper, value)), about)
+
+
+def bin_scores(view: View, bins: int) -> Floats:
+    """Mean score of each of `bins` equal-width bins of the asked scope, middles of empty ones; float64 (bins,)."""
+    cells = view.cells_of(view.scope)
+    middle = (np.arange(bins) + 0.5) / bins
+    place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(np.int64)
+    weight = np.bincount(place, cells.weight, bins)
+    total = np.bincount(place, cells.confidence, bins)
+    return np.divide(total, weight, out=middle, where=weight > 0)
+
+
+def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
+    """Sums of hits of every cell were labels drawn from the predictions; float64 (n_draws, n_cells).
+
+    Binomial, with as many independent trials as give the kept variance (a unit's contributions fully dependent).
+    """
+    rate = np.clip(cells.mean, 0.0, 1.0)
+    chance = cells.weight**2 * rate * (1.0 - rate)
+    trials = np.divide(chance, cells.null_variance, out=np.ones(len(cells)), where=cells.null_variance > 0)
+    trials = np.maximum(np.round(trials), 1.0)
+    drawn = np.random.default_rng(seed).binomial(trials.astype(np.int64), rate, (n_draws, len(cells)))
+    return np.asarray(drawn / trials * cells.weight)
+
+
+def quantiles_of(draws: Floats) -> tuple[float, float]:
+    """Mean and 95 % quantile."""
+    return float(draws.mean()), float(np.quantile(draws, 0.95))
+
+

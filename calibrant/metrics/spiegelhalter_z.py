@@ -1,0 +1,70 @@
+"""Spiegelhalter's z: is the Brier score of these scores what calibrated ones would have? With its two-sided p-value.
+
+The variance is the kept one, in which a unit's ratings and predictions are fully dependent: the cautious end. With one rating a
+prediction and no named units it is the usual one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtr
+
+from calibrant.cells import Cells
+from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.view import NotAnswerable, View
+
+
+def z_of(cells: Cells) -> tuple[float, float]:
+    """The statistic and its variance's root before division.
+
+    Source
+    ------
+    Spiegelhalter, Probabilistic prediction in patient management and clinical trials (Statistics in Medicine, 1986).
+    """
+    lean = 1.0 - 2.0 * cells.mean
+    deviation = float(np.sqrt(cells.null_variance @ lean**2))
+    return float((cells.correct - cells.confidence) @ lean), deviation
+
+
+def error_bound(cells: Cells, z: float, deviation: float) -> float:
+    """Largest change of z when scores lie anywhere inside their cells."""
+    reach = np.maximum(cells.upper - cells.mean, cells.mean - cells.lower) * (cells.predictions > 1)
+    top = 2.0 * float(cells.largest_covariance.sum() + (cells.weight * reach**2).sum())
+    variance = 4.0 * float(cells.null_variance @ reach)
+    least = max(deviation**2 - variance, 0.0) ** 0.5
+    return (top + abs(z) * (deviation - least)) / least if least else float("inf")
+
+
+def read(view: View) -> Reading | None:
+    cells = scored_cells(view)
+    if not len(cells):
+        return None
+    top, deviation = z_of(cells)
+    if deviation <= 0.0:
+        raise NotAnswerable("no_variance", "every score is 0, 1/2 or 1: the statistic has no spread")
+    z = top / deviation
+    extra: dict[str, object] = {"p_value": float(2.0 * ndtr(-abs(z))), "sides": 2, "scope": view.scope}
+    if not view.is_raw:
+        bound = error_bound(cells, z, deviation)
+        extra["error_bound"] = bound if np.isfinite(bound) else None
+    return Reading(z, extra)
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """Of a standard normal."""
+    return 0.0, 1.6448536269514722
+
+
+METRIC = ReadMetric(
+    slug="spiegelhalter_z",
+    title="Spiegelhalter's z",
+    unit="standard deviations",
+    range=(None, None),
+    direction="zero",
+    needs=("scope",),
+    source="Spiegelhalter (1986); two-sided p-value",
+    options=("scope",),
+    read=read,
+    no_interval="test_statistic",
+    null=null,
+)

@@ -1,0 +1,62 @@
+"""One batch scored at once, from its raw rows: what `POST /v1/score` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.batch import Batch
+from calibrant.metrics import DEFAULT_METRICS, compute_metrics
+from calibrant.pane import Pane
+from calibrant.question import Question
+from calibrant.reliability import reliability
+from calibrant.spec import PaneSpec
+from calibrant.temperature import fit_temperature_exact
+from calibrant.view import View
+
+_QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+_ELSEWHERE = ("metrics", "objective", "slice")
+
+
+def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics, reliability table and temperature of a batch.
+
+    Parameters
+    ----------
+    batch : with at least one labelled prediction
+    params : `metrics` (slugs), `objective` of the temperature, the fields of `Question`, and further options by name
+
+    Returns
+    -------
+    dict of JSON-able values
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range, or an unknown metric.
+    """
+    question = question_of(params)
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill(batch)
+    view = View(pane, question, batch)
+    slugs = params.get("metrics") or DEFAULT_METRICS
+    temperature = fit_temperature_exact(
+        batch, objective=params.get("objective", "nll"), raters=question.raters, ci=question.ci
+    )
+    return {
+        **pane.counts,
+        "weight": pane.weight,
+        "unit_source": batch.unit_source,
+        "raters": question.raters,
+        "scope": view.scope,
+        "metrics": compute_metrics(view, slugs),
+        "reliability": reliability(view),
+        "temperature": temperature,
+    }
+
+
+def question_of(params: Mapping[str, Any]) -> Question:
+    """The question that query parameters ask; those it does not know become its options."""
+    known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
+    rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
+    return Question(**known, options={name: value for name, value in rest.items() if value is not None})

@@ -1,0 +1,89 @@
+"""The app: routes that are found, the engine behind them, problems for errors."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import Depends, FastAPI
+from fastapi.telemetry import TelemetryConfig
+
+from service import problem_responses
+from service.admission import Admission
+from service.auth import load_keyring
+from service.document import document
+from service.engine import Connection, connected
+from service.meters import Meters
+from service.queries import refuse_repeated
+from service.reading import Reading
+from service.reception import Reception
+from service.routes import routers
+from service.settings import Settings
+from service.surroundings import Surroundings
+from service.version import API_VERSION
+
+TAGS = [
+    {"name": "score", "description": "One batch, nothing stored."},
+    {"name": "models", "description": "What is declared of each model."},
+    {"name": "ingest", "description": "Batches of predictions and histograms."},
+    {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
+    {"name": "problems", "description": "What errors mean."},
+    {"name": "operation", "description": "For those who run the service."},
+]
+
+# FastAPI brings OpenTelemetry along and would let the environment turn it on.
+NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
+
+
+def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
+    """Return the service; without a `connection` it starts or joins the engine itself."""
+    settings = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if connection is None:
+                furnish(app, settings, await stack.enter_async_context(connected(settings)))
+            yield
+
+    app = FastAPI(
+        telemetry=NO_TELEMETRY,
+        title="Calibrant",
+        version=API_VERSION,
+        summary="Scores the calibration of deployed models.",
+        openapi_tags=TAGS,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(refuse_repeated)],
+        lifespan=lifespan,
+    )
+    app.state.settings = settings
+    app.state.keyring = load_keyring(settings)
+    app.state.admission = Admission(settings.max_bytes_in_hand)
+    app.state.meters = Meters(app.state.admission)
+    if connection is not None:
+        furnish(app, settings, connection)
+    for router in routers():
+        app.include_router(router)
+    problem_responses.install(app)
+    app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
+    app.add_middleware(Surroundings, meters=app.state.meters, log_requests=settings.log_requests)
+    return app
+
+
+def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
+    """Give the routes what stands between them and the engine."""
+    app.state.connection = connection
+    app.state.reception = Reception(settings, connection, app.state.admission)
+    app.state.reading = Reading(settings, connection)
+
+
+def _document_once(app: FastAPI) -> dict:
+    if app.openapi_schema is None:
+        app.openapi_schema = document(app)
+    return app.openapi_schema

@@ -1,0 +1,49 @@
+"""What routes are given: the caller by scope, and the parts of the app."""
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+
+from service.auth import Caller, needs
+from service.engine import Connection
+from service.reading import Reading
+from service.reception import Reception
+from service.settings import Settings
+
+
+def _settings(request: Request) -> Settings:
+    return request.app.state.settings
+
+
+def _connection(request: Request) -> Connection:
+    return request.app.state.connection
+
+
+def _reception(request: Request) -> Reception:
+    return request.app.state.reception
+
+
+def _reading(request: Request) -> Reading:
+    return request.app.state.reading
+
+
+AppSettings = Annotated[Settings, Depends(_settings)]
+TheConnection = Annotated[Connection, Depends(_connection)]
+TheReception = Annotated[Reception, Depends(_reception)]
+TheReading = Annotated[Reading, Depends(_reading)]
+
+Ingester = Annotated[Caller, Depends(needs("ingest"))]
+Reader = Annotated[Caller, Depends(needs("read"))]
+MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]
+Scorer = Annotated[Caller, Depends(needs("read", "ingest"))]
+Admin = Annotated[Caller, Depends(needs("admin"))]
+
+# Read from the request where they matter; declared for the document.
+Prefer = Annotated[
+    str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
+]
+IdempotencyKey = Annotated[
+    str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
+]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]

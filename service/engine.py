@@ -1,0 +1,84 @@
+"""How the door holds the engine: its settings, its two objects, its errors in our words.
+
+Without a Redis URL the private store and the engine's threads run in this process; with one, this process
+only hands over and asks, and workers run beside it.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+from redis.exceptions import RedisError
+
+from service.errors import (
+    AnswerLate,
+    BacklogFull,
+    BatchConflict,
+    BatchUnknown,
+    IdsFull,
+    RecordsFull,
+    ModelConflict,
+    StoreUnavailable,
+)
+from service.settings import Settings
+from workers import inbox, questions
+from workers.engine import Engine
+from workers.inbox import Inbox
+from workers.settings import EngineSettings
+from workers.state.registry import Registry
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What the routes need of the engine."""
+
+    inbox: Inbox
+    registry: Registry
+    engine: Engine | None = None
+
+    async def check(self) -> None:
+        """Raise StoreUnavailable unless batches can be taken now, and merged if that is done here."""
+        with engine_errors():
+            await self.inbox.ping()
+        if self.engine is not None and not self.engine.is_alive:
+            raise StoreUnavailable("The engine of this process has stopped.")
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    """Return the engine's settings, agreeing with the door's where both have them."""
+    return replace(
+        EngineSettings.from_environment(),
+        redis_url=settings.redis_url,
+        data_dir=settings.data_dir,
+        create_models=settings.create_models,
+    )
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Connection]:
+    """Join the store, or start it with the engine; leave it at the end."""
+    async with Engine(engine_settings(settings)) as engine:
+        yield Connection(engine.inbox, engine.registry, engine)
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Translate what the engine raises into problems."""
+    try:
+        yield
+    except inbox.BatchConflict as error:
+        raise BatchConflict() from error
+    except inbox.ModelMismatch as error:
+        raise ModelConflict(f"Not done: {error}.") from error
+    except inbox.UnknownBatch as error:
+        raise BatchUnknown() from error
+    except inbox.BacklogFull as error:
+        raise BacklogFull(retry_after_s=error.retry_after_s) from error
+    except inbox.IdsFull as error:
+        raise IdsFull(retry_after_s=error.retry_after_s) from error
+    except inbox.RecordsFull as error:
+        raise RecordsFull(retry_after_s=error.retry_after_s) from error
+    except (inbox.StoreUnavailable, RedisError) as error:
+        raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
+    except questions.AnswerTimeout as error:
+        raise AnswerLate() from error

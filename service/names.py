@@ -1,0 +1,46 @@
+"""Ids: one rule for models, batches and predictions."""
+
+import re
+import uuid
+from typing import Annotated
+
+from fastapi import Path
+
+from calibrant.errors import Offence
+from service.errors import InvalidName
+
+PATTERN = r"[A-Za-z0-9._:@-]{1,128}"
+NAME = re.compile(PATTERN)
+
+ModelId = Annotated[
+    str, Path(description="Model id: 1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
+]
+BatchId = Annotated[
+    str, Path(description="Batch id: 1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
+]
+
+
+def check_name(name: str, pointer: str) -> str:
+    """Return `name` if it keeps the rule for ids."""
+    if NAME.fullmatch(name):
+        return name
+    shown = name if len(name) <= 40 else name[:40] + "…"
+    detail = f"{shown!r} breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-"
+    raise InvalidName(detail, errors=[Offence(pointer, "id", detail)])
+
+
+def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
+    """Return the id of a batch: the body's, the Idempotency-Key's, which must agree, else a new one."""
+    if in_header is not None:
+        in_header = check_name(_unquoted(in_header), "/Idempotency-Key")
+    if in_body is not None:
+        check_name(in_body, "/batch_id")
+    if in_body is not None and in_header is not None and in_body != in_header:
+        detail = f"batch_id is {in_body!r}, but the header Idempotency-Key is {in_header!r}."
+        raise InvalidName(detail, errors=[Offence("/batch_id", "same_id", detail)])
+    return in_body or in_header or f"b.{uuid.uuid4().hex}"
+
+
+def _unquoted(key: str) -> str:
+    """Return a key without the quotes that structured headers write around a string."""
+    return key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key

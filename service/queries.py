@@ -1,0 +1,158 @@
+"""Query parameters of reads: every one known, every value checked, every refusal listing what would do."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Request
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from calibrant.errors import CalibrationInputError, Offence
+from calibrant.question import Question
+from service.errors import InvalidQuery
+from workers.durations import parse_duration
+from workers.state.registry import ModelConfig
+
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
+SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
+WINDOW_NAMES = frozenset({"from_", "to", "window", "last"})
+
+Raters = Literal["pooled", "mean", "majority", "single"]
+Binning = Literal["equal_width", "equal_mass"]
+Edges = Literal["right", "left"]
+
+
+def instant(text: Any) -> datetime:
+    """Return an RFC 3339 instant."""
+    if isinstance(text, str) and RFC3339.fullmatch(text):
+        try:
+            return datetime.fromisoformat(text.upper())
+        except ValueError:
+            pass
+    hint = " (write + as %2B)" if isinstance(text, str) and " " in text else ""
+    raise PydanticCustomError(
+        "rfc3339",
+        "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}",
+        {"hint": hint},
+    )
+
+
+def duration(text: str) -> str:
+    """Return an ISO 8601 duration as it is, once it was read."""
+    try:
+        if parse_duration(text) > 0:
+            return text
+    except ValueError:
+        pass
+    raise PydanticCustomError("iso_8601", "an ISO 8601 duration such as P7D or PT12H")
+
+
+def slice_name(text: str) -> str:
+    """Return `name:value` as it is, once it was read."""
+    if SLICE.fullmatch(text):
+        return text
+    raise PydanticCustomError("slice", "a slice is written name:value, such as site:A")
+
+
+Instant = Annotated[datetime, BeforeValidator(instant)]
+
+
+class WindowQuery(BaseModel):
+    """Which data: an interval or a duration back from now, and one slice of it."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    from_: Instant | None = Field(None, alias="from", description="First instant inside.")
+    to: Instant | None = Field(None, description="First instant after; now without it.")
+    window: Annotated[str, AfterValidator(duration)] | None = Field(
+        None, description="Length back from `to`, as an ISO 8601 duration, in place of `from`."
+    )
+    last: int | None = Field(
+        None, ge=1, le=1_000_000, description="That many panes up to `to`, in place of `from`."
+    )
+    slice: Annotated[str, AfterValidator(slice_name)] | None = Field(
+        None, description="One slice, as name:value."
+    )
+
+    def params(self) -> dict[str, Any]:
+        """Return what is asked of the window's data, without the window."""
+        asked = self.model_dump(mode="json", exclude=set(WINDOW_NAMES))
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+class BinningQuery(WindowQuery):
+    """How scores are binned and ratings weighed."""
+
+    bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
+    binning: Binning = "equal_width"
+    edges: Edges = Field(
+        "right", description="right: (a, b] with 0 in the first bin; left: [a, b)."
+    )
+    raters: Raters = "pooled"
+    min_count: float = Field(
+        0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out."
+    )
+    scope: str | None = Field(
+        None,
+        max_length=200,
+        description="top_label, positive, class:NAME or all; positive for binary models, else top_label.",
+    )
+    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
+
+
+def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
+    """Return the query as the workers take it, once the model's panes can be asked it.
+
+    A class in the scope is named by its index from here on.
+    """
+    scope = query.scope
+    if scope is not None and scope.startswith("class:"):
+        scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+    question = Question(
+        bins=query.bins,
+        binning=query.binning,
+        edges=query.edges,
+        raters=query.raters,
+        min_count=query.min_count,
+        scope=scope,
+        ci=query.ci,
+    )
+    try:
+        question.check(config.spec())
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return {**query.params(), "scope": question.scope_for(config.spec())}
+
+
+def class_index(name: str, config: ModelConfig, pointer: str) -> int:
+    """Return the index of the class with this name, or this index."""
+    if config.classes and name in config.classes:
+        return config.classes.index(name)
+    if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
+        return int(name)
+    known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
+    raise unanswerable(
+        pointer, "unknown_class", f"{name!r} is not a class of the model; known: {known}."
+    )
+
+
+def invalid_query(error: CalibrationInputError) -> InvalidQuery:
+    """Return the problem of a question that cannot be asked."""
+    return InvalidQuery(" ".join(each.detail for each in error.offences), errors=error.offences)
+
+
+async def refuse_repeated(request: Request) -> None:
+    """Refuse a query parameter that stands twice; one of its values would be passed over."""
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen:
+            raise unanswerable(
+                f"/{name}", "repeated_parameter", f"{name} stands twice in the query."
+            )
+        seen.add(name)
+
+
+def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:
+    """Return the problem of one query parameter."""
+    return InvalidQuery(detail, errors=[Offence(pointer, rule, detail)])

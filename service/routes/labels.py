@@ -1,0 +1,165 @@
+"""Labels for predictions sent earlier, or about to come, by id; and predictions taken out again."""
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.columns import NAME, NAME_RULE
+from calibrant.errors import CalibrationInputError, Offence
+from calibrant.labels import read_labels
+from service.bodies import NDJSON, Body
+from service.columns import Posted, batch_id_of, object_of, refuse_unknown
+from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
+from service.document import answers, problems, takes
+from service.documents import read_json, read_ndjson
+from service.errors import BodyTooLarge, ModelUnknown
+from service.names import ModelId
+from service.posted import Label, Name, refuse_too_many
+from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender, digest_of
+from workers.entries import pack_labels
+from workers.state.registry import ModelConfig
+
+router = APIRouter(tags=["ingest"], default_response_class=Response)
+SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
+PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {"labels": "labels", "raters": "raters"}
+
+
+class LabelsBody(BaseModel):
+    """Labels as columns of one length."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    ids: list[Name]
+    labels: list[Label] = Field(
+        description="A class, or one a rater; null where a named rater withdraws his rating."
+    )
+    raters: list[Name | list[Name | None] | None] | None = Field(
+        None, description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add."
+    )
+    revision: list[int | list[int | None] | None] | None = Field(
+        None, description="The higher one stands, whichever came first; without it the later one."
+    )
+
+
+class LabelRecord(BaseModel):
+    """One line of NDJSON: labels of one prediction. `batch_id` may stand alone in the first line."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Name
+    label: Label = None
+    rater: Name | list[Name | None] | None = None
+    revision: int | list[int | None] | None = None
+
+
+INGEST: dict[int | str, dict[str, Any]] = {
+    200: answers(IngestAnswer, "The batch is merged", Preference_Applied="wait=S"),
+    202: answers(IngestAnswer, "The batch is accepted", Location="The batch."),
+}
+
+
+@router.post(
+    "/v1/models/{model}/labels",
+    operation_id="ingestLabels",
+    status_code=202,
+    responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
+    openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
+)
+async def ingest_labels(
+    model: ModelId,
+    request: Request,
+    caller: Ingester,
+    query: Annotated[IngestQuery, Query()],
+    reception: TheReception,
+    prefer: Prefer = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Take labels for predictions by id; those that come before their prediction wait for it."""
+    return await reception.take(request, Sender(caller, model), query.partial, load_labels)
+
+
+@router.delete(
+    "/v1/models/{model}/predictions/{prediction_id}",
+    operation_id="deletePrediction",
+    status_code=202,
+    responses={**INGEST, **problems(409, 422, 429)},
+)
+async def delete_prediction(
+    model: ModelId,
+    prediction_id: str,
+    request: Request,
+    caller: Ingester,
+    reception: TheReception,
+    prefer: Prefer = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Take one prediction out, with its ratings, for good."""
+    if not NAME.fullmatch(prediction_id):
+        raise CalibrationInputError([Offence("/prediction_id", "name", NAME_RULE)])
+
+    def load(body: Body, given: Circumstances) -> Load:
+        payload = orjson.dumps({"id": prediction_id})
+        return Load(_known(given), "removal", payload, digest_of(payload), 1, [], None)
+
+    return await reception.take_bodiless(Sender(caller, model), request, load)
+
+
+def load_labels(body: Body, given: Circumstances) -> Load:
+    """Return the labels that a body holds, or raise every rule that they break."""
+    config = _known(given)
+    posted = read_label_columns(body, given.settings.max_rows)
+    try:
+        checked = read_labels(posted.columns, config.n_classes, config.classes, given.partial)
+    except CalibrationInputError as error:
+        raise CalibrationInputError([_placed(posted, offence) for offence in error.offences]) from error
+    offences = [_placed(posted, offence) for offence in checked.offences]
+    refuse_too_many(len(checked.rows), offences, given.settings.max_row_errors)
+    payload = pack_labels(checked.rows)
+    return Load(
+        config, "labels", payload, digest_of(payload), len(checked.rows), offences, posted.batch_id, True
+    )
+
+
+def read_label_columns(body: Body, max_rows: int) -> Posted:
+    """Return the columns of a labels body."""
+    if body.media_type == NDJSON:
+        posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
+    else:
+        document = object_of(read_json(body.data, 3 * max_rows + 100))
+        refuse_unknown(document, (*SINGULAR, "batch_id"))
+        columns = {name: value for name, value in document.items() if name in SINGULAR}
+        posted = Posted(columns, batch_id_of(document))
+    longest = max((len(each) for each in posted.columns.values() if isinstance(each, list)), default=0)
+    if longest > max_rows:
+        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {max_rows}.")
+    return posted
+
+
+def _from_records(records: list[dict], lines: list[int]) -> Posted:
+    batch_id = None
+    if records and set(records[0]) == {"batch_id"}:
+        batch_id = batch_id_of(records[0])
+        records, lines = records[1:], lines[1:]
+    for record, line in zip(records, lines, strict=True):
+        refuse_unknown(record, PLURAL, f"/{line}")
+    spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
+    present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
+    return Posted({name: [record.get(name) for record in spelled] for name in present}, batch_id, lines)
+
+
+def _placed(posted: Posted, offence: Offence) -> Offence:
+    """Return an offence by line number when lines were sent."""
+    _, name, *rest = offence.pointer.split("/")
+    if not posted.lines or name not in SINGULAR or not rest or not rest[0].isdigit():
+        return offence
+    return Offence(f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", offence.rule, offence.detail)
+
+
+def _known(given: Circumstances) -> ModelConfig:
+    """Return the model; labels alone do not tell what model to make."""
+    if given.config is None:
+        raise ModelUnknown("There is no such model; labels alone cannot make one.")
+    return given.config

@@ -1,0 +1,414 @@
+"""The registry: what is declared of each model, changed one version at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from calibrant.errors import Offence
+from service.auth import Caller
+from service.bodies import JSON, MERGE_PATCH, read_body
+from service.columns import object_of
+from service.dependencies import (
+    Admin,
+    IfMatch,
+    IfNoneMatch,
+    Reader,
+    TheConnection,
+    TheReception,
+)
+from service.document import answers, problems, takes
+from service.documents import read_json
+from service.durations import duration_of
+from service.engine import engine_errors
+from service.errors import (
+    ModelConflict,
+    ModelUnknown,
+    PreconditionFailed,
+    PreconditionRequired,
+    Problem,
+)
+from service.headers import entity_tags, names
+from service.names import ModelId
+from service.posted import Name
+from service.problem_responses import invalid_input, offence_of
+from service.queries import duration
+from service.reception import Reception, model_of
+from workers.durations import parse_duration
+from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
+from workers.windows import rfc3339
+
+router = APIRouter(tags=["models"], default_response_class=Response)
+
+MAX_SETTINGS_OBJECTS = 100_000
+SHORTEST_PANE_S = 60
+DAY_S = 86_400
+
+Duration = Annotated[str, AfterValidator(duration)]
+
+
+def whole_seconds(text: str) -> int:
+    """Return the seconds of a duration, which must be whole."""
+    seconds = parse_duration(text)
+    if seconds != int(seconds):
+        raise PydanticCustomError("whole_seconds", "a duration of whole seconds")
+    return int(seconds)
+
+
+class ModelSettings(BaseModel):
+    """What can be declared of a model."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
+    classes: list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None = Field(
+        None, description="Names, or their number; two for a binary model."
+    )
+    grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
+    pane: Duration = Field("PT1H", description="Shortest time that can be asked for.")
+    retention: Duration | None = Field(None, description="Panes older than this are dropped.")
+    label_horizon: Duration | None = Field(None, description="Age at which a cohort is sealed.")
+    slices: dict[Name, list[Name] | None] = Field({}, description="Slice names, with their values.")
+    unit: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="What a unit is: patient, item."
+    )
+    listed_classes: list[int] | None = Field(
+        None, description="Classes kept one by one, where there are more than 64."
+    )
+    alarm: dict[str, Any] = Field({}, description="Settings of the drift alarm.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ModelSettings":
+        if self.n_classes is None:
+            raise PydanticCustomError("missing", "classes are needed: names, or their number")
+        if isinstance(self.classes, list) and len(set(self.classes)) < len(self.classes):
+            raise PydanticCustomError("repeated", "classes have names of their own")
+        _check_pane(whole_seconds(self.pane))
+        return self
+
+    @property
+    def n_classes(self) -> int | None:
+        """Return how many classes there are, none where it is not said."""
+        if self.classes is None:
+            return 2 if self.task == "binary" else None
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+
+def _check_pane(seconds: int) -> None:
+    fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
+    if seconds < SHORTEST_PANE_S or not fits:
+        raise PydanticCustomError(
+            "pane", "a pane is a minute or longer and divides a day, or is whole days"
+        )
+
+
+class ModelAnswer(BaseModel):
+    """A model as declared."""
+
+    model: str
+    task: str
+    classes: list[str] | None
+    n_classes: int
+    grid: int
+    pane: str
+    retention: str | None
+    label_horizon: str | None
+    slices: dict[str, list[str] | None]
+    unit: str | None
+    listed_classes: list[int] | None
+    alarm: dict[str, Any]
+    revision: int
+    created_at: str | None
+    records: dict[str, int] | None = Field(
+        None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
+    )
+
+
+class ModelsAnswer(BaseModel):
+    """The models of a tenant, by id."""
+
+    models: list[ModelAnswer]
+
+
+@router.get(
+    "/v1/models",
+    operation_id="listModels",
+    responses={200: answers(ModelsAnswer, "The models"), **problems()},
+)
+async def list_models(caller: Reader, connection: TheConnection) -> Response:
+    """List the models of your key."""
+    with engine_errors():
+        configs = await connection.registry.list(caller.tenant)
+    return _json({"models": [shown(config) for config in configs]})
+
+
+@router.get(
+    "/v1/models/{model}",
+    operation_id="getModel",
+    responses={
+        200: answers(ModelAnswer, "The model", ETag="Its version."),
+        304: {"description": "The version is the one that If-None-Match names"},
+        **problems(422),
+    },
+)
+async def get_model(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Return what is declared of a model."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        records = await connection.inbox.tallies(config)
+    etag = etag_of(config, records)
+    if names(entity_tags(request, "if-none-match"), etag):
+        return Response(status_code=304, headers={**_headers(config), "ETag": etag})
+    return _answer(config, records=records, ETag=etag)
+
+
+@router.put(
+    "/v1/models/{model}",
+    operation_id="putModel",
+    responses={
+        200: answers(ModelAnswer, "The model was there", ETag="Its version."),
+        201: answers(ModelAnswer, "The model was made", ETag="Its version.", Location="The model."),
+        **problems(408, 409, 412, 413, 415, 422, 428),
+    },
+    openapi_extra=takes("Settings", json=ModelSettings),
+)
+async def put_model(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    reception: TheReception,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Declare a model, or replace what is declared of it."""
+    document = await _document(request, reception, (JSON,))
+    with engine_errors():
+        current = await reception.registry.get(caller.tenant, model)
+        wanted = config_of(settings_of(document), caller, model)
+        _check_preconditions(request, current)
+        return await _put(request, reception, current, wanted)
+
+
+@router.patch(
+    "/v1/models/{model}",
+    operation_id="patchModel",
+    responses={
+        200: answers(ModelAnswer, "The model as it is now", ETag="Its version."),
+        **problems(408, 409, 412, 413, 415, 422, 428),
+    },
+    openapi_extra=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
+)
+async def patch_model(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    connection: TheConnection,
+    reception: TheReception,
+    if_match: IfMatch = None,
+) -> Response:
+    """Change some of what is declared of a model (RFC 7396)."""
+    document = await _document(request, reception, (JSON, MERGE_PATCH))
+    current = await model_of(connection, caller, model)
+    _check_preconditions(request, current)
+    wanted = config_of(settings_of(patched(declared(current), document)), caller, model)
+    with engine_errors():
+        return await _put(request, reception, current, wanted)
+
+
+@router.delete(
+    "/v1/models/{model}",
+    operation_id="deleteModel",
+    status_code=204,
+    responses={204: {"description": "The model is gone"}, **problems(412, 422)},
+)
+async def delete_model(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    connection: TheConnection,
+    if_match: IfMatch = None,
+) -> Response:
+    """Delete a model with everything that was counted for it."""
+    config = await model_of(connection, caller, model)
+    _check_preconditions(request, config)
+    with engine_errors(), _revisions():
+        await connection.registry.delete(config)
+    return Response(status_code=204)
+
+
+async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict:
+    with reception.admission.hold() as hold:
+        body = await read_body(request, reception.settings, hold, types)
+        return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
+
+
+def settings_of(document: dict) -> ModelSettings:
+    """Return the settings in a document, or raise every rule that they break."""
+    try:
+        return ModelSettings.model_validate(document)
+    except ValidationError as error:
+        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(offences) from error
+
+
+def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
+    """Return a model's configuration as the registry keeps it."""
+
+    def seconds(text: str | None) -> int | None:
+        return None if text is None else whole_seconds(text)
+
+    config = ModelConfig(
+        tenant=caller.tenant,
+        model=model,
+        task=settings.task,
+        n_classes=settings.n_classes or 2,
+        classes=settings.classes if isinstance(settings.classes, list) else None,
+        grid=settings.grid,
+        pane_s=whole_seconds(settings.pane),
+        retention_s=seconds(settings.retention),
+        label_horizon_s=seconds(settings.label_horizon),
+        slices=settings.slices,
+        unit=settings.unit,
+        listed_classes=settings.listed_classes,
+        alarm=settings.alarm,
+    )
+    config.spec()  # raises where no panes can be made of this
+    return config
+
+
+def declared(config: ModelConfig) -> dict[str, Any]:
+    """Return the settings document that declares `config`."""
+
+    def text(seconds: int | None) -> str | None:
+        return None if seconds is None else duration_of(seconds)
+
+    return {
+        "task": config.task,
+        "classes": config.classes or config.n_classes,
+        "grid": config.grid,
+        "pane": duration_of(config.pane_s),
+        "retention": text(config.retention_s),
+        "label_horizon": text(config.label_horizon_s),
+        "slices": config.slices,
+        "unit": config.unit,
+        "listed_classes": config.listed_classes,
+        "alarm": config.alarm,
+    }
+
+
+def shown(config: ModelConfig) -> dict[str, Any]:
+    """Return a model as answers show it."""
+    return {
+        "model": config.model,
+        **declared(config),
+        "classes": config.classes,
+        "n_classes": config.n_classes,
+        "revision": config.revision,
+        "created_at": rfc3339(config.created_at) if config.created_at else None,
+    }
+
+
+def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return `document` after a merge patch: null takes a member out, an object goes into its own."""
+    merged = dict(document)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(merged.get(name), dict):
+            merged[name] = patched(merged[name], value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def etag_of(config: ModelConfig, records: dict[str, int] | None = None) -> str:
+    """Return the strong ETag of a model's version, and of its tallies where they are shown."""
+    if not records:
+        return f'"{config.generation}.{config.revision}"'
+    digest = blake2b(orjson.dumps(records, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    return f'"{config.generation}.{config.revision}.{digest}"'
+
+
+def _without_tallies(tags: list[str] | None) -> list[str] | None:
+    """Return the tags of versions alone: a change is of what is declared, not of what was counted."""
+    if tags is None:
+        return None
+    return [tag if tag.count(".") < 2 else tag.rpartition(".")[0] + '"' for tag in tags]
+
+
+def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
+    """Refuse a request that was made for another version than the one that is there."""
+    required = _without_tallies(entity_tags(request, "if-match"))
+    excluded = entity_tags(request, "if-none-match")
+    if required is not None and (current is None or not names(required, etag_of(current))):
+        raise PreconditionFailed()
+    if current is not None and names(excluded, etag_of(current)):
+        raise PreconditionFailed()
+
+
+async def _put(
+    request: Request, reception: Reception, current: ModelConfig | None, wanted: ModelConfig
+) -> Response:
+    """Write `wanted` over `current`; the same again needs neither a write nor If-Match."""
+    if current is None:
+        with _revisions():
+            made = await reception.registry.put(wanted, None)
+        return _answer(made, 201, Location=f"/v1/models/{made.model}")
+    if declared(current) == declared(wanted):
+        return _answer(current)
+    if "if-match" not in request.headers:
+        raise PreconditionRequired()
+    with _revisions():
+        return _answer(await reception.registry.put(wanted, current.revision))
+
+
+@contextmanager
+def _revisions() -> Iterator[None]:
+    """Translate what the registry raises about versions and about what cannot be changed."""
+    try:
+        yield
+    except RevisionConflict as error:
+        raise (ModelUnknown() if error.current is None else PreconditionFailed()) from error
+    except FixedProperty as error:
+        raise _fixed(error.names) from error
+
+
+WORDS = {"n_classes": "classes", "pane_s": "pane"}
+
+
+def _fixed(properties: list[str]) -> Problem:
+    """Return the conflict of a change that would make panes that cannot be added up."""
+    offences = [
+        Offence(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
+        for name in properties
+    ]
+    listed = ", ".join(WORDS.get(name, name) for name in properties)
+    detail = f"Cannot change once a model exists: {listed}. Delete the model, or use another id."
+    return ModelConflict(detail, errors=offences)
+
+
+def _headers(config: ModelConfig) -> dict[str, str]:
+    return {"ETag": etag_of(config), "Cache-Control": "no-cache"}
+
+
+def _answer(
+    config: ModelConfig, status: int = 200, records: dict[str, int] | None = None, **headers: str
+) -> Response:
+    document = shown(config)
+    body = orjson.dumps({**document, "records": records} if records else document)
+    return Response(body, status, {**_headers(config), **headers}, JSON)
+
+
+def _json(value: dict) -> Response:
+    return Response(orjson.dumps(value), media_type=JSON)

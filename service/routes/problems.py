@@ -1,0 +1,73 @@
+"""A page for each problem: what `type` in an error leads to."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel
+
+from service.document import answers, problems
+from service.errors import PROBLEMS, PathUnknown, Problem
+from service.headers import negotiated
+from service.pages.problems import problem_page, problems_page
+
+router = APIRouter(tags=["problems"], default_response_class=Response)
+JSON, HTML = "application/json", "text/html"
+
+
+class ProblemType(BaseModel):
+    """A kind of problem."""
+
+    type: str
+    title: str
+    status: int
+    description: str
+
+
+class ProblemTypes(BaseModel):
+    """Every kind of problem."""
+
+    problems: list[ProblemType]
+
+
+@router.get(
+    "/v1/problems",
+    operation_id="listProblems",
+    responses={200: answers(ProblemTypes, "The problems"), **problems(406)},
+)
+async def list_problems(request: Request) -> Response:
+    """List every problem that the service answers with."""
+    kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
+    if negotiated(request, [JSON, HTML]) == HTML:
+        return Response(problems_page(kinds), media_type=HTML)
+    return _json({"problems": [described(kind) for kind in kinds]})
+
+
+@router.get(
+    "/v1/problems/{slug}",
+    operation_id="getProblem",
+    responses={200: answers(ProblemType, "The problem"), **problems(406)},
+)
+async def get_problem(
+    request: Request, slug: Annotated[str, Path(description="Last part of `type`.")]
+) -> Response:
+    """Describe one problem."""
+    if slug not in PROBLEMS:
+        raise PathUnknown(f"There is no problem {slug[:60]!r}; /v1/problems lists them.")
+    if negotiated(request, [JSON, HTML]) == HTML:
+        return Response(problem_page(PROBLEMS[slug]), media_type=HTML)
+    return _json(described(PROBLEMS[slug]))
+
+
+def described(kind: type[Problem]) -> dict:
+    """Return the members that describe a kind of problem."""
+    return {
+        "type": f"/v1/problems/{kind.slug}",
+        "title": kind.title,
+        "status": kind.status,
+        "description": kind.message(),
+    }
+
+
+def _json(value: dict) -> Response:
+    return Response(orjson.dumps(value), media_type=JSON)

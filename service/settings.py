@@ -1,0 +1,44 @@
+"""Settings of the door, read from the environment once.
+
+Every name carries the prefix `CALIBRANT_`; `PORT` and `DATA_DIR` are read plain as well, because
+process managers set them so. The store has its own settings beside these, read by the engine.
+"""
+
+from pathlib import Path
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """What an operator can set about the HTTP service."""
+
+    model_config = SettingsConfigDict(env_prefix="CALIBRANT_", extra="ignore", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(
+        8000, ge=0, le=65535, validation_alias=AliasChoices("CALIBRANT_PORT", "PORT", "port")
+    )
+    data_dir: Path = Field(
+        Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
+    )
+    redis_url: str | None = Field(None, description="Redis or Valkey; without it one is started.")
+
+    keys: str | None = Field(None, description="The keys document as JSON, in place of a file.")
+    keys_file: Path | None = Field(None, description="File that holds the keys document.")
+    create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
+
+    create_models: bool = Field(True, description="A first batch creates an unknown model.")
+    max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
+    max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
+    max_expansion: int = Field(100, gt=0, description="Decompressed bytes for one byte sent.")
+    max_rows: int = Field(1_000_000, gt=0, description="Predictions in one batch.")
+    max_row_errors: int = Field(1000, gt=0, description="Rows a partial batch may have refused.")
+    max_bytes_in_hand: int = Field(
+        256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
+    )
+    body_timeout_s: float = Field(60.0, gt=0, description="Time for a client to send its body.")
+    poll_interval_s: float = Field(0.25, gt=0, description="Between looks of a waiting read.")
+    log_requests: bool = Field(True, description="One line a request on standard error.")

@@ -1,0 +1,60 @@
+"""The app around an engine in memory, and a client for it."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from service.app import create_app
+from service.engine import Connection
+from service.settings import Settings
+from tests.door.fakes import FakeInbox, FakeRegistry
+
+PREDICTIONS = {
+    "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]],
+    "labels": [0, [1, 1, 2]],
+}
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    return Settings(data_dir=tmp_path, poll_interval_s=0.01, log_requests=False)
+
+
+@pytest.fixture
+def registry() -> FakeRegistry:
+    return FakeRegistry()
+
+
+@pytest.fixture
+def inbox(registry) -> FakeInbox:
+    return FakeInbox(registry)
+
+
+@pytest.fixture
+def app(settings, inbox, registry):
+    return create_app(settings, Connection(inbox, registry))
+
+
+def client_of(app, **options) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", **options)
+
+
+@pytest.fixture
+async def client(app) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app) as each:
+        yield each
+
+
+def problem(response: httpx.Response, status: int, slug: str) -> dict:
+    """Check that `response` is that problem, whole, and return it."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert set(body) == {"type", "title", "status", "detail", "instance", "errors"}
+    assert (body["type"], body["status"]) == (f"/v1/problems/{slug}", status)
+    assert body["detail"] and body["title"]
+    for error in body["errors"]:
+        assert set(error) == {"pointer", "rule", "detail"}
+    return body

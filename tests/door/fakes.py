@@ -1,0 +1,126 @@
+"""An engine in memory: what the routes ask of the real one, without a store."""
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+
+from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
+from workers.questions import Answer
+from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
+
+
+class FakeRegistry:
+    """Models in a dict."""
+
+    def __init__(self) -> None:
+        self.configs: dict[tuple[str, str], ModelConfig] = {}
+
+    async def get(self, tenant, model):
+        return self.configs.get((tenant, model))
+
+    async def list(self, tenant):
+        return [config for (owner, _), config in sorted(self.configs.items()) if owner == tenant]
+
+    async def put(self, config, expected_revision):
+        current = self.configs.get((config.tenant, config.model))
+        if (current.revision if current else None) != expected_revision:
+            raise RevisionConflict(current)
+        if current is None:
+            new = config.made_now()
+        else:
+            changed = [name for name in FIXED if getattr(current, name) != getattr(config, name)]
+            if changed:
+                raise FixedProperty(changed)
+            new = replace(
+                config,
+                generation=current.generation,
+                revision=current.revision + 1,
+                created_at=current.created_at,
+            )
+        self.configs[config.tenant, config.model] = new
+        return new
+
+    async def delete(self, config):
+        del self.configs[config.tenant, config.model]
+
+
+class FakeInbox:
+    """Batches in a dict; `merge` merges them, `trouble` is raised by the next call."""
+
+    def __init__(self, registry: FakeRegistry) -> None:
+        self.registry = registry
+        self.deliveries: list[Delivery] = []
+        self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
+        self.merges_at_once = False
+        self.trouble: Exception | None = None
+        self.version = 1
+        self.asked: list[tuple] = []
+        self.answers: dict[str, dict] = {}
+
+    def _stumble(self) -> None:
+        if self.trouble:
+            raise self.trouble
+
+    async def ping(self):
+        self._stumble()
+
+    async def tallies(self, model):
+        self._stumble()
+        return {}
+
+    async def hand_over(self, delivery):
+        self._stumble()
+        key = (delivery.model.key, delivery.batch_id)
+        if key in self.records:
+            digest, receipt = self.records[key]
+            if digest != delivery.digest:
+                raise BatchConflict(delivery.batch_id)
+            return replace(receipt, duplicate=True)
+        if delivery.create:
+            await self.registry.put(delivery.model, None)
+        elif await self.registry.get(delivery.model.tenant, delivery.model.model) is None:
+            raise ModelMismatch(None)
+        self.deliveries.append(delivery)
+        receipt = Receipt(
+            delivery.batch_id,
+            "merged" if self.merges_at_once else "accepted",
+            False,
+            delivery.n_accepted,
+            delivery.n_rejected,
+            delivery.errors,
+            "everysec",
+        )
+        self.records[key] = (delivery.digest, receipt)
+        return receipt
+
+    def merge(self) -> None:
+        self.version += 1
+        for key, (digest, receipt) in self.records.items():
+            self.records[key] = (digest, replace(receipt, status="merged"))
+
+    async def record(self, model_key, batch_id):
+        self._stumble()
+        return self.records.get((model_key, batch_id), (b"", None))[1]
+
+    async def wait_merged(self, model_key, batch_id, seconds):
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            receipt = await self.record(model_key, batch_id)
+            if receipt.status != "accepted" or asyncio.get_running_loop().time() > deadline:
+                return receipt
+            await asyncio.sleep(0.005)
+
+    async def state_version(self, model, slice_, window):
+        self._stumble()
+        return f"v{self.version}"
+
+    async def ask(self, kind, model, params, window, deadline_s=None, slice_=""):
+        self._stumble()
+        self.asked.append((kind, model.key, params, window, slice_))
+        body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}
+        return Answer(orjson.dumps(body), "", window, f"v{self.version}")
+
+
+def unavailable() -> StoreUnavailable:
+    return StoreUnavailable("the store cannot be reached", 3)

@@ -1,0 +1,100 @@
+"""The API document, its pages, health, headers."""
+
+import pytest
+
+from service.app import create_app
+from service.openapi import COMMITTED, written
+from service.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+OPERATIONS = {
+    "scoreOnce": ("post", "/v1/score"),
+    "listModels": ("get", "/v1/models"),
+    "putModel": ("put", "/v1/models/{model}"),
+    "getModel": ("get", "/v1/models/{model}"),
+    "patchModel": ("patch", "/v1/models/{model}"),
+    "deleteModel": ("delete", "/v1/models/{model}"),
+    "ingestPredictions": ("post", "/v1/models/{model}/predictions"),
+    "ingestHistograms": ("post", "/v1/models/{model}/histograms"),
+    "getBatch": ("get", "/v1/models/{model}/batches/{batch_id}"),
+    "getMetrics": ("get", "/v1/models/{model}/metrics"),
+    "getReliability": ("get", "/v1/models/{model}/reliability"),
+    "getTemperature": ("get", "/v1/models/{model}/temperature"),
+    "getCalibrationMap": ("get", "/v1/models/{model}/calibration-map"),
+    "applyCalibrationMap": ("post", "/v1/models/{model}/calibration-map/apply"),
+    "getDrift": ("get", "/v1/models/{model}/drift"),
+}
+
+
+def test_the_committed_document_is_the_apps(app):
+    assert COMMITTED.read_text(encoding="utf-8") == written(create_app(Settings()))
+
+
+def test_operations_have_the_names_of_the_contract(app):
+    paths = app.openapi()["paths"]
+    for operation, (method, path) in OPERATIONS.items():
+        assert paths[path][method]["operationId"] == operation
+
+
+def test_every_error_in_the_document_is_a_problem(app):
+    document = app.openapi()
+    assert document["openapi"].startswith("3.1")
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_every_reference_in_the_document_leads_somewhere(app):
+    document = app.openapi()
+    found: list[str] = []
+
+    def walk(value):
+        if isinstance(value, dict):
+            found.extend([value["$ref"]] if isinstance(value.get("$ref"), str) else [])
+            for each in value.values():
+                walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+
+    walk(document)
+    names = {reference.rpartition("/")[2] for reference in found}
+    assert names and names <= document["components"]["schemas"].keys()
+
+
+async def test_the_documentation_needs_nothing_from_elsewhere(client):
+    page = (await client.get("/docs")).text
+    assert "http://" not in page and "https://" not in page and "//" not in page.replace("<!--", "")
+    for asset, kind in (
+        ("swagger-ui-bundle.js", "javascript"),
+        ("swagger-ui.css", "css"),
+        ("start.js", "javascript"),
+        ("favicon-32x32.png", "png"),
+    ):
+        answer = await client.get(f"/docs/{asset}")
+        assert answer.status_code == 200 and kind in answer.headers["content-type"]
+    assert (await client.get("/openapi.json")).json()["info"]["title"] == "Calibrant"
+
+
+async def test_health_and_version(client):
+    assert (await client.get("/livez")).json() == {"status": "ok"}
+    assert (await client.get("/readyz")).json() == {"status": "ready"}
+    assert (await client.get("/version")).json()["api"] == "1"
+    text = (await client.get("/metrics")).text
+    assert 'calibrant_requests_total{operation="getLive",status="200"} 1.0' in text
+
+
+async def test_head_is_answered_as_get_without_a_body(client):
+    head, get = await client.head("/livez"), await client.get("/livez")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+async def test_security_headers_are_on_every_answer(client):
+    for url in ("/livez", "/nothing", "/v1/models/a%2Fb", "/docs"):
+        headers = (await client.get(url)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]

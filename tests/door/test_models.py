@@ -1,0 +1,126 @@
+"""The registry over HTTP: versions, preconditions, what can change."""
+
+import pytest
+
+from service.durations import duration_of
+from tests.door.conftest import problem
+from workers.durations import parse_duration
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/models/digits"
+
+
+async def test_a_model_is_made_read_listed_changed_and_deleted(client):
+    made = await client.put(URL, json={"classes": 10, "retention": "P90D", "unit": "patient"})
+    assert made.status_code == 201 and made.headers["location"] == URL
+    shown = made.json()
+    assert (shown["n_classes"], shown["pane"], shown["retention"]) == (10, "PT1H", "P90D")
+    read = await client.get(URL)
+    assert read.json() == shown and read.headers["etag"] == made.headers["etag"]
+    assert (await client.get("/v1/models")).json() == {"models": [shown]}
+    headers = {"If-Match": read.headers["etag"]}
+    changed = await client.patch(URL, json={"retention": None, "alarm": {"a": 1}}, headers=headers)
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["retention"], changed.json()["unit"]) == (None, "patient")
+    assert changed.headers["etag"] != read.headers["etag"]
+    problem(await client.delete(URL, headers=headers), 412, "precondition-failed")
+    assert (await client.delete(URL)).status_code == 204
+    problem(await client.get(URL), 404, "model-unknown")
+    problem(await client.delete(URL), 404, "model-unknown")
+
+
+async def test_unchanged_models_are_304(client):
+    etag = (await client.put(URL, json={"classes": 3})).headers["etag"]
+    assert (await client.get(URL, headers={"If-None-Match": etag})).status_code == 304
+
+
+async def test_the_same_settings_again_change_nothing(client):
+    made = await client.put(URL, json={"classes": 3})
+    again = await client.put(URL, json={"classes": 3})
+    assert (again.status_code, again.json()) == (200, made.json())
+
+
+async def test_changes_need_the_version_that_they_change(client):
+    made = await client.put(URL, json={"classes": 3})
+    blind = await client.put(URL, json={"classes": 3, "unit": "item"})
+    problem(blind, 428, "precondition-required")
+    problem(await client.patch(URL, json={"unit": "item"}), 428, "precondition-required")
+    stale = {"If-Match": '"0.0"'}
+    problem(await client.patch(URL, json={"unit": "x"}, headers=stale), 412, "precondition-failed")
+    right = {"If-Match": made.headers["etag"]}
+    assert (await client.patch(URL, json={"unit": "item"}, headers=right)).status_code == 200
+    any_version = {"If-Match": "*"}
+    assert (await client.patch(URL, json={"unit": "x"}, headers=any_version)).status_code == 200
+    new_only = {"If-None-Match": "*"}
+    answer = await client.put(URL, json={"classes": 3}, headers=new_only)
+    problem(answer, 412, "precondition-failed")
+    absent = await client.put("/v1/models/none", json={"classes": 3}, headers=any_version)
+    problem(absent, 412, "precondition-failed")
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"classes": 4}, "/classes"),
+        ({"task": "segmentation"}, "/task"),
+        ({"grid": 60}, "/grid"),
+        ({"pane": "P1D"}, "/pane"),
+    ],
+)
+async def test_what_panes_are_made_of_cannot_change(client, change, pointer):
+    await client.put(URL, json={"classes": 3})
+    answer = await client.patch(URL, json=change, headers={"If-Match": "*"})
+    assert problem(answer, 409, "model-conflict")["errors"][0]["pointer"] == pointer
+
+
+async def test_names_may_be_given_to_the_classes_that_are_there(client):
+    await client.put(URL, json={"classes": 2})
+    named = {"classes": ["no", "yes"]}
+    answer = await client.patch(URL, json=named, headers={"If-Match": "*"})
+    assert answer.json()["classes"] == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer"),
+    [
+        ({}, ""),
+        ({"classes": 1}, "/classes"),
+        ({"classes": "ten"}, "/classes"),
+        ({"classes": ["a", "a"]}, ""),
+        ({"classes": True}, "/classes"),
+        ({"classes": 3, "task": "binary"}, "/classes"),
+        ({"classes": 3, "task": "ranking"}, "/task"),
+        ({"classes": 3, "grid": 1}, "/grid"),
+        ({"classes": 3, "grid": "3600"}, "/grid"),
+        ({"classes": 3, "pane": "PT7H"}, ""),
+        ({"classes": 3, "pane": "PT1S"}, ""),
+        ({"classes": 3, "pane": "1h"}, "/pane"),
+        ({"classes": 3, "pane": "PT60.5S"}, ""),
+        ({"classes": 3, "retention": 90}, "/retention"),
+        ({"classes": 3, "slices": {"a b": None}}, "/slices"),
+        ({"classes": 3, "listed_classes": [7]}, "/listed_classes"),
+        ({"classes": 3, "colour": "red"}, "/colour"),
+    ],
+)
+async def test_settings_that_break_a_rule(client, document, pointer):
+    found = problem(await client.put(URL, json=document), 422, "invalid-input")
+    assert found["errors"][0]["pointer"].startswith(pointer)
+    assert (await client.get(URL)).status_code == 404
+
+
+async def test_a_setting_turns_creation_by_ingest_off(inbox, registry, settings):
+    from service.app import create_app
+    from service.engine import Connection
+    from tests.door.conftest import PREDICTIONS, client_of
+
+    strict = settings.model_copy(update={"create_models": False})
+    async with client_of(create_app(strict, Connection(inbox, registry))) as client:
+        answer = await client.post(f"{URL}/predictions", json=PREDICTIONS)
+        problem(answer, 404, "model-unknown")
+        await client.put(URL, json={"classes": 3})
+        assert (await client.post(f"{URL}/predictions", json=PREDICTIONS)).status_code == 202
+
+
+@pytest.mark.parametrize("seconds", [1, 60, 3600, 86_400, 90_061, 604_800, 3_600_000])
+def test_durations_are_written_as_they_are_read(seconds):
+    assert parse_duration(duration_of(seconds)) == seconds

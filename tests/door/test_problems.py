@@ -1,0 +1,127 @@
+"""Every error is a problem document, and every problem has its page."""
+
+import asyncio
+
+import pytest
+
+from service import admission
+from service.admission import Admission
+from service.errors import PROBLEMS, Saturated
+from tests.door.conftest import PREDICTIONS, problem
+from tests.door.fakes import unavailable
+from workers.inbox import BacklogFull, IdsFull
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/models/digits/predictions"
+
+
+async def test_unknown_paths(client):
+    for url in ("/", "/v1", "/v2/models", "/v1/models/", "/favicon.ico", "/docs/../etc/passwd"):
+        problem(await client.get(url), 404, "path-unknown")
+
+
+async def test_other_methods(client):
+    for method, url in (("DELETE", "/v1/models"), ("GET", URL), ("POST", "/livez")):
+        answer = await client.request(method, url)
+        problem(answer, 405, "method-not-allowed")
+        assert answer.headers["allow"]
+
+
+async def test_the_instance_is_the_path_asked_for(client):
+    assert (await client.get("/nothing")).json()["instance"] == "/nothing"
+
+
+async def test_a_fault_of_ours_says_nothing_of_the_inside(client, inbox):
+    inbox.trouble = RuntimeError("secret")
+    answer = await client.post(URL, json=PREDICTIONS)
+    problem(answer, 500, "internal-error")
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("slug", PROBLEMS)
+async def test_each_problem_has_a_page(client, slug):
+    json = await client.get(f"/v1/problems/{slug}")
+    kind = PROBLEMS[slug]
+    assert json.json()["status"] == kind.status and json.json()["description"] == kind.message()
+    html = await client.get(f"/v1/problems/{slug}", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert html.headers["content-type"].startswith("text/html") and kind.title in html.text
+
+
+async def test_the_list_of_problems(client):
+    listed = (await client.get("/v1/problems")).json()["problems"]
+    assert {each["type"] for each in listed} == {f"/v1/problems/{slug}" for slug in PROBLEMS}
+    html = await client.get("/v1/problems", headers={"Accept": "text/html"})
+    assert "Body too large" in html.text
+    problem(await client.get("/v1/problems/none"), 404, "path-unknown")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "slug"),
+    [
+        (BacklogFull("full", 7), 429, "backlog-full"),
+        (IdsFull("full", 7), 429, "ids-full"),
+        (unavailable(), 503, "store-unavailable"),
+    ],
+)
+async def test_trouble_of_the_store_is_remembered_and_shed_unread(
+    client, inbox, trouble, status, slug
+):
+    inbox.trouble = trouble
+    first = await client.post(URL, json=PREDICTIONS)
+    problem(first, status, slug)
+    assert int(first.headers["retry-after"]) == trouble.retry_after_s
+    inbox.trouble = None
+    unread = await client.post(URL, content=b"not even JSON", headers={"Content-Type": "text/x"})
+    problem(unread, status, slug)
+    assert 0 < int(unread.headers["retry-after"]) <= trouble.retry_after_s
+
+
+async def test_a_full_backlog_of_one_model_is_not_that_of_another(client, inbox):
+    inbox.trouble = BacklogFull("full", 60)
+    await client.post(URL, json=PREDICTIONS)
+    inbox.trouble = None
+    assert (await client.post("/v1/models/b/predictions", json=PREDICTIONS)).status_code == 202
+
+
+async def test_after_a_moment_the_store_is_asked_again(client, inbox, monkeypatch):
+    monkeypatch.setattr(admission, "BELIEVED_S", 0.2)
+    inbox.trouble = unavailable()
+    await client.post(URL, json=PREDICTIONS)
+    inbox.trouble = None
+    problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
+    await asyncio.sleep(0.25)
+    assert (await client.post(URL, json=PREDICTIONS)).status_code == 202
+
+
+async def test_bodies_beyond_the_bytes_in_hand_are_shed(app, client):
+    app.state.admission.max_bytes_in_hand = 10
+    answer = await client.post(URL, json=PREDICTIONS)
+    problem(answer, 503, "saturated")
+    assert answer.headers["retry-after"] == "1"
+    assert app.state.admission.bytes_in_hand == 0
+
+
+def over(small: Admission) -> None:
+    with small.hold() as hold:
+        hold.reach(60)
+        hold.reach(60)
+        assert small.bytes_in_hand == 60
+        hold.reach(101)
+
+
+def test_holds_are_given_back_whatever_happens():
+    small = Admission(100)
+    with pytest.raises(Saturated):
+        over(small)
+    assert small.bytes_in_hand == 0
+
+
+async def test_reads_while_the_store_is_away(client, inbox):
+    await client.post(URL, json=PREDICTIONS)
+    inbox.trouble = unavailable()
+    answer = await client.get("/v1/models/digits/metrics")
+    problem(answer, 503, "store-unavailable")
+    assert answer.headers["retry-after"] == "3"
+    problem(await client.get("/readyz"), 503, "store-unavailable")
+    assert (await client.get("/livez")).status_code == 200

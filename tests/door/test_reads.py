@@ -1,0 +1,184 @@
+"""Reads: queries, ETags, waiting, what the workers are asked."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from tests.door.conftest import PREDICTIONS, problem
+
+pytestmark = pytest.mark.anyio
+M = "/v1/models/digits"
+READS = ("metrics", "reliability", "temperature", "calibration-map", "drift")
+
+
+@pytest.fixture
+async def digits(client):
+    await client.post(f"{M}/predictions", json=PREDICTIONS)
+    return client
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_answers_carry_an_etag_and_are_not_computed_again(digits, inbox, read):
+    first = await digits.get(f"{M}/{read}")
+    assert first.status_code == 200, first.text
+    etag = first.headers["etag"]
+    assert etag.startswith('"') and first.headers["cache-control"] == "no-cache"
+    asked = len(inbox.asked)
+    again = await digits.get(f"{M}/{read}", headers={"If-None-Match": f'"x", {etag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    assert len(inbox.asked) == asked
+    inbox.version += 1
+    changed = await digits.get(f"{M}/{read}", headers={"If-None-Match": etag})
+    assert changed.status_code == 200 and changed.headers["etag"] != etag
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_every_read_knows_its_parameters(digits, read):
+    wrong = await digits.get(f"{M}/{read}", params={"bin": "10"})
+    [error] = problem(wrong, 422, "invalid-query")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/bin", "unknown_parameter")
+    twice = await digits.get(f"{M}/{read}?raters=mean&raters=pooled")
+    assert problem(twice, 422, "invalid-query")["errors"]
+    unknown = await digits.get(f"/v1/models/none/{read}")
+    problem(unknown, 404, "model-unknown")
+
+
+async def test_queries_differ_in_their_etag(digits):
+    urls = [
+        "metrics",
+        "metrics?bins=10",
+        "metrics?metrics=ece",
+        "metrics?slice=site:A",
+        "reliability",
+    ]
+    tags = {(await digits.get(f"{M}/{url}")).headers["etag"] for url in urls}
+    tags.add((await digits.get(f"{M}/reliability?format=svg")).headers["etag"])
+    assert len(tags) == len(urls) + 1
+
+
+async def test_the_workers_are_asked_for_what_the_query_says(digits, inbox):
+    await digits.get(
+        f"{M}/metrics?metrics=ece,brier&bins=10&raters=mean&slice=site:A"
+        "&from=2026-01-01T00:30:00Z&to=2026-01-02T00:30:00%2B01:00"
+    )
+    kind, key, params, window, slice_ = inbox.asked[-1]
+    assert (kind, key, slice_) == ("metrics", "default/digits", "site:A")
+    assert params["metrics"] == ["ece", "brier"]
+    assert (params["bins"], params["raters"], params["scope"]) == (10, "mean", "top_label")
+    assert window.to_dict() == {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+
+
+BAD_QUERIES = {
+    "metrics?metrics=ecce": ("/metrics", "ece"),
+    "metrics?metrics=": ("/metrics", "ece"),
+    "metrics?bins=7": ("/bins", "8, 9, 10"),
+    "metrics?bins=0": ("/bins", "1"),
+    "metrics?bins=ten": ("/bins", "integer"),
+    "metrics?bins=9&scope=class:1": ("/bins", "8, 10"),
+    "metrics?binning=equal": ("/binning", "equal_width"),
+    "metrics?edges=both": ("/edges", "right"),
+    "metrics?raters=all": ("/raters", "pooled"),
+    "metrics?scope=bottom": ("/scope", "top_label"),
+    "metrics?scope=positive": ("/scope", "top_label"),
+    "metrics?scope=class:9": ("/scope", "0 to 2"),
+    "metrics?ci=1.5": ("/ci", "1"),
+    "metrics?ci=nan": ("/ci", ""),
+    "metrics?min_count=-1": ("/min_count", "0"),
+    "metrics?min_count=inf": ("/min_count", ""),
+    "metrics?from=yesterday": ("/from", "RFC 3339"),
+    "metrics?from=1767225600": ("/from", "RFC 3339"),
+    "metrics?from=2026-01-01T00:00:00": ("/from", "offset"),
+    "metrics?from=2026-01-01T00:00:00+01:00": ("/from", "%2B"),
+    "metrics?from=2026-13-01T00:00:00Z": ("/from", "RFC 3339"),
+    "metrics?window=7d": ("/window", "P7D"),
+    "metrics?window=P1M": ("/window", "P7D"),
+    "metrics?window=PT0S": ("/window", ""),
+    "metrics?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": ("/from", "before"),
+    "metrics?from=2026-01-02T00:00:00Z&window=P1D": ("/from", "one of"),
+    "metrics?slice=site": ("/slice", "site:A"),
+    "temperature?objective=acc": ("/objective", "nll"),
+    "calibration-map?method=magic": ("/method", "isotonic"),
+    "calibration-map?class=9": ("/class", "0 to 2"),
+    "reliability?format=gif": ("/format", "svg"),
+    "reliability?bins=7": ("/bins", "8, 9, 10"),
+}
+
+
+@pytest.mark.parametrize("query", BAD_QUERIES)
+async def test_bad_queries_name_the_parameter_and_what_would_do(digits, inbox, query):
+    pointer, said = BAD_QUERIES[query]
+    body = problem(await digits.get(f"{M}/{query}"), 422, "invalid-query")
+    assert body["errors"][0]["pointer"] == pointer
+    assert said in body["errors"][0]["detail"]
+    assert not inbox.asked
+
+
+async def test_classes_may_be_named(client, inbox):
+    await client.put("/v1/models/animals", json={"classes": ["cat", "dog", "owl"]})
+    assert (await client.get("/v1/models/animals/metrics?scope=class:dog")).status_code == 200
+    assert inbox.asked[-1][2]["scope"] == "class:1"
+    assert (await client.get("/v1/models/animals/calibration-map?class=owl")).status_code == 200
+    assert inbox.asked[-1][2]["class"] == 2
+
+
+async def test_a_long_poll_answers_when_the_state_changes(digits, inbox):
+    etag = (await digits.get(f"{M}/metrics")).headers["etag"]
+    headers = {"If-None-Match": etag, "Prefer": "wait=5"}
+    waiting = asyncio.create_task(digits.get(f"{M}/metrics", headers=headers))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    inbox.version += 1
+    answer = await waiting
+    assert answer.status_code == 200 and answer.headers["preference-applied"] == "wait=5"
+
+
+async def test_a_long_poll_ends_in_304(digits):
+    etag = (await digits.get(f"{M}/metrics")).headers["etag"]
+    headers = {"If-None-Match": etag, "Prefer": "wait=1"}
+    started = asyncio.get_running_loop().time()
+    answer = await digits.get(f"{M}/metrics", headers=headers)
+    assert answer.status_code == 304
+    assert asyncio.get_running_loop().time() - started > 0.9
+
+
+async def test_what_cannot_be_produced_is_not_acceptable(digits):
+    for read in READS:
+        answer = await digits.get(f"{M}/{read}", headers={"Accept": "text/csv"})
+        problem(answer, 406, "not-acceptable")
+
+
+async def test_a_map_is_applied_to_a_posted_batch(digits, inbox):
+    inbox.answers["calibration_map"] = {
+        "method": "temperature",
+        "scope": "full",
+        "parameters": {"temperature": 1.0},
+        "digest": "d",
+        "n": 2,
+    }
+    body = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.1, 0.1]]}
+    url = f"{M}/calibration-map/apply"
+    refused = await digits.post(url, json=body)
+    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/probabilities/1"
+    answer = (await digits.post(url, params={"partial": "true"}, json=body)).json()
+    assert (answer["accepted"], answer["rejected"], answer["digest"]) == (1, 1, "d")
+    np.testing.assert_allclose(answer["probabilities"], [[0.7, 0.2, 0.1]])
+
+
+async def test_no_map_is_no_probabilities(digits, inbox):
+    inbox.answers["calibration_map"] = {"method": "platt", "parameters": None, "reason": "no_data"}
+    body = {"probabilities": [[0.7, 0.2, 0.1]]}
+    answer = await digits.post(f"{M}/calibration-map/apply", json=body)
+    assert "no_data" in problem(answer, 422, "invalid-query")["detail"]
+
+
+async def test_one_batch_is_scored_and_nothing_is_stored(client, inbox):
+    answer = await client.post("/v1/score", params={"metrics": "ece"}, json=PREDICTIONS)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["n_predictions"], answer.json()["n_ratings"]) == (2, 4)
+    assert not inbox.deliveries
+    unlabelled = {"probabilities": PREDICTIONS["probabilities"]}
+    found = problem(await client.post("/v1/score", json=unlabelled), 422, "invalid-input")
+    assert found["errors"][0]["rule"] == "labels_required"
+    unknown = await client.post("/v1/score", params={"metrics": "x"}, json=PREDICTIONS)
+    problem(unknown, 422, "invalid-query")

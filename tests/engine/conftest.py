@@ -1,0 +1,54 @@
+"""Real servers for the engine's tests: the packaged one, and `redis-server` where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+
+import pytest
+
+from tests.engine.driving import Bench
+from workers.embedded import EmbeddedServer, find_binary
+from workers.settings import EngineSettings
+
+SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
+_numbers = count()
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes more than a few seconds")
+
+
+@pytest.fixture(scope="session", params=[name for name, path in SERVERS.items() if path])
+def server_binary(request):
+    """Path of each server program to be tested with."""
+    return SERVERS[request.param]
+
+
+@pytest.fixture(scope="session")
+def server_url(server_binary, tmp_path_factory):
+    """A server that the tests of one program share; each test has a namespace of its own."""
+    with EmbeddedServer(tmp_path_factory.mktemp("server") / "store", binary=server_binary) as url:
+        yield url
+
+
+@pytest.fixture
+def settings(server_url, tmp_path):
+    """Settings of a small, quick engine."""
+    return EngineSettings(
+        redis_url=server_url,
+        data_dir=tmp_path,
+        namespace=f"t{next(_numbers)}",
+        partitions=2,
+        lease_s=1.0,
+        read_block_s=0.05,
+        child_timeout_s=0.8,
+        reask_s=0.3,
+    )
+
+
+@pytest.fixture
+def bench(settings):
+    """An engine bench: an inbox, engines and hand-driven loops that are stopped at the end."""
+    with Bench(settings) as bench:
+        yield bench

@@ -1,0 +1,164 @@
+"""How tests drive the engine: by whole engines, or a loop at a time, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from hashlib import blake2b
+
+from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
+from workers.aggregate import PartitionLoop
+from workers.crew import Crew
+from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
+from workers.inbox import Delivery, Inbox
+from workers.state.keys import LAST_CHANGE, PaneKey
+from workers.state.registry import ModelConfig
+from workers.store import Store
+
+MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
+
+
+class FreeLeases:
+    """Leases that every worker holds at once: nothing may rest on them."""
+
+    def take(self, partition):
+        return True
+
+    def holds(self, partition):
+        return True
+
+    def give_back(self, partition):
+        pass
+
+    busy = idle = give_back
+
+
+class Bench:
+    """One namespace of a store with everything that works on it."""
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.ground = ledger_ground()
+        self.store = Store(settings)
+        self.client = self.store.client
+        self.engines = []
+        self.runner = asyncio.Runner()
+
+    def __enter__(self):
+        self.inbox = Inbox(self.settings)
+        self.run(self.inbox.open())
+        return self
+
+    def __exit__(self, *exc):
+        for engine in self.engines:
+            engine.stop()
+        self.run(self.inbox.close())
+        self.runner.close()
+        self.store.close()
+
+    def run(self, coroutine):
+        """Run a coroutine to its end."""
+        return self.runner.run(coroutine)
+
+    def engine(self, ground=None, **parts):
+        """A started engine."""
+        engine = Crew(self.settings, ground or self.ground, **parts)
+        engine.start()
+        self.engines.append(engine)
+        return engine
+
+    def loop(self, kind=PartitionLoop, model=MODEL, scripts=None):
+        """A loop on a model's partition, to be driven by hand."""
+        store = Store(self.settings, scripts)
+        partition = store.keys.partition_of(model.key)
+        loop = kind(store, partition, self.ground, FreeLeases(), threading.Event())
+        loop._chain.reload()
+        loop._counted = True
+        return loop
+
+    def put_model(self, model=MODEL):
+        """Declare a model, as it stands."""
+        self.client.hset(self.store.keys.of_model(model.key).models, model.key, model.to_json())
+        return model
+
+    def deliver(self, *deliveries):
+        """Hand batches over, all at once; receipts in order."""
+
+        async def all_of_them():
+            return await asyncio.gather(*(self.inbox.hand_over(each) for each in deliveries))
+
+        return self.run(all_of_them())
+
+    def merged(self, batch_id, model=MODEL, seconds=10.0):
+        """The receipt of a batch once it has been dealt with."""
+        return self.run(self.inbox.wait_merged(model.key, batch_id, seconds))
+
+    def pane(self, slice_="", start_s=None, model=MODEL):
+        """A pane as the store holds it (the merge of all of the slice, without a start)."""
+        keys = self.store.keys.of_model(model.key)
+        starts = [start_s] if start_s is not None else self.starts(slice_, model)
+        total = LedgerPane()
+        for start in starts:
+            fields = self.client.hgetall(
+                keys.pane(PaneKey(model.key, model.generation, slice_, start))
+            )
+            if fields:
+                parts = {name.decode(): value for name, value in fields.items()}
+                total.merge(LedgerPane.from_parts(None, parts))
+        return total
+
+    def starts(self, slice_="", model=MODEL):
+        """Starts of a slice's panes."""
+        keys = self.store.keys.of_model(model.key)
+        found = self.client.hkeys(keys.versions(model.key, model.generation, slice_))
+        return sorted(int(start) for start in found if start.decode() != LAST_CHANGE)
+
+    def cursor(self, model=MODEL):
+        """The cursor hash of a model's partition."""
+        found = self.client.hgetall(self.store.keys.of_model(model.key).cursor)
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    def dead_letters(self, model=MODEL):
+        """Fields of the dead letters."""
+        return [
+            fields
+            for _, fields in self.client.xrange(self.store.keys.of_model(model.key).dead_letters)
+        ]
+
+    def keys_of(self, model=MODEL):
+        """Every key that names a model's generation."""
+        return sorted(
+            self.client.scan_iter(
+                match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"
+            )
+        )
+
+
+def eventually(condition, seconds=10.0):
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
+    """A batch of numbers on its way in."""
+    columns = {
+        name: changes.pop(name) for name in ("event_times", "slices", "trick") if name in changes
+    }
+    batch = LedgerBatch(list(numbers), **columns)
+    payload = batch.pack()
+    digest = blake2b(payload, digest_size=16).digest()
+    return replace(Delivery(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
+
+
+def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
+    """A running total on its way in."""
+    payload = pack_updates(
+        [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
+    )
+    digest = blake2b(payload, digest_size=16).digest()
+    return Delivery(model, batch_id, HISTOGRAMS, payload, digest, 1)

@@ -1,0 +1,121 @@
+"""Worker processes to be killed. Run as `python -m tests.engine.processes`, it is such a worker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.engine.driving import FreeLeases
+from tests.engine.ledger import ledger_ground
+from workers import crew, main
+from workers.aggregate import PartitionLoop
+from workers.settings import EngineSettings
+from workers.store import scripts
+
+ROOT = Path(__file__).parents[2]
+TOKEN_CHECK = "if current ~= ARGV[1] then return {0, current} end"
+
+
+class ForgetfulLoop(PartitionLoop):
+    """A mutant: does not ask what became of a batch id."""
+
+    def _look_up(self, items):
+        super()._look_up(items)
+        for item in items:
+            item.record = None
+
+
+def without_token_check() -> dict[str, str]:
+    """Scripts of a mutant: whoever commits is believed."""
+    text = scripts()["commit"]
+    assert TOKEN_CHECK in text
+    return {**scripts(), "commit": text.replace(TOKEN_CHECK, "")}
+
+
+class EverybodysLeases(FreeLeases):
+    """Every worker holds every partition, all the time."""
+
+    def __init__(self, store, on_stuck=None):
+        self.name = "everybody"
+
+    def beat(self):
+        pass
+
+    leave = beat
+
+
+class WorkerProcess:
+    """A worker in a process of its own, started again as often as it dies."""
+
+    def __init__(self, settings, mode="", **changes):
+        self._settings = replace(settings, **changes)
+        self._mode = mode
+        self._process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._process.kill()
+        self._process.wait()
+
+    def start(self):
+        """Begin (again)."""
+        kept = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self._settings.__dict__.items()
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.processes", self._mode, json.dumps(kept)],
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def signal(self, number):
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def kill_and_start(self):
+        """kill -9, and a new one."""
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
+    def keep_alive_until(self, condition, seconds):
+        """Start it again whenever it dies, until something holds; returns how often it died."""
+        deadline, deaths = time.monotonic() + seconds, 0
+        while not condition():
+            assert time.monotonic() < deadline, f"not done after {deaths} deaths"
+            if self._process.poll() is not None:
+                deaths += 1
+                self.start()
+            time.sleep(0.02)
+        return deaths
+
+    def terminate(self):
+        """End it in good order; returns its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=15)
+
+
+def work(mode: str, kept: dict) -> int:
+    """The process."""
+    settings = EngineSettings(**{**kept, "data_dir": Path(kept["data_dir"])})
+    parts = {}
+    if "no-lease" in mode:
+        crew.Leases = EverybodysLeases
+    if "no-token" in mode:
+        parts["script_texts"] = without_token_check()
+    if "no-dedupe" in mode:
+        parts["loop"] = ForgetfulLoop
+    main.EngineSettings.from_environment = staticmethod(lambda: settings)
+    return main.main(numbers=ledger_ground(), **parts)
+
+
+if __name__ == "__main__":
+    sys.exit(work(sys.argv[1], json.loads(sys.argv[2])))

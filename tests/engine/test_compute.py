@@ -1,0 +1,214 @@
+"""Questions and answers: one state, computed once, kept under its version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant.batch import Batch
+from calibrant.errors import CalibrationInputError
+from tests.engine.driving import MODEL, Bench, delivery
+from workers.compute import ANSWERS, AnswerFunction, Compute
+from workers.entries import PREDICTIONS
+from workers.filling import Ground
+from workers.inbox import Delivery
+from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
+from workers.store import Store
+from workers.windows import Window
+
+EVER = Window(0, 1 << 32)
+HOUR_US = 3_600_000_000
+calls = []
+
+
+def sums(pane, config, params, seed):
+    calls.append(seed)
+    if params.get("pause"):
+        time.sleep(params["pause"])
+    if params.get("refuse"):
+        raise CalibrationInputError.at("/bins", "range", "too many")
+    if params.get("fail"):
+        raise ZeroDivisionError("by zero")
+    if params.get("nan"):
+        return {"value": float("nan")}
+    return {"count": pane.count, "total": pane.total, "cells": len(pane.cells), "seed": seed}
+
+
+def by_pane(panes, config, params, seed):
+    return {"starts": [start for start, _ in panes], "totals": [pane.total for _, pane in panes]}
+
+
+FUNCTIONS = {
+    "sums": AnswerFunction(sums),
+    "only_sums": AnswerFunction(sums, parts=lambda params: ["sums"]),
+    "by_pane": AnswerFunction(by_pane, by_pane=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_calls():
+    calls.clear()
+
+
+@pytest.fixture
+def asked(bench):
+    bench.put_model()
+    bench.engine(functions=FUNCTIONS)
+    bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
+    bench.merged("b1")
+
+    def ask(kind="sums", params=None, window=EVER, **more):
+        return bench.run(bench.inbox.ask(kind, MODEL, params or {}, window, **more))
+
+    return ask
+
+
+def test_a_window_is_the_merge_of_its_panes(asked):
+    assert json.loads(asked().body)["total"] == 6
+    assert json.loads(asked(window=Window(3600, 18000)).body)["total"] == 2
+    assert json.loads(asked(window=Window(7200, 10800)).body)["count"] == 0
+
+
+def test_only_the_parts_that_an_answer_reads_are_read(asked):
+    told = json.loads(asked("only_sums").body)
+    assert (told["total"], told["cells"]) == (6, 0)
+    assert json.loads(asked("sums").body)["cells"] == 3
+
+
+def test_panes_one_by_one(asked):
+    told = json.loads(asked("by_pane").body)
+    assert (told["starts"], told["totals"]) == ([0, 3600, 18000], [1, 2, 3])
+
+
+def test_the_same_question_is_answered_once_a_state(bench, asked):
+    first = asked()
+    assert asked() == first and len(calls) == 1
+    bench.deliver(delivery("b2", [10], event_times=np.array([0])))
+    bench.merged("b2")
+    second = asked()
+    assert json.loads(second.body)["total"] == 16
+    assert second.etag != first.etag and second.state_version != first.state_version
+    assert len(calls) == 2 and calls[0] != calls[1]
+
+
+def test_a_change_elsewhere_leaves_the_version(bench, asked):
+    early = Window(0, 3600)
+    before = bench.run(bench.inbox.state_version(MODEL, "", early))
+    bench.deliver(delivery("b2", [10], event_times=np.array([9 * HOUR_US])))
+    bench.merged("b2")
+    assert bench.run(bench.inbox.state_version(MODEL, "", early)) == before
+    assert bench.run(bench.inbox.state_version(MODEL, "site:A", early)) != before
+    assert bench.run(bench.inbox.state_version(replace(MODEL, revision=2), "", early)) != before
+
+
+def test_identical_questions_at_once_share_an_answer(bench, asked):
+    async def many():
+        asks = (bench.inbox.ask("sums", MODEL, {"pause": 0.2}, EVER) for _ in range(20))
+        return await asyncio.gather(*asks)
+
+    answers = bench.run(many())
+    assert len({answer.body for answer in answers}) == 1 and len(calls) == 1
+
+
+def test_errors_are_answers(asked):
+    with pytest.raises(CalibrationInputError) as refused:
+        asked(params={"refuse": True})
+    assert refused.value.offences[0].pointer == "/bins"
+    with pytest.raises(AnswerFailed, match="by zero"):
+        asked(params={"fail": True})
+    with pytest.raises(AnswerFailed):
+        asked(params={"nan": True})
+    with pytest.raises(UnknownQuestion):
+        asked("nothing")
+    assert json.loads(asked().body)["total"] == 6
+
+
+def test_without_a_worker_the_deadline_ends_it(bench):
+    bench.put_model()
+    with pytest.raises(AnswerTimeout):
+        bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=0.3))
+
+
+def test_a_lost_question_is_asked_again(bench):
+    bench.put_model()
+
+    async def lose_then_serve():
+        asking = asyncio.create_task(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
+        while not await bench.inbox.client.rpop(bench.store.keys.questions):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(bench.engine, functions=FUNCTIONS)
+        return await asking
+
+    assert json.loads(bench.run(lose_then_serve()).body)["count"] == 0
+
+
+def test_a_queue_that_is_full_is_told_at_once(bench):
+    bench.put_model()
+    bench.client.rpush(bench.store.keys.questions, *["x"] * bench.settings.max_questions)
+    with pytest.raises(AnswerTimeout, match="too many"):
+        bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
+
+
+def test_a_window_read_during_commits_is_one_state(bench):
+    """Both slices of every batch change in one commit; a reader must never see one without the other."""
+    bench.put_model()
+    loop = bench.loop()
+    compute = Compute(Store(bench.settings), bench.ground, FUNCTIONS)
+    stop = threading.Event()
+
+    def feed():
+        for i in range(150):
+            times = np.array([0, HOUR_US])
+            bench_deliver(delivery(f"b{i}", [1, 1], event_times=times))
+            loop._step_or_reload()
+        stop.set()
+
+    other = Bench(bench.settings)
+    with other:
+        bench_deliver = other.deliver
+        thread = threading.Thread(target=feed)
+        thread.start()
+        seen = set()
+        while not stop.is_set():
+            state = compute._state(MODEL, "", EVER, None)
+            counts = [pane.count for _, pane in state.panes]
+            assert len(set(counts)) <= 1
+            seen.add(tuple(counts))
+        thread.join()
+    assert len(seen) > 3
+
+
+def test_the_ground_floor_end_to_end(bench):
+    """The real classes: several batches in one run equal the panes of each, whatever units they name."""
+    bench.put_model()
+    ground = Ground()
+    chance = np.random.default_rng(1)
+    batches = []
+    for i in range(12):
+        probabilities = chance.dirichlet(np.ones(3), 20)
+        columns = {"probabilities": probabilities, "labels": chance.integers(0, 3, 20).tolist()}
+        if i % 3 == 0:
+            columns["units"] = [f"u{n % 4}" for n in range(20)]
+        batches.append(Batch.from_columns(columns).batch)
+    bench.deliver(
+        *(
+            Delivery(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            for i, batch in enumerate(batches)
+        )
+    )
+    bench.engine(ground=ground)
+    for i in range(12):
+        assert bench.merged(f"b{i}").status == "merged"
+    one_by_one = ground.pane(MODEL.spec())
+    for batch in batches:
+        one_by_one.fill(batch)
+    answer = bench.run(bench.inbox.ask("counts", MODEL, {}, EVER))
+    assert json.loads(answer.body).items() >= one_by_one.counts.items()
+    assert one_by_one.counts["n_units"] == 4 * 4 + 8 * 20
+    assert "counts" in ANSWERS

@@ -1,0 +1,218 @@
+"""Posterior class probabilities and predicted disagreement against naive loops, enumeration and sampling."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from calibrant import CalibrationInputError
+from calibrant.posterior import (
+    dirichlet_disagreement,
+    dirichlet_ensemble_disagreement,
+    dirichlet_ensemble_posterior,
+    dirichlet_posterior,
+    ensemble_disagreement,
+    ensemble_posterior,
+    point_disagreement,
+    posterior_epistemic_loss,
+)
+
+RNG = np.random.default_rng(0)
+F = RNG.dirichlet([1.0, 1.0, 1.0], 6)
+Y = RNG.integers(0, 4, (6, 3))
+MEMBERS = RNG.dirichlet([1.0, 1.0, 1.0], (4, 6))
+
+
+def test_point_disagreement_counts_pairs() -> None:
+    for f, value in zip(F, point_disagreement(F), strict=True):
+        pairs = itertools.product(range(3), repeat=2)
+        assert value == pytest.approx(sum(f[a] * f[b] for a, b in pairs if a != b), abs=1e-14)
+
+
+def test_dirichlet_disagreement_is_the_mean_over_its_draws() -> None:
+    draws = RNG.dirichlet(2.5 * F[0], 200_000)
+    disagreement = 1 - (draws**2).sum(axis=1)
+    error = disagreement.std() / math.sqrt(len(draws))
+    assert abs(disagreement.mean() - dirichlet_disagreement(F[0], 2.5)) < 4 * error
+
+
+def test_disagreement_of_ensembles_is_the_mean_of_members() -> None:
+    for i in range(6):
+        point = np.mean([1 - sum(p * p for p in member[i]) for member in MEMBERS])
+        assert ensemble_disagreement(MEMBERS)[i] == pytest.approx(point, abs=1e-14)
+        spread = np.mean([(1 - sum(p * p for p in member[i])) * 3 / 4 for member in MEMBERS])
+        assert dirichlet_ensemble_disagreement(MEMBERS, 3.0)[i] == pytest.approx(spread, abs=1e-14)
+    weighted = ensemble_disagreement(MEMBERS, [1, 0, 0, 0])
+    np.testing.assert_allclose(weighted, point_disagreement(MEMBERS[0]), atol=1e-14)
+
+
+def test_ensembles_disagree_less_than_their_mean_prediction() -> None:
+    assert (ensemble_disagreement(MEMBERS) < point_disagreement(MEMBERS.mean(axis=0))).all()
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 0.3, 7.0, 1e12])
+def test_dirichlet_posterior_is_the_closed_form(alpha: float) -> None:
+    after = dirichlet_posterior(F, alpha, Y)
+    for i in range(6):
+        for k in range(3):
+            expected = (alpha * F[i, k] + Y[i, k]) / (alpha + Y[i].sum())
+            assert after.probabilities[i, k] == pytest.approx(expected, abs=1e-12)
+    total = alpha + Y.sum(axis=1)
+    expected = total / (total + 1) * (1 - (after.probabilities**2).sum(axis=1))
+    np.testing.assert_allclose(after.disagreement, expected, atol=1e-12)
+
+
+def test_votes_one_by_one_equal_votes_at_once() -> None:
+    f, alpha = F[:1], 2.0
+    for label in (0, 0, 2, 1):
+        f = dirichlet_posterior(f, alpha, np.eye(3, dtype=int)[[label]]).probabilities
+        alpha += 1.0
+    np.testing.assert_allclose(
+        f, dirichlet_posterior(F[:1], 2.0, [[2, 1, 1]]).probabilities, atol=1e-14
+    )
+
+
+def test_without_votes_nothing_changes() -> None:
+    none = np.zeros((6, 3), int)
+    np.testing.assert_array_equal(dirichlet_posterior(F, 2.0, none).probabilities, F)
+    np.testing.assert_array_equal(dirichlet_posterior(F, 1e-300, none).probabilities, F)
+    np.testing.assert_allclose(
+        ensemble_posterior(MEMBERS, none).probabilities, MEMBERS.mean(axis=0), atol=1e-14
+    )
+
+
+def test_infinite_concentration_is_a_point() -> None:
+    np.testing.assert_array_equal(dirichlet_posterior(F, np.inf, Y).probabilities, F)
+    np.testing.assert_allclose(dirichlet_disagreement(F, np.inf), point_disagreement(F), atol=1e-15)
+
+
+def test_ensemble_likelihood_is_a_product_over_classes() -> None:
+    after = ensemble_posterior(MEMBERS, Y)
+    assert after.weights is not None
+    for i in range(6):
+        likelihood = [
+            math.prod(p**y for p, y in zip(member[i], Y[i], strict=True)) for member in MEMBERS
+        ]
+        weights = np.array(likelihood) / sum(likelihood)
+        np.testing.assert_allclose(after.weights[:, i], weights, atol=1e-12)
+        expected = sum(w * member[i] for w, member in zip(weights, MEMBERS, strict=True))
+        np.testing.assert_allclose(after.probabilities[i], expected, atol=1e-12)
+        spread = sum(w * (1 - (m[i] ** 2).sum()) for w, m in zip(weights, MEMBERS, strict=True))
+        assert after.disagreement[i] == pytest.approx(spread, abs=1e-12)
+
+
+def test_one_vote_moves_an_ensemble() -> None:
+    """A sum over classes in the likelihood's place would leave it nearly still."""
+    members = np.array([[[0.98, 0.02]], [[0.02, 0.98]]])
+    after = ensemble_posterior(members, [[1, 0]])
+    assert after.probabilities[0, 0] > 0.9
+
+
+def test_prior_weights_of_members_count() -> None:
+    after = ensemble_posterior(MEMBERS, Y, weights=[0.0, 1.0, 0.0, 0.0])
+    np.testing.assert_allclose(after.probabilities, MEMBERS[1], atol=1e-14)
+
+
+def test_ensemble_of_dirichlets_is_bayes_rule() -> None:
+    """By enumeration of one further rater: evidence with the label over evidence without it."""
+    alphas = np.array([[0.5], [2.0], [9.0], [1.0]])
+    after = dirichlet_ensemble_posterior(MEMBERS, alphas, Y)
+
+    def evidence(votes: np.ndarray, i: int) -> float:
+        total = 0.0
+        for member, alpha in zip(MEMBERS, alphas[:, 0], strict=True):
+            value, done = 1.0, 0
+            for k, count in enumerate(votes):
+                for j in range(int(count)):
+                    value *= (alpha * member[i, k] + j) / (alpha + done)
+                    done += 1
+            total += value / len(MEMBERS)
+        return total
+
+    for i in range(6):
+        for k in range(3):
+            more = Y[i].copy()
+            more[k] += 1
+            assert after.probabilities[i, k] == pytest.approx(
+                evidence(more, i) / evidence(Y[i], i), abs=1e-12
+            )
+        differ = 0.0
+        for a, b in itertools.permutations(range(3), 2):
+            more = Y[i].copy()
+            more[a] += 1
+            more[b] += 1
+            differ += evidence(more, i) / evidence(Y[i], i)
+        assert after.disagreement[i] == pytest.approx(differ, abs=1e-12)
+
+
+def test_ensembles_of_one_are_their_member() -> None:
+    alone = dirichlet_ensemble_posterior(F[None], 3.0, Y)
+    np.testing.assert_allclose(
+        alone.probabilities, dirichlet_posterior(F, 3.0, Y).probabilities, atol=1e-13
+    )
+
+
+def test_names_of_classes_do_not_matter() -> None:
+    order = [2, 0, 1]
+    for made in (
+        lambda f, y: dirichlet_posterior(f[0], 2.0, y),
+        ensemble_posterior,
+        lambda f, y: dirichlet_ensemble_posterior(f, 2.0, y),
+    ):
+        np.testing.assert_allclose(
+            made(MEMBERS[:, :, order], Y[:, order]).probabilities,
+            made(MEMBERS, Y).probabilities[:, order],
+            atol=1e-13,
+        )
+
+
+def test_epistemic_loss_after_votes_is_the_mean_over_them() -> None:
+    q, f, alpha = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6]), 1.7
+    epistemic, irreducible = ((f - q) ** 2).sum(), (q * (1 - q)).sum()
+    for n in (0, 1, 2, 3):
+        mean = 0.0
+        for labels in itertools.product(range(3), repeat=n):
+            votes = np.bincount(labels, minlength=3)[None] if n else np.zeros((1, 3), int)
+            after = dirichlet_posterior(f[None], alpha, votes).probabilities[0]
+            mean += math.prod(q[label] for label in labels) * ((after - q) ** 2).sum()
+        assert posterior_epistemic_loss(epistemic, irreducible, alpha, n) == pytest.approx(
+            mean, abs=1e-14
+        )
+    best = irreducible / epistemic
+    least = posterior_epistemic_loss(epistemic, irreducible, best)
+    for other in (0.9 * best, 1.1 * best):
+        assert posterior_epistemic_loss(epistemic, irreducible, other) > least
+    assert posterior_epistemic_loss(epistemic, irreducible, math.inf) == epistemic
+
+
+@pytest.mark.parametrize(
+    ("votes", "rule"),
+    [
+        ([[1, -1, 0]], "counts"),
+        ([[0.5, 0, 0]], "counts"),
+        ([[1, 0]], "shape"),
+        ([1, 0, 0], "shape"),
+    ],
+)
+def test_bad_votes_are_refused(votes: object, rule: str) -> None:
+    with pytest.raises(CalibrationInputError) as refusal:
+        dirichlet_posterior(F[:1], 2.0, votes)  # type: ignore[arg-type]
+    assert refusal.value.offences[0].rule == rule
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
+def test_concentrations_are_positive(alpha: float) -> None:
+    with pytest.raises(CalibrationInputError):
+        dirichlet_posterior(F, alpha, Y)
+    with pytest.raises(CalibrationInputError):
+        dirichlet_ensemble_posterior(MEMBERS, alpha, Y)
+
+
+def test_impossible_votes_are_refused_by_row() -> None:
+    members = np.array([[[0.5, 0.5], [1.0, 0.0]]])
+    with pytest.raises(CalibrationInputError) as refusal:
+        ensemble_posterior(members, [[0, 1], [0, 1]])
+    assert [offence.pointer for offence in refusal.value.offences] == ["/label_counts/1"]

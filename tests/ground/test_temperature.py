@@ -1,0 +1,350 @@
+"""Temperature from the kept profile against raw rows, and raw rows against a naive second version and scipy."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from calibrant.batch import Batch
+from calibrant.errors import CalibrationInputError
+from calibrant.histogram import Histogram
+from calibrant.pane import Pane
+from calibrant.policies import POLICIES
+from calibrant.spec import PaneSpec
+from calibrant.temperature import OBJECTIVES, fit_temperature, fit_temperature_exact
+
+
+def drawn(n, n_classes, temperature, seed=0, raters=1, tail="normal"):
+    """Logits whose right temperature is `temperature`, with ratings drawn from softmax(z / T)."""
+    rng = np.random.default_rng(seed)
+    true = (
+        rng.normal(size=(n, n_classes)) * 2
+        if tail == "normal"
+        else rng.gumbel(size=(n, n_classes)) * 2
+    )
+    chance = softmax(true, axis=1)
+    draws = [(chance.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1) for _ in range(raters)]
+    counts = np.zeros((n, n_classes), int)
+    for labels in draws:
+        counts[np.arange(n), labels] += 1
+    return {"logits": true * temperature, "label_counts": counts}
+
+
+def batch_of(columns, **more):
+    return Batch.from_columns(columns, **more).batch
+
+
+def pane_of(batch):
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill(batch)
+    return pane
+
+
+def naive_weights(batch, raters):
+    """Weight of every class of every row under a policy, by the plain definition."""
+    counts = batch.label_counts.astype(float)
+    labelled = counts.sum(axis=1) > 0
+    result = np.zeros_like(counts)
+    for i in np.flatnonzero(labelled):
+        if raters == "pooled":
+            result[i] = counts[i]
+        elif raters == "mean":
+            result[i] = counts[i] / counts[i].sum()
+        elif raters == "majority":
+            result[i, np.argmax(counts[i])] = 1.0
+        else:
+            result[i, batch.chosen_rating[i]] = 1.0
+    return result if batch.weights is None else result * batch.weights[:, None]
+
+
+def naive_losses(batch, raters, temperature, bins=15):
+    logits = batch.scores if batch.is_logits else np.log(np.maximum(batch.scores, 1e-300))
+    weight = naive_weights(batch, raters)
+    logp = log_softmax(logits / temperature, axis=1)
+    p = np.exp(logp)
+    if not batch.is_logits:
+        p[batch.scores == 0] = 0.0
+    finite = np.where(p > 0, weight, 0.0)
+    nll = -(finite * np.where(p > 0, logp, 0.0)).sum() / finite.sum()
+    brier = (weight * ((p**2).sum(axis=1, keepdims=True) - 2 * p + 1)).sum() / weight.sum()
+    if batch.task == "binary":
+        score, hit = p[:, 1], weight[:, 1]
+    else:
+        top = p.argmax(axis=1)
+        score, hit = p[np.arange(len(p)), top], weight[np.arange(len(p)), top]
+    place = np.clip(np.ceil(score * bins) - 1, 0, bins - 1)
+    row = weight.sum(axis=1)
+    gaps = [abs((hit - row * score)[place == b].sum()) for b in range(bins)]
+    return {"nll": nll, "brier": brier, "ece": sum(gaps) / row.sum()}
+
+
+def naive_temperature(batch, raters, objective):
+    def loss(log_t):
+        return naive_losses(batch, raters, np.exp(log_t))[objective]
+
+    starts = np.log(np.geomspace(1 / 32, 32, 21))
+    best = int(np.argmin([loss(x) for x in starts]))
+    bracket = (starts[max(best - 1, 0)], starts[min(best + 1, 20)])
+    found = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-11})
+    return float(np.exp(found.x))
+
+
+@pytest.mark.parametrize("raters", POLICIES)
+@pytest.mark.parametrize("objective", ["nll", "brier"])
+def test_raw_rows_agree_with_a_naive_fit(objective, raters):
+    batch = batch_of(drawn(300, 4, 1.7, raters=3))
+    answer = fit_temperature_exact(batch, objective=objective, raters=raters)
+    assert answer["temperature"] == pytest.approx(
+        naive_temperature(batch, raters, objective), rel=1e-6
+    )
+    for place, temperature in (("before", 1.0), ("after", answer["temperature"])):
+        assert answer[place] == pytest.approx(naive_losses(batch, raters, temperature), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 100, 1000])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 2.0, 10.0])
+def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
+    n = 1500 if n_classes <= 10 else 60_000 // n_classes
+    batch = batch_of(drawn(n, n_classes, temperature, raters=3, tail="gumbel"))
+    pane = pane_of(batch)
+    for raters in POLICIES:
+        kept = fit_temperature(pane, raters=raters)
+        exact = fit_temperature_exact(batch, raters=raters)
+        assert kept["temperature"] == pytest.approx(exact["temperature"], rel=1e-6)
+        assert kept["after"]["nll"] == pytest.approx(exact["after"]["nll"], abs=1e-7)
+        excess = naive_losses(batch, raters, kept["temperature"])["nll"] - exact["after"]["nll"]
+        assert excess < 1e-8
+        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=0.05)
+        kept = fit_temperature(pane, raters=raters, objective="brier")
+        exact = fit_temperature_exact(batch, raters=raters, objective="brier")
+        assert kept["temperature"] == pytest.approx(exact["temperature"], rel=1e-3)
+        assert kept["after"]["brier"] == pytest.approx(exact["after"]["brier"], abs=1e-5)
+
+
+def test_raw_ece_is_the_exhaustive_search():
+    batch = batch_of(drawn(150, 5, 1.6, raters=2))
+    grid = np.arange(100, 2001) / 200
+    ece = [naive_losses(batch, "pooled", t)["ece"] for t in grid]
+    answer = fit_temperature_exact(batch, objective="ece")
+    assert answer["temperature"] == grid[np.argmin(ece)]
+    assert answer["after"]["ece"] == pytest.approx(min(ece), abs=1e-12)
+    low, high = answer["plateau"]
+    assert low <= answer["temperature"] <= high
+
+
+@pytest.mark.parametrize("n_classes", [2, 6])
+def test_kept_ece_is_within_its_bound(n_classes):
+    for seed in range(3):
+        batch = batch_of(drawn(2500, n_classes, 1.8, seed=seed))
+        kept = fit_temperature(pane_of(batch), objective="ece")
+        true = fit_temperature_exact(batch, objective="ece")
+        there = naive_losses(batch, "pooled", kept["temperature"])["ece"]
+        assert abs(there - kept["after"]["ece"]) < kept["error_bound"]["ece"]
+        assert there - true["after"]["ece"] < kept["error_bound"]["ece"]
+        assert kept["plateau"][0] <= true["temperature"] <= kept["plateau"][1]
+        assert kept["before"]["ece"] == pytest.approx(true["before"]["ece"], abs=1e-12)
+        assert kept["curve"]["ece"] == pytest.approx(true["curve"]["ece"], abs=1e-12)
+
+
+def test_binary_confidences_bin_the_positive_class():
+    rng = np.random.default_rng(3)
+    p = rng.beta(0.5, 0.5, 2000)
+    labels = (rng.random(2000) < p).astype(int).tolist()
+    batch = batch_of({"confidences": p, "labels": labels})
+    answer = fit_temperature(pane_of(batch))
+    assert answer["scope"] == "positive"
+    assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-12)
+    assert answer["after"]["ece"] == pytest.approx(
+        naive_losses(batch, "pooled", answer["temperature"])["ece"],
+        abs=answer["error_bound"]["ece"],
+    )
+
+
+def test_the_standard_error_is_what_repetition_shows():
+    found = [fit_temperature(pane_of(batch_of(drawn(400, 3, 1.5, seed=s)))) for s in range(100)]
+    spread = np.std([answer["temperature"] for answer in found])
+    assert np.mean([answer["standard_error"] for answer in found]) == pytest.approx(spread, rel=0.2)
+    covered = np.mean([answer["interval"][0] <= 1.5 <= answer["interval"][1] for answer in found])
+    assert 0.9 <= covered <= 0.99
+
+
+def test_raters_of_one_unit_are_not_independent():
+    columns = drawn(300, 3, 1.5)
+    many = {key: np.repeat(value, 10, axis=0) for key, value in columns.items()}
+    units = [f"u{i}" for i in np.repeat(np.arange(300), 10)]
+    alone = fit_temperature(pane_of(batch_of(columns)))
+    together = fit_temperature(pane_of(batch_of(many | {"units": units})))
+    assert together["standard_error"] == pytest.approx(alone["standard_error"], rel=1e-9)
+    assert together["n_units"] == 300
+
+
+def test_panes_that_merge_answer_as_one():
+    columns = drawn(900, 4, 2.0, raters=2)
+    whole = fit_temperature(pane_of(batch_of(columns)))
+    parts = [
+        pane_of(batch_of({key: value[index] for key, value in columns.items()}))
+        for index in np.array_split(np.random.default_rng(0).permutation(900), 4)
+    ]
+    merged = parts[2].merge(parts[0]).merge(parts[3]).merge(parts[1])
+    answer = fit_temperature(merged)
+    assert answer["temperature"] == pytest.approx(whole["temperature"], rel=1e-12)
+    assert answer["after"] == pytest.approx(whole["after"], rel=1e-10)
+
+
+def test_weights_equal_repetition():
+    columns = drawn(200, 3, 0.6)
+    times = np.random.default_rng(1).integers(0, 4, 200)
+    repeated = {key: np.repeat(value, times, axis=0) for key, value in columns.items()}
+    weighted = fit_temperature(pane_of(batch_of(columns | {"weights": times.astype(float)})))
+    assert weighted["temperature"] == pytest.approx(
+        fit_temperature(pane_of(batch_of(repeated)))["temperature"], rel=1e-10
+    )
+
+
+def both(columns, **options):
+    batch = batch_of(columns)
+    return [fit_temperature(pane_of(batch), **options), fit_temperature_exact(batch, **options)]
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier"])
+def test_all_right_has_no_finite_temperature(objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 10, "labels": [0, 1, 0] * 10},
+        objective=objective,
+    ):
+        assert answer["verdict"] == "at_lower_bound"
+        assert answer["at_bound"] and answer["bound"] == "lower"
+        assert answer["temperature"] == pytest.approx(1 / 32)
+        assert answer["interval"] is None and answer["standard_error_reason"] == "at_bound"
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier"])
+def test_all_wrong_lies_at_the_upper_end(objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective
+    ):
+        assert answer["verdict"] == "at_upper_bound" and answer["bound"] == "upper"
+        assert answer["temperature"] == pytest.approx(32.0)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_uniform_predictions_say_nothing(objective):
+    for answer in both(
+        {"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective
+    ):
+        assert answer["temperature"] is None and answer["reason"] == "flat"
+        assert answer["before"]["nll"] == pytest.approx(np.log(2))
+
+
+def test_certain_predictions_say_nothing_about_nll():
+    columns = {"probabilities": [[1.0, 0.0]] * 20, "labels": [0] * 15 + [1] * 5}
+    for answer in both(columns):
+        assert answer["temperature"] is None and answer["reason"] == "flat"
+        assert answer["n_zero_probability"] == 5
+    for answer in both({"probabilities": [[1.0, 0.0]] * 20, "labels": [1] * 20}):
+        assert answer["reason"] == "all_zero_probability"
+
+
+def test_ratings_at_probability_zero_are_counted_and_left_out():
+    columns = drawn(200, 3, 1.4)
+    p = np.vstack([softmax(columns["logits"], axis=1), [[0.0, 0.5, 0.5]] * 3])
+    counts = np.vstack([columns["label_counts"], [[2, 0, 0]] * 3])
+    batch = batch_of({"probabilities": p, "label_counts": counts})
+    answer = fit_temperature(pane_of(batch))
+    assert answer["n_zero_probability"] == 6
+    assert answer["temperature"] == pytest.approx(
+        fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9
+    )
+    assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-10)
+
+
+def test_three_rows_are_too_few():
+    for answer in both({"logits": [[1.0, 0], [1.0, 0], [2.0, 0]], "labels": [0, 1, 0]}):
+        assert answer["verdict"] in ("few_units", "unsettled")
+        assert answer["temperature"] is not None
+
+
+def test_nothing_labelled_and_nothing_at_all():
+    empty = fit_temperature(Pane(PaneSpec("multiclass", 3)))
+    unlabelled = both({"logits": [[1.0, 0, 0]] * 5})
+    weightless = both({"logits": [[1.0, 0, 0]] * 5, "labels": [0] * 5, "weights": [0.0] * 5})
+    for answer in (empty, *unlabelled, *weightless):
+        assert answer["temperature"] is None and answer["reason"] == "no_labels"
+        assert answer["before"] is None and answer["curve"] is None
+    assert empty["n"] == 0 and unlabelled[0]["n_predictions"] == 5
+
+
+def test_a_window_with_plain_histograms_is_not_answered():
+    spec = PaneSpec("binary", 2)
+    pane = Pane(spec)
+    pane.fill(batch_of({"confidences": [0.3, 0.8], "labels": [0, 1]}))
+    fields = {"kind": "positive", "bins": 3600, "edges": "right", "raters": "pooled"}
+    columns = {name: [0.0] * 3600 for name in ("count", "sum_confidence", "sum_correct")}
+    columns["count"][1800] = 7.0
+    columns["sum_confidence"][1800] = 7.0 * 1800.5 / 3600
+    pane.fill_histogram(Histogram.from_fields(fields | columns, spec))
+    answer = fit_temperature(pane)
+    assert answer["temperature"] is None and answer["reason"] == "not_in_histogram"
+    assert answer["n_excluded"] == 7.0
+
+
+def plain(value):
+    """Whether only what JSON knows is inside, NumPy's numbers not counted."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def test_answers_are_plain_and_of_one_shape():
+    columns = drawn(100, 3, 1.2)
+    for objective in OBJECTIVES:
+        kept, exact = both(columns, objective=objective)
+        for answer in (kept, exact):
+            assert plain(answer) and json.dumps(answer, allow_nan=False)
+        must = set(kept) - {"standard_error_method", "interval_method", "standard_error_reason"}
+        assert must <= set(exact)
+        assert {len(column) for column in kept["curve"].values()} == {21}
+    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {
+        "standard_error_reason"
+    }
+
+
+def test_scores_on_an_edge_are_binned_as_they_were_sent():
+    rng = np.random.default_rng(4)
+    p = rng.integers(1, 60, 3000) / 60
+    batch = batch_of({"confidences": p, "labels": (rng.random(3000) < p).astype(int).tolist()})
+    place = np.rint(p * 60).astype(int) - 1
+    gap = np.bincount(place // 4, batch.label_counts[:, 1] - p, 15)
+    for answer in (fit_temperature(pane_of(batch)), fit_temperature_exact(batch)):
+        assert answer["before"]["ece"] == pytest.approx(np.abs(gap).sum() / 3000, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(CalibrationInputError):
+        fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.3, 5.0), st.sampled_from(POLICIES))
+def test_scaling_the_logits_scales_the_temperature(seed, factor, raters):
+    columns = drawn(150, 3, 1.0, seed=seed)
+    batch = batch_of(columns | {"ids": [f"i{i}" for i in range(150)]})
+    scaled = batch_of(
+        columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]}
+    )
+    one, other = (
+        fit_temperature(pane_of(batch), raters=raters),
+        fit_temperature(pane_of(scaled), raters=raters),
+    )
+    assert other["temperature"] == pytest.approx(factor * one["temperature"], rel=1e-5)

@@ -1,0 +1,110 @@
+"""The deployment of docker-compose.yml as bare processes: same commands, same environment, real store.
+
+What the images add (users, networks, volumes) is read from the files in `test_deployment`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.stores import StoreServer
+
+ROOT = Path(__file__).parents[1]
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+def environment(service: str, **changed: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CALIBRANT_")}
+    return kept | SERVICES[service]["environment"] | {"PYTHONPATH": str(ROOT)} | changed
+
+
+def command(words: list[str]) -> list[str]:
+    return [sys.executable if word == "python" else word for word in words]
+
+
+def wait_until(
+    true: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 30
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, "the process has ended"
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a service of the compose file; its output goes to `<name>.log`."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def started(service: str, **changed: str) -> subprocess.Popen[bytes]:
+        with (tmp_path / f"{service}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command(SERVICES[service]["command"]),
+                env=environment(service, **changed),
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+        processes.append(process)
+        return process
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def is_healthy(service: str, **changed: str) -> bool:
+    check = SERVICES[service]["healthcheck"]["test"]
+    assert check[0] == "CMD"
+    words = [word.replace(":8000", f":{changed.get('CALIBRANT_PORT')}") for word in check[1:]]
+    checked = subprocess.run(
+        command(words), env=environment(service, **changed), capture_output=True, check=False
+    )
+    return checked.returncode == 0
+
+
+def test_store_workers_and_service_become_healthy_and_merge(
+    store_server: StoreServer, start: Start, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    store = {"CALIBRANT_REDIS_URL": store_server.url}
+    assert not is_healthy("workers", **store)
+    workers = start("workers", **store)
+    wait_until(lambda: is_healthy("workers", **store), workers)
+
+    keys_file = tmp_path / "keys" / "keys.json"
+    door = store | {"CALIBRANT_PORT": port, "CALIBRANT_KEYS_FILE": str(keys_file)}
+    service = start("service", **door)
+    wait_until(lambda: is_healthy("service", **door), service)
+    key = re.search(r"ck_[A-Za-z0-9_-]+", (tmp_path / "service.log").read_text())
+    assert key is not None
+    assert key[0] not in keys_file.read_text()
+
+    batch = {"probabilities": [[0.7, 0.2, 0.1]], "labels": [[0, 2]], "batch_id": "first"}
+    url = f"http://127.0.0.1:{port}/v1/models/triage/predictions"
+    headers = {"Authorization": f"Bearer {key[0]}", "Prefer": "wait=20"}
+    assert httpx.post(url, json=batch).status_code == 401
+    answer = httpx.post(url, json=batch, headers=headers, timeout=30)
+    assert (answer.status_code, answer.json()["status"]) == (200, "merged")
+
+    for process in (service, workers):
+        process.terminate()
+        assert process.wait(20) in (0, -15)
+    assert not is_healthy("workers", **store)

@@ -1,0 +1,247 @@
+"""The partition loop: entries into panes, many in one commit.
+
+A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
+holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
+(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
+missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
+has happened; after it everything has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from itertools import takewhile
+
+from redis.exceptions import RedisError
+
+from workers.chain import Chain, Overtaken
+from workers.child import DisposableReducer, EntryKills, EntryRefused
+from workers.entries import CONTROL
+from workers.filling import Ground
+from workers.housekeeping import Housekeeping
+from workers.leases import Leases
+from workers.retained import RetainedRecords
+from workers.run import Item, Run
+from workers.shelf import Shelf
+from workers.state.commit import Commit, id_order
+from workers.state.records import BatchRecord
+from workers.state.registry import read_configs
+from workers.store import Store
+
+log = logging.getLogger(__name__)
+
+_FIRST_COUNT = 16
+_LONGEST_GAP_S = 1.0
+
+
+class PartitionLoop:
+    """Minds one partition for as long as its worker holds the lease."""
+
+    def __init__(
+        self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event
+    ):
+        self._store = store
+        self._settings = settings = store.settings
+        self._ground = ground
+        self._leases = leases
+        self._stop = stop
+        self.partition = partition
+        self.abandoned = False
+        self.keys = store.keys.partition(partition)
+        self._node = store.node(partition)
+        self._chain = Chain(store, self.keys)
+        self._shelf = Shelf(
+            store, self.keys, ground, settings.held_panes_bytes // settings.partitions
+        )
+        self._child = DisposableReducer(
+            ground, settings.child_timeout_s, settings.child_memory_bytes
+        )
+        self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._records = RetainedRecords(self._node, self.keys)
+        self._counted = False
+        self._count = _FIRST_COUNT
+        self._next_commit_at = 0.0
+
+    def run(self) -> None:
+        """Until stopped: get the lease, work while it lasts, give it back."""
+        while self._goes_on:
+            try:
+                if self._leases.take(self.partition):
+                    self._term()
+                else:
+                    self._stop.wait(self._settings.lease_s / 4)
+            except RedisError as error:
+                log.warning("partition %d: %s", self.partition, error)
+                self._stop.wait(0.2)
+            except Exception:
+                log.exception("partition %d: starts again", self.partition)
+                self._stop.wait(0.2)
+        self._child.close()
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set() and not self.abandoned
+
+    def _term(self) -> None:
+        self._shelf.forget()
+        try:
+            self._chain.reload()
+            self._counted = False
+            while self._goes_on and self._leases.holds(self.partition):
+                self._step_or_reload()
+        finally:
+            self._shelf.forget()
+            self._child.close()
+            if not self.abandoned:
+                self._leases.idle(self.partition)
+                self._leases.give_back(self.partition)
+
+    def _step_or_reload(self) -> None:
+        try:
+            self.step()
+        except (Overtaken, RedisError) as error:
+            # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
+            if not isinstance(error, Overtaken):
+                log.warning("partition %d: %s", self.partition, error)
+                self._stop.wait(0.05)
+            self._shelf.forget()
+            self._chain.reload()
+        finally:
+            self._leases.idle(self.partition)
+
+    def step(self) -> None:
+        """Read what there is, and commit it."""
+        if self._housekeeping.when_due():
+            self._shelf.forget()
+        items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
+        if not items:
+            return
+        self._busy()
+        if not self._counted:
+            # The attempt is counted once there is something to die of, and what was read is read again from the
+            # cursor that the count belongs to.
+            self._chain.take_over()
+            self._counted = True
+        elif _is_control(items[0]):
+            self._control(items[0])
+        elif self._is_dangerous(items[0]):
+            self._commit(self._one_in_child(items[0]))
+        else:
+            self._commit(self._gather(items, dry))
+
+    def _busy(self) -> None:
+        self._leases.busy(self.partition)
+
+    def _gather(self, items: list[Item], dry: bool) -> Run:
+        """Fill what was read and read on, until the stream is dry or the run is long enough."""
+        run = Run(self._ground, self._busy, self._records)
+        while True:
+            plain = list(
+                takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
+            )
+            self._add(run, plain)
+            if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
+                return run
+            gap_s = max(0.0, self._next_commit_at - time.monotonic())
+            if dry and gap_s == 0:
+                return run
+            items, dry = self._read(run.last_id, gap_s if dry else 0.0)
+
+    def _is_full(self, run: Run) -> bool:
+        return (
+            len(run.items) >= self._settings.commit_entries
+            or run.n_bytes >= self._settings.commit_bytes
+        )
+
+    def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
+        """Entries after one, and whether the stream had no more of them."""
+        reply = self._node.xread(
+            {self.keys.stream: after_id},
+            count=self._count,
+            block=max(1, int(block_s * 1000)) if block_s > 0 else None,
+        )
+        items = [
+            Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
+        ]
+        dry = len(items) < self._count
+        if items:
+            # By bytes, not by entries: long replies of large entries are slower than several short ones.
+            mean = sum(item.n_bytes for item in items) / len(items)
+            self._count = int(
+                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
+            )
+        return items, dry
+
+    def _add(self, run: Run, items: list[Item]) -> None:
+        self._look_up(items)
+        for item in items:
+            run.add(item)
+
+    def _look_up(self, items: list[Item]) -> None:
+        entries = [item.entry for item in items if item.entry is not None]
+        if not entries:
+            return
+        names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
+        found = iter(self._node.mget(names))
+        configs = read_configs(self._node, self.keys.models, sorted({e.model for e in entries}))
+        for item in items:
+            if item.entry is not None:
+                text = next(found)
+                item.record = None if text is None else BatchRecord.from_json(text)
+                item.config = configs.get(item.entry.model)
+
+    def _commit(self, run: Run) -> None:
+        token = self._chain.new_token()
+        run.apply(self._shelf)
+        commit = Commit(self.keys)
+        self._shelf.write(run.reduction.touched, commit, token)
+        run.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        run.write_facts(commit, self.keys)
+        self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
+        self._shelf.trim()
+        gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
+        self._next_commit_at = time.monotonic() + gap_s
+
+    def _is_dangerous(self, item: Item) -> bool:
+        return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
+
+    def _one_in_child(self, item: Item) -> Run:
+        """A run of a single entry of the danger zone, reduced in a process that may die of it."""
+        run = Run(self._ground, records=self._records)
+        self._look_up([item])
+        entry, config = item.entry, item.config
+        known = item.record is not None and item.record.is_final
+        if entry is None or config is None or known or config.generation != entry.generation:
+            run.add(item)
+            return run
+        # The child has a time limit of its own: waiting for it is not being stuck.
+        self._leases.idle(self.partition)
+        try:
+            reduction, n = self._child.reduce(entry, config)
+        except EntryKills as death:
+            item.set_aside(str(death))
+        except EntryRefused as error:
+            item.judge(error, error.offences)
+        else:
+            if reduction.outcomes:
+                # It harms nobody; what it changes depends on the records, which only the worker has.
+                run.add(item)
+            else:
+                run.add_reduced(item, reduction, n)
+            return run
+        finally:
+            self._busy()
+        run.items.append(item)
+        return run
+
+    def _control(self, item: Item) -> None:
+        assert item.entry is not None
+        self._shelf.forget()
+        self._housekeeping.remove_model(item.entry, self._busy)
+        self._chain.send(Commit(self.keys), self._chain.new_token(), item.id, 0, item.n_bytes)
+
+
+def _is_control(item: Item) -> bool:
+    return item.entry is not None and item.entry.kind == CONTROL

@@ -1,0 +1,31 @@
+"""A calibration map fitted to a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.maps import Options, fit
+from calibrant.pane import Pane
+from calibrant.question import Question
+from calibrant.view import View
+
+_PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature")
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """Everything that some map reads; what a model's panes do not keep is not there to be read."""
+    return _PARTS
+
+
+def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Parameters, evidence before and after, held-out gain."""
+    klass = params.get("class")
+    scope = None if klass is None else f"class:{klass}"
+    question = Question(raters=params.get("raters", "pooled"), scope=scope, ci=params.get("ci", 0.95))
+    options = Options(
+        bins=params.get("bins", 15),
+        binning=params.get("binning", "equal_width"),
+        centred=params.get("centred", False),
+    )
+    return fit(params.get("method", "temperature"), View(pane, question), options)

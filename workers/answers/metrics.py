@@ -1,0 +1,30 @@
+"""Any set of metrics over a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
+from calibrant.pane import Pane
+from calibrant.score import question_of
+from calibrant.view import View
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """The accumulators that the asked metrics read."""
+    return accumulators_for(params.get("metrics") or DEFAULT_METRICS)
+
+
+def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Counts of the window, and each metric by its slug."""
+    view = View(pane, question_of(params))
+    slugs = params.get("metrics") or DEFAULT_METRICS
+    held = pane.counts
+    return {
+        **held,
+        "weight": pane.weight,
+        "raters": view.question.raters,
+        "scope": view.scope,
+        "metrics": compute_metrics(view, slugs, seed),
+    }

@@ -1,0 +1,28 @@
+"""The reliability table of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.pane import Pane
+from calibrant.reliability import reliability
+from calibrant.score import question_of
+from calibrant.view import View
+
+_SCOPES = {"top_label": ("top_label",), "positive": ("positive",)}
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """Counts, plain histograms, and the cells of the scope."""
+    scope = str(params.get("scope") or "")
+    return (
+        "counts",
+        "histograms",
+        *_SCOPES.get(scope, ("top_label", "positive", "classes", "all_labels")),
+    )
+
+
+def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The table of the asked bins, with intervals."""
+    return reliability(View(pane, question_of(params)))

@@ -1,0 +1,288 @@
+"""Question → window → answer, on request.
+
+The panes of a window are read together with their versions, so that they are one state; only the parts that the answer
+reads are fetched. Decoded panes and merged windows are kept by version, answers in the store by state version: nothing
+is invalidated, old versions are merely never asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Generic, TypeVar
+
+from redis.exceptions import RedisError
+
+from workers import answers
+from workers.filling import Ground
+from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
+from workers.state.keys import SOURCE_FIELD, PaneKey
+from workers.state.registry import ModelConfig, read_configs
+from workers.store import Store
+from workers.versions import name_state, panes_in, seed_of
+from workers.windows import Window
+
+log = logging.getLogger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
+
+_REPLY_KEPT_S = 60
+_POP_S = 0.5
+_TRIES = 20
+_PANES_A_RUN = 256
+_PANE_OVERHEAD_BYTES = 2000
+_CACHED = (OK, REFUSED)
+
+
+@dataclass(frozen=True)
+class AnswerFunction:
+    """One kind of answer.
+
+    Attributes
+    ----------
+    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of (start in
+        seconds, pane)
+    parts : (params) -> names of the accumulators it reads, or None for all
+    """
+
+    compute: Callable[[Any, ModelConfig, dict[str, Any], int], dict[str, Any]]
+    parts: Callable[[dict[str, Any]], Iterable[str] | None] = lambda params: None
+    by_pane: bool = False
+
+
+def find_answers() -> dict[str, AnswerFunction]:
+    """The answers of the folder `workers/answers`: one module a kind, named as the kind.
+
+    A module has `answer(pane, config, params, seed)`, and may have `parts(params)` and `BY_PANE = True`.
+    """
+    found = {}
+    for each in iter_modules(answers.__path__):
+        module = import_module(f"{answers.__name__}.{each.name}")
+        parts = getattr(module, "parts", lambda params: None)
+        found[each.name] = AnswerFunction(module.answer, parts, getattr(module, "BY_PANE", False))
+    return found
+
+
+ANSWERS: dict[str, AnswerFunction] = find_answers()
+
+
+class Recent(Generic[K, V]):
+    """The things used last, up to a total weight. Threads may share it."""
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: K, value: V, weight: int = 1) -> V:
+        with self._lock:
+            self._weight -= self._kept.pop(key, (None, 0))[1]
+            self._kept[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self._limit and len(self._kept) > 1:
+                self._weight -= self._kept.popitem(last=False)[1][1]
+        return value
+
+
+@dataclass(frozen=True)
+class State:
+    """The panes of a window as one state, oldest first."""
+
+    version: str
+    panes: list[tuple[int, Any]]
+
+
+class Compute:
+    """Takes questions from the store and answers them. One object may serve several threads."""
+
+    def __init__(
+        self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None
+    ):
+        self._store = store
+        self._settings = store.settings
+        self._ground = ground
+        self._functions = ANSWERS if functions is None else functions
+        self._panes: Recent[Any, Any] = Recent(self._settings.pane_cache_bytes)
+        self._windows: Recent[Any, Any] = Recent(self._settings.window_cache_entries)
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer until stopped."""
+        while not stop.is_set():
+            try:
+                popped = self._store.client.brpop([self._store.keys.questions], timeout=_POP_S)
+                if popped is not None:
+                    self.serve(popped[1])
+            except RedisError as error:
+                log.warning("questions: %s", error)
+                stop.wait(0.2)
+            except Exception:
+                log.exception("a question could not be served")
+
+    def serve(self, raw: bytes) -> None:
+        """Answer one question, unless nobody waits for it any more."""
+        question = Question.from_json(raw)
+        if time.time() > question.until_s:
+            return
+        client, kept_under = self._store.client, self._store.keys.answer(question.digest)
+        kept = client.get(kept_under)
+        reply = Reply.from_bytes(kept) if kept is not None else self.answer(question)
+        with client.pipeline(transaction=False) as pipe:
+            if kept is None and reply.status in _CACHED:
+                self._keep(pipe, question, reply)
+            pipe.lpush(question.reply_to, question.digest.encode() + b" " + reply.to_bytes())
+            pipe.expire(question.reply_to, _REPLY_KEPT_S)
+            pipe.execute()
+
+    def _keep(self, pipe: Any, question: Question, reply: Reply) -> None:
+        """Under the state that it rests on, which may be newer than the one that the question named."""
+        raw = reply.to_bytes()
+        if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
+            digest = answer_digest(reply.state_version, question.kind, question.params)
+            pipe.set(self._store.keys.answer(digest), raw, ex=self._settings.cache_ttl_s)
+
+    def answer(self, question: Question) -> Reply:
+        """Compute an answer; errors are answers too."""
+        function = self._functions.get(question.kind)
+        if function is None:
+            return _told(UNKNOWN, "", f"no answer is called {question.kind}")
+        version = ""
+        try:
+            config = self._config(question.model)
+            if config is None:
+                return _told(UNKNOWN, "", "the model is gone")
+            parts = function.parts(question.params)
+            wanted = None if parts is None else tuple(sorted(set(parts)))
+            window = Window(*question.window)
+            state = self._state(config, question.slice, window, wanted)
+            version = state.version
+            subject = state.panes if function.by_pane else self._merged(config, state, wanted)
+            told = function.compute(subject, config, question.params, seed_of(version))
+            body = json.dumps(
+                _headed(config, question.slice, window, state, told),
+                allow_nan=False,
+                separators=(",", ":"),
+            ).encode()
+            return Reply(OK, version, body)
+        except RedisError:
+            raise
+        except Exception as error:
+            offences = getattr(error, "offences", None)
+            if offences:
+                body = json.dumps({"offences": [asdict(each) for each in offences]}).encode()
+                return Reply(REFUSED, version, body)
+            log.exception("the answer %s failed", question.kind)
+            return _told(FAILED, version, f"{type(error).__name__}: {error}")
+
+    def _config(self, model: str) -> ModelConfig | None:
+        partition = self._store.keys.partition_of(model)
+        models = self._store.keys.partition(partition).models
+        return read_configs(self._store.node(partition), models, [model]).get(model)
+
+    def _state(
+        self, config: ModelConfig, slice_: str, window: Window, wanted: tuple[str, ...] | None
+    ) -> State:
+        """The panes of a window, all as they were at one moment.
+
+        Read in runs; each run brings the versions of all panes along, and whatever has changed since it was read is
+        read again, until everything held is of the versions that came with the last run.
+        """
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        versions_key = keys.versions(config.key, config.generation, slice_)
+        versions = panes_in(node.hgetall(versions_key), window)
+        held: dict[int, tuple[bytes, Any]] = {}
+        for _ in range(_TRIES + len(versions) // _PANES_A_RUN):
+            missing = []
+            for start, version in versions.items():
+                if start not in held or held[start][0] != version:
+                    pane = self._panes.get(
+                        (config.key, config.generation, slice_, start, version, wanted)
+                    )
+                    if pane is None:
+                        missing.append(start)
+                    else:
+                        held[start] = (version, pane)
+            if not missing:
+                panes = [(start, held[start][1]) for start in versions]
+                return State(name_state(config, slice_, window, versions), panes)
+            with node.pipeline(transaction=True) as pipe:
+                pipe.hgetall(versions_key)
+                for start in missing[:_PANES_A_RUN]:
+                    _read_parts(
+                        pipe,
+                        keys.pane(PaneKey(config.key, config.generation, slice_, start)),
+                        wanted,
+                    )
+                found, *replies = pipe.execute()
+            versions = panes_in(found, window)
+            for start, reply in zip(missing, replies, strict=False):
+                if start in versions:
+                    pane, weight = self._decode(config, reply, wanted)
+                    version = versions[start]
+                    pane_id = (config.key, config.generation, slice_, start, version, wanted)
+                    held[start] = (version, self._panes.put(pane_id, pane, weight))
+        raise RuntimeError("the window changed faster than it could be read")
+
+    def _decode(
+        self, config: ModelConfig, reply: Any, wanted: tuple[str, ...] | None
+    ) -> tuple[Any, int]:
+        """A pane, and the bytes it was packed in."""
+        if wanted is None:
+            named = {name.decode(): value for name, value in reply.items()}
+            parts = {
+                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
+            }
+        else:
+            parts = {
+                name: value for name, value in zip(wanted, reply, strict=True) if value is not None
+            }
+        pane = self._ground.pane.from_parts(self._ground.spec(config), parts, only=wanted)
+        return pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES
+
+    def _merged(self, config: ModelConfig, state: State, wanted: Any) -> Any:
+        """The merge of the panes. Answers must not change it: it is kept."""
+        if (kept := self._windows.get((state.version, wanted))) is not None:
+            return kept
+        merged = self._ground.pane(self._ground.spec(config))
+        for _, pane in state.panes:
+            merged.merge(pane)
+        return self._windows.put((state.version, wanted), merged)
+
+
+def _read_parts(pipe: Any, name: str, wanted: tuple[str, ...] | None) -> None:
+    if wanted is None:
+        pipe.hgetall(name)
+    else:
+        pipe.hmget(name, wanted)
+
+
+def _told(status: str, version: str, detail: str) -> Reply:
+    return Reply(status, version, json.dumps({"detail": detail}).encode())
+
+
+def _headed(
+    config: ModelConfig, slice_: str, window: Window, state: State, told: dict[str, Any]
+) -> dict[str, Any]:
+    """What every answer starts with: of which model, slice, window and state it is.
+
+    A window without a beginning begins where its data do.
+    """
+    if window.from_s == 0 and state.panes:
+        window = Window(state.panes[0][0], window.to_s)
+    head = {"model": config.model, "window": window.to_dict(), "state_version": state.version}
+    return head | ({"slice": slice_} if slice_ else {}) | told

@@ -1,0 +1,72 @@
+"""The engine as another process holds it: an inbox and a registry, and by default all of the work as well."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, ExitStack
+from types import TracebackType
+from typing import Any
+
+from workers.crew import Crew
+from workers.embedded import store_of
+from workers.inbox import Inbox
+from workers.settings import EngineSettings
+from workers.state.registry import Registry
+
+
+class Engine:
+    """Joins a store; without an operator's store, starts the private one and works on it in threads of this process.
+
+    Parameters
+    ----------
+    settings : see `EngineSettings`
+    works_here : whether this process merges and computes; by default where the store is the private one
+    parts : passed on to `Crew`
+
+    Examples
+    --------
+    >>> async with Engine(EngineSettings()) as engine:  # doctest: +SKIP
+    ...     await engine.inbox.hand_over(delivery)
+    """
+
+    inbox: Inbox
+    registry: Registry
+
+    def __init__(self, settings: EngineSettings, works_here: bool | None = None, **parts: Any):
+        self.settings = settings
+        self.crew: Crew | None = None
+        self._works_here = settings.redis_url is None if works_here is None else works_here
+        self._parts = parts
+        self._started = ExitStack()
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Engine:
+        try:
+            await asyncio.to_thread(self._start)
+            self.inbox = await self._opened.enter_async_context(Inbox(self.settings))
+            self.registry = Registry(self.inbox.client, self.inbox.keys)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._opened.aclose()
+        await asyncio.to_thread(self._started.close)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the work of this process goes on, if it does any."""
+        return self.crew is None or self.crew.is_alive
+
+    def _start(self) -> None:
+        self.settings = self._started.enter_context(store_of(self.settings))
+        if self._works_here:
+            self.crew = Crew(self.settings, **self._parts)
+            self._started.callback(self.crew.stop)
+            self.crew.start()

@@ -1,0 +1,197 @@
+"""What stands in a partition's stream: one entry a batch, and how its payload is written.
+
+Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind,
+`h` digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
+
+- `predictions`: `calibrant.Batch.pack()`
+- `histograms`: `pack_updates`, a run of histogram updates
+- `pane`: `pack_updates` with one packed `calibrant.Pane`
+- `labels`: `pack_labels`, labels for predictions by id
+- `removal`: JSON, `{"id": ...}`: one prediction is taken out
+- `control`: JSON, `{"op": "delete_model"}`
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from calibrant.labels import LabelRow
+
+PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
+LABELS, REMOVAL = "labels", "removal"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
+_MAGIC = b"CU"
+_FORMAT = 1
+_HEAD = struct.Struct("<2sBxI")
+
+
+class EntryError(ValueError):
+    """The bytes are not an entry, or not one of a format that is known."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a stream. `id` is empty until the store has given it one."""
+
+    batch_id: str
+    model: str
+    generation: str
+    kind: str
+    digest: bytes
+    received_ms: int
+    payload: bytes
+    id: str = ""
+
+    @property
+    def received_at(self) -> datetime:
+        """When the door took the batch; also the event time of rows that name none."""
+        return datetime.fromtimestamp(self.received_ms / 1000, UTC)
+
+    def to_fields(self) -> dict[str, bytes]:
+        """As the stream holds it."""
+        return {
+            "i": self.batch_id.encode(),
+            "m": self.model.encode(),
+            "g": self.generation.encode(),
+            "k": self.kind.encode(),
+            "h": self.digest,
+            "t": b"%d" % self.received_ms,
+            "b": self.payload,
+        }
+
+    @classmethod
+    def from_fields(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
+        """Read an entry; raises EntryError."""
+        try:
+            return cls(
+                batch_id=fields[b"i"].decode(),
+                model=fields[b"m"].decode(),
+                generation=fields[b"g"].decode(),
+                kind=_known(fields[b"k"].decode()),
+                digest=fields[b"h"],
+                received_ms=int(fields[b"t"]),
+                payload=fields[b"b"],
+                id=entry_id,
+            )
+        except KeyError as error:
+            raise EntryError(f"the entry has no field {error.args[0].decode()}") from error
+        except ValueError as error:
+            raise EntryError(f"the entry cannot be read: {error}") from error
+
+    @property
+    def n_bytes(self) -> int:
+        """What the entry weighs in the count of the backlog."""
+        return fields_bytes({name.encode(): value for name, value in self.to_fields().items()})
+
+
+def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
+    """The weight of an entry's fields: the same for who appends it and who consumes it, readable or not."""
+    return sum(len(name) + len(value) for name, value in fields.items())
+
+
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise EntryError(f"the kind {kind!r} is not known")
+    return kind
+
+
+def delete_model(model: str, generation: str) -> Entry:
+    """The entry that removes all that a deleted model has left."""
+    payload = json.dumps({"op": "delete_model"}).encode()
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    return Entry("", model, generation, CONTROL, b"", now_ms, payload)
+
+
+def pack_labels(rows: Sequence[LabelRow]) -> bytes:
+    """The payload of an entry of kind `labels`; the same rows give the same bytes."""
+    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
+
+
+def unpack_labels(payload: bytes) -> list[LabelRow]:
+    """Read what `pack_labels` wrote; raises EntryError."""
+    try:
+        found = json.loads(payload)
+        if found["format"] != _FORMAT:
+            raise EntryError("the labels are not of a format that is known")
+        return [
+            LabelRow(str(name), {int(k): int(n) for k, n in votes}, [(str(r), int(k), v) for r, k, v in ratings])
+            for name, votes, ratings in found["rows"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EntryError(f"the labels cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Update:
+    """One histogram or pane sent by a client that has reduced its predictions itself.
+
+    Attributes
+    ----------
+    packed : `calibrant.Histogram.pack()` or `calibrant.Pane.pack()`
+    event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
+    slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
+    source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
+    """
+
+    packed: bytes
+    event_time_us: int | None = None
+    slices: dict[str, str] | None = None
+    source: str | None = None
+    epoch: int | None = None
+    sequence: int | None = None
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether the totals replace those of a smaller sequence."""
+        return self.source is not None
+
+
+def pack_updates(updates: Sequence[Update]) -> bytes:
+    """The payload of an entry of kind `histograms` or `pane`."""
+    heads = []
+    for update in updates:
+        head = {
+            name: value
+            for name, value in asdict(update).items()
+            if value is not None and name != "packed"
+        }
+        heads.append({**head, "n": len(update.packed)})
+    head_bytes = json.dumps(heads, separators=(",", ":")).encode()
+    return (
+        _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes))
+        + head_bytes
+        + b"".join(u.packed for u in updates)
+    )
+
+
+def unpack_updates(payload: bytes) -> list[Update]:
+    """Read what `pack_updates` wrote; raises EntryError."""
+    try:
+        magic, version, head_length = _HEAD.unpack_from(payload)
+        if (magic, version) != (_MAGIC, _FORMAT):
+            raise EntryError("the updates are not of a format that is known")
+        at = _HEAD.size + head_length
+        heads: list[dict[str, Any]] = json.loads(payload[_HEAD.size : at])
+        updates = []
+        for head in heads:
+            length = head.pop("n")
+            updates.append(Update(packed=payload[at : at + length], **head))
+            at += length
+    except (
+        struct.error,
+        TypeError,
+        KeyError,
+        AttributeError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+    ) as error:
+        raise EntryError(f"the updates cannot be read: {error}") from error
+    if at != len(payload):
+        raise EntryError("the updates do not end where they say")
+    return updates

@@ -1,0 +1,233 @@
+"""One entry into panes: decode, find its panes, fill deltas. Knows no store.
+
+The numbers are made by the ground floor's classes, which come in through `Ground`, so that tests of exactly-once can
+count in integers instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from calibrant.batch import Batch
+from calibrant.histogram import Histogram
+from calibrant.pane import Pane
+from workers.entries import (
+    HISTOGRAMS,
+    LABELS,
+    PANE,
+    PREDICTIONS,
+    REMOVAL,
+    Entry,
+    EntryError,
+    Update,
+    unpack_labels,
+    unpack_updates,
+)
+from workers.join import Join, NoRecords, RowOutcomes
+from workers.state.commit import id_order
+from workers.state.keys import PaneKey
+from workers.state.registry import ModelConfig
+from workers.windows import ALL_ROWS, PaneRef, pane_start, panes_of
+
+# Filling costs milliseconds a call and microseconds a row; beyond some thousand rows the columns leave the
+# processor's cache and a row costs twice as much (measured: 4000 to 8000 rows are cheapest).
+_ROWS_TOGETHER = 8000
+
+
+def together(batches: list[Batch]) -> Iterator[Batch]:
+    """Batches put together where that changes no number, because filling costs much a call and little a row.
+
+    A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
+    not depend on which batches a worker happened to read at once.
+    """
+    open_groups: dict[Any, tuple[list[Batch], set[int]]] = {}
+    for batch in batches:
+        shape = batch.shape_key
+        named = set(batch.unit_hash.tolist()) if batch.unit_source in ("unit", "case") else set()
+        group, units = open_groups.setdefault(shape, ([], set()))
+        n_rows = sum(each.n for each in group)
+        if group and (n_rows + batch.n > _ROWS_TOGETHER or not units.isdisjoint(named)):
+            yield _one(group)
+            group, units = open_groups[shape] = ([], set())
+        group.append(batch)
+        units |= named
+    for group, _ in open_groups.values():
+        yield _one(group)
+
+
+def _one(group: list[Batch]) -> Batch:
+    return group[0] if len(group) == 1 else Batch.concatenate(group)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The classes that make numbers.
+
+    Attributes
+    ----------
+    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or what behaves like them
+    together : batches of one pane, put together where that changes nothing
+    spec : what a model's panes are made of
+    path : `module:function` that makes this very object in another process
+    """
+
+    batch: Any = Batch
+    pane: Any = Pane
+    histogram: Any = Histogram
+    together: Callable[[list[Any]], Iterable[Any]] = together
+    spec: Callable[[ModelConfig], Any] = ModelConfig.spec
+    path: str = "workers.filling:Ground"
+
+
+def ground_at(path: str) -> Ground:
+    """The ground that `module:function` makes."""
+    module, name = path.split(":")
+    return getattr(import_module(module), name)()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A running total that replaces an earlier one of the same name, if it is newer."""
+
+    pane: PaneKey
+    name: str
+    update: Update
+
+
+class Reduction:
+    """What entries add: a delta a pane, and claims that need the state to be judged.
+
+    Batches are kept as they come and filled at `close`, many at a time.
+    """
+
+    def __init__(self, join: Join | None = None) -> None:
+        self.join = join or Join(NoRecords())
+        self.outcomes: dict[str, RowOutcomes] = {}
+        self.deltas: dict[PaneKey, Any] = {}
+        self.claims: list[tuple[str, Claim]] = []
+        self.touched: set[PaneKey] = set()
+        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
+
+    def delta(self, key: PaneKey, config: ModelConfig, ground: Ground) -> Any:
+        """The delta of a pane, begun if need be."""
+        if key not in self.deltas:
+            self.deltas[key] = ground.pane(ground.spec(config))
+            self.touched.add(key)
+        return self.deltas[key]
+
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Any) -> None:
+        """Have a batch filled at `close`."""
+        self.touched.add(key)
+        self._waiting.setdefault(key, (config, []))[1].append(batch)
+
+    def close(self, ground: Ground) -> None:
+        """Fill what waits."""
+        for key, (config, batches) in self._waiting.items():
+            delta = self.delta(key, config, ground)
+            for batch in ground.together(batches):
+                delta.fill(batch)
+        self._waiting = {}
+
+    def absorb(self, other: Reduction) -> None:
+        """Add another, closed reduction to this one."""
+        for key, delta in other.deltas.items():
+            if key in self.deltas:
+                self.deltas[key].merge(delta)
+            else:
+                self.deltas[key] = delta
+        self.claims += other.claims
+        self.outcomes |= other.outcomes
+        self.touched |= other.touched
+
+
+def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
+
+    Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
+    """
+    return _KINDS[entry.kind](entry, config, ground, into)
+
+
+def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    batch = ground.batch.unpack(entry.payload)
+    if getattr(batch, "ids", None) is not None:
+        into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms)
+        return batch.n
+    for ref, rows in panes_of(batch, config, entry.received_at).items():
+        part = batch if rows is None else batch.take(rows)
+        into.add_batch(_key(config, ref), config, part)
+    return batch.n
+
+
+def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    updates = unpack_updates(entry.payload)
+    for update in updates:
+        histogram = ground.histogram.unpack(update.packed)
+        at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
+        for ref in _refs(at_us, update.slices or dict(histogram.slice), entry, config):
+            key = _key(config, ref)
+            if update.is_cumulative:
+                into.claims.append((entry.id, Claim(key, _total_name(histogram, update), update)))
+                into.touched.add(key)
+            else:
+                into.delta(key, config, ground).fill_histogram(histogram)
+    return len(updates)
+
+
+def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    updates = unpack_updates(entry.payload)
+    for update in updates:
+        if update.is_cumulative:
+            raise EntryError("a packed pane cannot be a running total")
+        pane = ground.pane.unpack(update.packed)
+        for ref in _refs(update.event_time_us, update.slices or {}, entry, config):
+            into.delta(_key(config, ref), config, ground).merge(pane)
+    return len(updates)
+
+
+def _labels(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    rows = unpack_labels(entry.payload)
+    milliseconds, sequence = id_order(entry.id or "0-0")
+    order = milliseconds << 20 | sequence
+    into.outcomes[entry.id] = into.join.labels(config, rows, entry.received_ms, order)
+    return len(rows)
+
+
+def _removal(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+    try:
+        name = str(json.loads(entry.payload)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise EntryError(f"the removal cannot be read: {error}") from error
+    into.outcomes[entry.id] = into.join.deletion(config, name, entry.received_ms)
+    return 1
+
+
+_KINDS = {
+    PREDICTIONS: _predictions,
+    HISTOGRAMS: _histograms,
+    PANE: _pane,
+    LABELS: _labels,
+    REMOVAL: _removal,
+}
+
+
+def _total_name(histogram: Any, update: Update) -> str:
+    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing."""
+    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}"
+
+
+def _refs(
+    event_time_us: int | None, slices: dict[str, str], entry: Entry, config: ModelConfig
+) -> list[PaneRef]:
+    at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
+    start = pane_start(at_us, config.pane_s)
+    named = [f"{key}:{value}" for key, value in sorted(slices.items())]
+    return [PaneRef(name, start) for name in (ALL_ROWS, *named)]
+
+
+def _key(config: ModelConfig, ref: PaneRef) -> PaneKey:
+    return PaneKey(config.key, config.generation, ref.slice, ref.start_s)

@@ -1,0 +1,396 @@
+"""What the door hands over and asks for. Everything here is asynchronous and may be used by many tasks at once.
+
+A batch goes into its partition's stream with its record in one MULTI; a repeat is told by the record, and where two
+copies come at the same time, by the commit. Nothing is repeated behind the caller's back: the client library's retries
+are off, and the retries here carry the same batch id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from redis.exceptions import ConnectionError as StoreConnectionError
+from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as StoreTimeoutError
+
+from workers.entries import Entry
+from workers.pressure import DrainRates
+from workers.questions import Answer, Asking
+from workers.retained import TALLIES
+from workers.settings import EngineSettings
+from workers.state import records
+from workers.state.keys import Keys, PartitionKeys
+from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
+from workers.state.registry import ModelConfig
+from workers.store import connect_async, join
+from workers.versions import Versions
+from workers.windows import Window
+
+T = TypeVar("T")
+_PASSING = (StoreConnectionError, StoreTimeoutError, ConnectionError, asyncio.TimeoutError)
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+
+
+class BatchConflict(RuntimeError):
+    """The batch id is known with other content (409)."""
+
+    def __init__(self, batch_id: str):
+        super().__init__(f"the batch id {batch_id} was used before with other content")
+        self.batch_id = batch_id
+
+
+class Saturated(RuntimeError):
+    """The store takes no more for now (429)."""
+
+    def __init__(self, detail: str, retry_after_s: int):
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class BacklogFull(Saturated):
+    """Too much waits to be merged in the model's partition (429)."""
+
+
+class IdsFull(Saturated):
+    """No room to remember another batch id; none is forgotten before its time (429)."""
+
+
+class RecordsFull(Saturated):
+    """No room to retain another prediction or label by id; none is dropped before its time (429)."""
+
+
+class StoreUnavailable(RuntimeError):
+    """The store cannot be reached, or cannot write (503). The batch may have been taken: repeat with its id."""
+
+    def __init__(self, detail: str, retry_after_s: int = 2):
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class ModelMismatch(RuntimeError):
+    """The model is not what the batch was checked against; `current` is what stands in the registry, or None."""
+
+    def __init__(self, current: ModelConfig | None):
+        super().__init__("the model was changed, deleted or made again meanwhile")
+        self.current = current
+
+
+class UnknownBatch(LookupError):
+    """No record of the batch id: never taken, or longer ago than ids are remembered."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A checked batch on its way into the stream.
+
+    Attributes
+    ----------
+    model : what the batch was checked against
+    payload : see `workers.entries`
+    digest : of the content, 16 bytes
+    create : make the model, as given, if there is none
+    retains : records are kept for its rows, by id
+    """
+
+    model: ModelConfig
+    batch_id: str
+    kind: str
+    payload: bytes
+    digest: bytes
+    n_accepted: int
+    n_rejected: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    create: bool = False
+    retains: bool = False
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is known of a batch id."""
+
+    batch_id: str
+    status: str
+    duplicate: bool
+    accepted: int
+    rejected: int
+    errors: list[dict[str, Any]]
+    durability: str
+    stale: bool | None = None
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the batch has been dealt with."""
+        return self.status in records.FINAL
+
+
+class Inbox:
+    """Batches in, outcomes and answers out.
+
+    Use as an async context manager, or call `open` and `close`.
+    """
+
+    def __init__(self, settings: EngineSettings, client: Any = None):
+        self.settings = settings
+        self.client = client or connect_async(settings)
+        self.keys = Keys(settings.namespace, settings.partitions)
+        self.durability = settings.durability
+        self._rates = DrainRates()
+        self._versions = Versions(self.client, self.keys)
+        self._asking = Asking(self.client, self.keys, settings, self._versions)
+
+    async def __aenter__(self) -> Inbox:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Check that the store is the one meant, and learn what it keeps, which is what answers will name."""
+        self.durability = await self._kept_up(lambda: join(self.client, self.settings))
+
+    async def close(self) -> None:
+        """End what waits and let the connections go."""
+        await self._asking.close()
+        await self.client.aclose()
+
+    async def hand_over(self, delivery: Delivery) -> Receipt:
+        """Put a batch into its stream, or tell that it is there already.
+
+        Raises
+        ------
+        BatchConflict, BacklogFull, IdsFull, ModelMismatch, StoreUnavailable
+        """
+        nonce = token_hex(4)
+        return await self._kept_up(lambda: self._hand_over_once(delivery, nonce))
+
+    async def record(self, model_key: str, batch_id: str) -> Receipt | None:
+        """What is known of a batch id of a model, or None."""
+        return await self._kept_up(lambda: self._record_once(model_key, batch_id))
+
+    async def wait_merged(self, model_key: str, batch_id: str, seconds: float) -> Receipt:
+        """Wait until a batch is merged, rejected or set aside, at most so long; then tell what is known.
+
+        Raises
+        ------
+        UnknownBatch, StoreUnavailable
+        """
+        deadline = time.monotonic() + seconds
+        pause_s = 0.002
+        while True:
+            receipt = await self.record(model_key, batch_id)
+            if receipt is None:
+                raise UnknownBatch(batch_id)
+            left_s = deadline - time.monotonic()
+            if receipt.is_final or left_s <= 0:
+                return receipt
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, 0.05)
+
+    async def ask(
+        self,
+        kind: str,
+        model: ModelConfig,
+        params: dict[str, Any],
+        window: Window,
+        deadline_s: float | None = None,
+        slice_: str = "",
+    ) -> Answer:
+        """Have a question answered from the panes of a window.
+
+        Parameters
+        ----------
+        kind : name of a file in `workers/answers`
+        params : JSON values; with the state version they are the identity of the answer
+
+        Raises
+        ------
+        CalibrationInputError
+            The answer function refused the parameters.
+        AnswerTimeout, AnswerFailed, UnknownQuestion, StoreUnavailable
+        """
+        deadline = deadline_s or self.settings.answer_deadline_s
+        return await self._kept_up(
+            lambda: self._asking.ask(kind, model, params, window, slice_, deadline), deadline
+        )
+
+    async def state_version(self, model: ModelConfig, slice_: str, window: Window) -> str:
+        """A name of the state that answers about a window rest on; other state has another name."""
+        return await self._kept_up(lambda: self._versions.state_version(model, slice_, window))
+
+    async def slices(self, model: ModelConfig) -> list[str]:
+        """Slices of a model that have panes, `""` (all rows) first."""
+        name = self.keys.of_model(model.key).slices(model.key, model.generation)
+        found = await self._kept_up(lambda: self.client.smembers(name))
+        return sorted(member.decode() for member in found)
+
+    async def tallies(self, model: ModelConfig) -> dict[str, int]:
+        """How many retained records a model has, by what they wait for."""
+        name = self.keys.of_model(model.key).tallies(model.key, model.generation)
+        found = await self._kept_up(lambda: self.client.hgetall(name))
+        tallies = {field.decode(): int(n) for field, n in found.items()}
+        return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
+
+    async def ping(self) -> None:
+        """Raises StoreUnavailable unless the store answers now."""
+        await self._kept_up(self.client.ping, 0.0)
+
+    async def _kept_up(
+        self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
+    ) -> T:
+        """Try again through passing trouble until the deadline; every repeat is safe to repeat."""
+        limit_s = self.settings.ingest_deadline_s if deadline_s is None else deadline_s
+        deadline = time.monotonic() + limit_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await once()
+            except OutOfMemoryError as error:
+                raise StoreUnavailable("the store's memory is full", 5) from error
+            except _PASSING as error:
+                if time.monotonic() + pause_s > deadline:
+                    raise StoreUnavailable(f"the store cannot be reached: {error}") from error
+            except ResponseError as error:
+                raise StoreUnavailable(f"the store refused: {error}", 5) from error
+            except RedisError as error:
+                raise StoreUnavailable(f"the store failed: {error}") from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _hand_over_once(self, delivery: Delivery, nonce: str) -> Receipt:
+        model = await self._look(delivery, nonce)
+        if isinstance(model, Receipt):
+            return model
+        keys = self.keys.of_model(model.key)
+        received_ms = int(delivery.received_at.timestamp() * 1000)
+        entry = Entry(
+            delivery.batch_id, model.key, model.generation, delivery.kind,
+            delivery.digest, received_ms, delivery.payload,
+        )  # fmt: skip
+        record = BatchRecord(
+            records.ACCEPTED, delivery.digest.hex(), delivery.n_accepted, delivery.n_rejected,
+            delivery.errors, nonce=nonce,
+        )  # fmt: skip
+        earlier = await self._append(keys, entry, record)
+        return self._receipt_of(delivery, nonce, earlier or record)
+
+    async def _append(
+        self, keys: PartitionKeys, entry: Entry, record: BatchRecord
+    ) -> BatchRecord | None:
+        """Entry, record and counters in one step; returns the record that was there before."""
+        name, text = keys.record(entry.model, entry.generation, entry.batch_id), record.to_json()
+        ttl_s = self.settings.idempotency_ttl_s
+        bucket = records.expiry_bucket(time.time(), ttl_s)
+        async with self.client.pipeline(transaction=True) as pipe:
+            pipe.set(name, text, nx=True, get=True, ex=ttl_s)
+            pipe.xadd(keys.stream, entry.to_fields())
+            pipe.incrby(keys.bytes_in, entry.n_bytes)
+            pipe.hincrby(
+                keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES
+            )
+            earlier = (await pipe.execute())[0]
+        return None if earlier is None else BatchRecord.from_json(earlier)
+
+    async def _look(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
+        """The first read: a receipt if the batch is known, else the model, with room for the batch."""
+        model = delivery.model
+        keys = self.keys.of_model(model.key)
+        async with self.client.pipeline(transaction=False) as pipe:
+            pipe.hget(keys.models, model.key)
+            pipe.get(keys.record(model.key, model.generation, delivery.batch_id))
+            pipe.get(keys.bytes_in)
+            pipe.hget(keys.cursor, "out")
+            pipe.hgetall(keys.record_bytes)
+            pipe.hmget(keys.retained, "records", "bytes")
+            config, record, bytes_in, bytes_out, buckets, retained = await pipe.execute()
+        current = None if config is None else ModelConfig.from_json(config)
+        if current is None and not delivery.create:
+            raise ModelMismatch(None)
+        if current is not None and current.generation != model.generation:
+            if not delivery.create:
+                raise ModelMismatch(current)
+            # Another request has made the model meanwhile: look again under its name.
+            return await self._look_again(delivery, current, nonce)
+        if record is not None:
+            return self._receipt_of(delivery, nonce, BatchRecord.from_json(record))
+        self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
+        if delivery.retains:
+            self._check_retained(*(int(n or 0) for n in retained))
+        return current if current is not None else await self._made(delivery, nonce)
+
+    async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
+        """Make the model; of several who do so at the same time one makes it."""
+        new = delivery.model if delivery.model.generation else delivery.model.made_now()
+        keys = self.keys.of_model(new.key)
+        async with self.client.pipeline(transaction=False) as pipe:
+            pipe.hsetnx(keys.models, new.key, new.to_json())
+            pipe.hget(keys.models, new.key)
+            made, text = await pipe.execute()
+        if made:
+            return new
+        if text is None:
+            raise ModelMismatch(None)
+        return await self._look_again(delivery, ModelConfig.from_json(text), nonce)
+
+    async def _look_again(
+        self, delivery: Delivery, current: ModelConfig, nonce: str
+    ) -> Receipt | ModelConfig:
+        mine = delivery.model
+        if (current.task, current.n_classes) != (mine.task, mine.n_classes):
+            raise ModelMismatch(current)
+        changed = Delivery(**{**delivery.__dict__, "model": current, "create": False})
+        return await self._look(changed, nonce)
+
+    def _check_room(
+        self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
+    ) -> None:
+        limit = self.settings.backlog_bytes
+        self._rates.note(keys.partition, bytes_out)
+        backlog = bytes_in - bytes_out
+        if backlog >= limit:
+            seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
+            raise BacklogFull("too much waits to be merged", seconds)
+        ttl_s, now = self.settings.idempotency_ttl_s, time.time()
+        if records.living_bytes(buckets, now, ttl_s) >= self.settings.idempotency_bytes:
+            length_s = records.expiry_bucket_s(ttl_s)
+            raise IdsFull(
+                "no room to remember another batch id", int(length_s - now % length_s) + 1
+            )
+
+    def _check_retained(self, n_records: int, n_bytes: int) -> None:
+        settings = self.settings
+        if n_records >= settings.retained_records or n_bytes >= settings.retained_bytes:
+            raise RecordsFull("no room to retain more predictions by id", int(settings.housekeeping_s) + 1)
+
+    def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
+        if record.digest != delivery.digest.hex():
+            raise BatchConflict(delivery.batch_id)
+        # A record with our own nonce is ours: the first attempt went through and its reply was lost.
+        return self._receipt(delivery.batch_id, record, duplicate=record.nonce != nonce)
+
+    def _receipt(self, batch_id: str, record: BatchRecord, duplicate: bool = False) -> Receipt:
+        return Receipt(
+            batch_id, record.status, duplicate or record.duplicate, record.accepted, record.rejected,
+            record.errors, self.durability, record.stale,
+            record.duplicate_rows, record.stale_rows, record.conflicts,
+        )  # fmt: skip
+
+    async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:
+        keys = self.keys.of_model(model_key)
+        config = await self.client.hget(keys.models, model_key)
+        if config is None:
+            return None
+        generation = ModelConfig.from_json(config).generation
+        text = await self.client.get(keys.record(model_key, generation, batch_id))
+        return None if text is None else self._receipt(batch_id, BatchRecord.from_json(text))

@@ -1,0 +1,83 @@
+"""`python -m workers`: the engine in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from redis.exceptions import ConnectionError as StoreConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as StoreTimeoutError
+
+from workers.crew import Crew
+from workers.embedded import EmbeddedServerError, store_of
+from workers.engine import Engine
+from workers.settings import EngineSettings, SettingsError
+from workers.store import StoreMismatch
+
+__all__ = ["Engine", "main", "run"]
+
+log = logging.getLogger(__name__)
+
+# What sysexits.h calls EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE.
+EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
+
+
+def _exit_stuck(partition: int) -> None:
+    """A process of our own is better ended: whoever started it starts it again, and no thread spins on."""
+    log.critical("partition %d is stuck; the process ends to be started again", partition)
+    os._exit(EXIT_STUCK)
+
+
+def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
+    """Run the engine until `stop` is set."""
+    with store_of(settings) as stored:
+        crew = Crew(stored, on_stuck=_exit_stuck, **parts)
+        if not _started(crew, settings.store_wait_s, stop):
+            return
+        log.info("the engine runs with %d partitions", settings.partitions)
+        stop.wait()
+        crew.stop()
+
+
+def _started(crew: Crew, patience_s: float, stop: threading.Event) -> bool:
+    """Start the crew, waiting for a store that is itself only starting; tells False where the end came first."""
+    deadline = time.monotonic() + patience_s
+    while not stop.is_set():
+        try:
+            crew.start()
+            return True
+        except (StoreConnectionError, StoreTimeoutError) as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("waiting for the store: %s", error)
+            stop.wait(0.2)
+    return False
+
+
+def main(**parts: Any) -> int:
+    """The process: settings from the environment, until SIGTERM or SIGINT."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run(EngineSettings.from_environment(), stop, **parts)
+    except SettingsError as error:
+        log.critical("%s", error)
+        return EXIT_SETTINGS
+    except (EmbeddedServerError, StoreMismatch, RedisError) as error:
+        log.critical("%s", error)
+        return EXIT_NO_STORE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Retained records in the store: read by the worker that owns the partition, written by its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from workers.facts import Facts
+from workers.join import Group, Join, ModelJoin, RowOutcomes
+from workers.state.commit import Commit
+from workers.state.keys import PartitionKeys
+from workers.state.registry import ModelConfig
+
+# What a field of a hash costs in the server beside its name and value, in tables of many fields.
+FIELD_OVERHEAD_BYTES = 56
+_SEPARATOR = "\x1f"
+TALLIES = (
+    "records",
+    "bytes",
+    "pending",
+    "waiting",
+    "joined",
+    "deleted",
+    "conflicts",
+    "duplicates",
+    "expired",
+    "expired_unlabelled",
+)
+
+
+class RetainedRecords:
+    """Reads records and members of units, many in one round trip."""
+
+    def __init__(self, node: Any, keys: PartitionKeys):
+        self._node = node
+        self._keys = keys
+
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+        """The records of some ids; those without one are left out."""
+        by_shard: dict[str, list[str]] = {}
+        for name in names:
+            shard = self._keys.facts_of(config.key, config.generation, name)
+            by_shard.setdefault(shard, []).append(name)
+        with self._node.pipeline(transaction=False) as pipe:
+            for shard, some in by_shard.items():
+                pipe.hmget(shard, some)
+            replies = pipe.execute()
+        found: dict[str, Facts] = {}
+        for some, texts in zip(by_shard.values(), replies, strict=True):
+            found |= {name: Facts.unpack(t) for name, t in zip(some, texts, strict=True) if t is not None}
+        return found
+
+    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+        """The ids of each unit of a pane; units without one are left out."""
+        name = self._keys.members(config.key, config.generation)
+        texts = self._node.hmget(name, [group_field(group) for group in groups])
+        return {
+            group: text.decode().split(_SEPARATOR)
+            for group, text in zip(groups, texts, strict=True)
+            if text is not None
+        }
+
+
+def group_field(group: Group) -> str:
+    """The field that holds a unit's members."""
+    return f"{group[0]}|{group[1]}"
+
+
+def write_facts(
+    join: Join, outcomes: Iterable[RowOutcomes | None], commit: Commit, keys: PartitionKeys
+) -> None:
+    """Put a join's changes into a commit: records, members of units, tallies."""
+    noted = [each for each in outcomes if each is not None]
+    seen = {
+        "conflicts": sum(len(each.errors) for each in noted),
+        "duplicates": sum(each.duplicates for each in noted),
+    }
+    for model in join.models.values():
+        _write_model(model, seen, commit, keys)
+        seen = {}
+
+
+def _write_model(model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys) -> None:
+    key, generation = model.config.key, model.config.generation
+    tallies = dict.fromkeys(TALLIES, 0) | seen
+    shards: dict[str, dict[str, bytes]] = {}
+    for name, facts in model.changed().items():
+        packed = facts.pack()
+        before = model.before[name]
+        tally(tallies, name, facts, len(packed), 1)
+        if before is not None:
+            tally(tallies, name, before, len(before.pack()), -1)
+        shards.setdefault(keys.facts_of(key, generation, name), {})[name] = packed
+    for shard, fields in shards.items():
+        commit.set_fields(shard, fields)
+    members = {
+        group_field(group): _SEPARATOR.join(names)
+        for group, names in model.members.items()
+        if names != model.members_before[group]
+    }
+    if members:
+        commit.set_fields(keys.members(key, generation), members)
+    commit.add_numbers(keys.tallies(key, generation), tallies)
+    commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+
+
+def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: int) -> None:
+    """Count a record in (or out) as what it is now."""
+    tallies["records"] += sign
+    tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
+    if facts.deleted:
+        state = "deleted"
+    elif facts.prediction is None:
+        state = "waiting"
+    else:
+        state = "joined" if facts.is_labelled else "pending"
+    tallies[state] += sign

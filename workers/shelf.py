@@ -1,0 +1,149 @@
+"""The panes of one partition that its worker holds in memory, exactly as the last commit left them.
+
+They are changed in place while a commit is prepared. That is safe because every outcome but a written commit drops
+all of them: what is on the shelf is either what the store holds or nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from workers.filling import Claim, Ground
+from workers.state.commit import Commit
+from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from workers.state.registry import ModelConfig
+from workers.store import Store
+
+REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
+_TOTALS = struct.Struct("<q16s")
+
+
+class UnreadablePane(RuntimeError):
+    """The state of a pane cannot be read; entries for it are set aside, the state is left as it is."""
+
+    def __init__(self, key: PaneKey, error: Exception):
+        super().__init__(f"the state of a pane cannot be read: {error}")
+        self.key = key
+
+
+@dataclass
+class HeldPane:
+    """A pane, its parts as the store has them, and the running totals of its sources."""
+
+    pane: Any
+    parts: dict[str, bytes] = field(default_factory=dict)
+    sources: dict[str, bytes] = field(default_factory=dict)
+    changed_sources: set[str] = field(default_factory=set)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(map(len, self.parts.values())) + sum(map(len, self.sources.values()))
+
+
+class Shelf:
+    """Held panes, least recently used first, bounded in packed bytes."""
+
+    def __init__(self, store: Store, keys: PartitionKeys, ground: Ground, limit_bytes: int):
+        self._store = store
+        self._keys = keys
+        self._ground = ground
+        self._limit_bytes = limit_bytes
+        self._held: OrderedDict[PaneKey, HeldPane] = OrderedDict()
+
+    def forget(self) -> None:
+        """Drop everything: what the store holds is no longer known."""
+        self._held.clear()
+
+    def fetch(
+        self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
+    ) -> None:
+        """Load panes that are not held, in one round trip; raises UnreadablePane."""
+        missing = [key for key in wanted if key not in self._held]
+        if not missing:
+            return
+        with self._store.node(self._keys.partition).pipeline(transaction=False) as pipe:
+            for key in missing:
+                pipe.hgetall(self._keys.pane(key))
+            found = pipe.execute()
+        for key, fields in zip(missing, found, strict=True):
+            self._held[key] = self._read(key, fields, configs[key.model, key.generation])
+
+    def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> HeldPane:
+        named = {name.decode(): value for name, value in fields.items()}
+        sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
+        parts = {name: value for name, value in named.items() if name not in sources}
+        spec = self._ground.spec(config)
+        try:
+            pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
+        except Exception as error:
+            raise UnreadablePane(key, error) from error
+        return HeldPane(pane, parts, sources)
+
+    def merge(self, key: PaneKey, delta: Any) -> None:
+        """Add a delta to a fetched pane."""
+        self._held[key].pane.merge(delta)
+
+    def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
+        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+        pane = self._held[key].pane
+        pane.merge(gained)
+        pane.subtract(lost)
+
+    def claim(self, claim: Claim) -> str:
+        """Let a running total replace the earlier one of its source; tells what came of it.
+
+        The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
+        at which its sums would be dropped.
+        """
+        held, update = self._held[claim.pane], claim.update
+        name = SOURCE_FIELD + claim.name
+        digest = blake2b(update.packed, digest_size=16).digest()
+        sequence = int(update.sequence or 0)
+        earlier = held.sources.get(name)
+        if earlier is not None:
+            last_sequence, last_digest = _TOTALS.unpack_from(earlier)
+            if sequence < last_sequence:
+                return STALE
+            if sequence == last_sequence:
+                return DUPLICATE if digest == last_digest else CONFLICT
+        held.pane.fill_histogram(self._ground.histogram.unpack(update.packed))
+        if earlier is not None:
+            replaced = self._ground.histogram.unpack(earlier[_TOTALS.size :])
+            held.pane.fill_histogram(replaced.negated())
+        held.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
+        held.changed_sources.add(name)
+        return REPLACED
+
+    def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
+        """Put the changes of touched panes into a commit."""
+        for key in touched:
+            held = self._held[key]
+            self._held.move_to_end(key)
+            parts = held.pane.parts()
+            changed: dict[str, bytes] = {
+                name: value for name, value in parts.items() if held.parts.get(name) != value
+            }
+            changed |= {name: held.sources[name] for name in held.changed_sources}
+            gone = [name for name in held.parts if name not in parts]
+            if not held.parts and not held.sources.keys() - held.changed_sources:
+                commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
+            if changed:
+                commit.set_fields(self._keys.pane(key), changed)
+            if gone:
+                commit.drop_fields(self._keys.pane(key), gone)
+            held.parts = dict(parts)
+            held.changed_sources = set()
+            versions = self._keys.versions(key.model, key.generation, key.slice)
+            commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
+
+    def trim(self) -> None:
+        """Let go of the panes used longest ago, down to the bound. Only right after a written commit."""
+        total = sum(held.n_bytes for held in self._held.values())
+        while total > self._limit_bytes and len(self._held) > 1:
+            _, held = self._held.popitem(last=False)
+            total -= held.n_bytes

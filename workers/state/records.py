@@ -1,0 +1,92 @@
+"""What is remembered of a batch id: its content's digest and what became of it.
+
+Written once by the inbox with the entry itself (`SET NX`), rewritten by the commit that merges, rejects or dead-letters
+the entry. An id whose record says more than `accepted` never counts again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
+FINAL = (MERGED, REJECTED, DEAD_LETTERED)
+# What a record costs beside its own key and value in the server: entry of the main and of the expiry table.
+RECORD_OVERHEAD_BYTES = 140
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """The record of one batch id."""
+
+    status: str
+    digest: str
+    accepted: int = 0
+    rejected: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    stale: bool | None = None
+    duplicate: bool = False
+    nonce: str = ""
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the entry has been dealt with."""
+        return self.status in FINAL
+
+    def ended(self, status: str, **changes: Any) -> BatchRecord:
+        """The same record with the outcome."""
+        return replace(self, status=status, **changes)
+
+    def to_json(self) -> bytes:
+        """Short names: a record lives a day and there are many."""
+        full = asdict(self)
+        short = {
+            _SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)
+        }
+        return json.dumps(short, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> BatchRecord:
+        """Read a record; names of later versions are passed over."""
+        return cls(
+            **{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG}
+        )
+
+
+_SHORT = {
+    "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
+    "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
+    "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
+}  # fmt: skip
+_DEFAULTS = {
+    "accepted": 0,
+    "rejected": 0,
+    "errors": [],
+    "stale": None,
+    "duplicate": False,
+    "nonce": "",
+    "duplicate_rows": 0,
+    "stale_rows": 0,
+    "conflicts": 0,
+}
+_LONG = {short: name for name, short in _SHORT.items()}
+
+
+def expiry_bucket_s(ttl_s: int) -> int:
+    """Length of the buckets in which the bytes of records are counted until they expire."""
+    return max(1, ttl_s // 24)
+
+
+def expiry_bucket(now_s: float, ttl_s: int) -> int:
+    """The bucket in which a record made now has certainly expired when the bucket is over."""
+    return int((now_s + ttl_s) // expiry_bucket_s(ttl_s))
+
+
+def living_bytes(buckets: dict[bytes, bytes], now_s: float, ttl_s: int) -> int:
+    """Bytes of records that may still be there."""
+    first = int(now_s // expiry_bucket_s(ttl_s))
+    return sum(int(size) for bucket, size in buckets.items() if int(bucket) >= first)

@@ -1,0 +1,51 @@
+#!lua flags=allow-oom
+-- Commit of one partition: everything that a run of entries changed, or nothing.
+--
+-- KEYS  1 cursor hash (T:c)   2 stream (T:q)   3 dead letters (T:x)   4.. the keys that the operations name by position
+-- ARGV  1 token that the writer believes to be the last   2 token of this commit   3 id of the last entry consumed, or ''
+--       4 first id to keep in the stream, or ''   5 batches merged   6 bytes consumed
+--       7.. operations, each: name, position in KEYS, n, then n arguments
+--           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
+--           record value ttl_s     letter entry_id why       add field number ...
+-- Reply {1, token} written; {2, token} this very commit had been written before and its reply was lost;
+--       {0, token} somebody else has committed since: nothing was written.
+--
+-- One step, because panes, batch records, dead letters, cursor and token must change together: a reader sees all of a
+-- commit or none, a worker killed on either side of it loses or repeats nothing, and a worker that was overtaken cannot
+-- write at all. Allowed when memory is full: it is what makes room again.
+
+local current = redis.call('HGET', KEYS[1], 'tok') or '0'
+if current == ARGV[2] then return {2, current} end
+if current ~= ARGV[1] then return {0, current} end
+
+local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK'}
+local i = 7
+while i <= #ARGV do
+  local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
+  local first, last = i + 3, i + 2 + n
+  if plain[name] then
+    redis.call(plain[name], key, unpack(ARGV, first, last))
+  elseif name == 'record' then
+    -- An id keeps the time it was promised at ingest; one that ran out meanwhile gets a new one.
+    if not redis.call('SET', key, ARGV[first], 'XX', 'KEEPTTL') then
+      redis.call('SET', key, ARGV[first], 'EX', ARGV[last])
+    end
+  elseif name == 'add' then
+    for j = first, last, 2 do redis.call('HINCRBY', key, ARGV[j], ARGV[j + 1]) end
+  elseif name == 'letter' then
+    local entry = redis.call('XRANGE', KEYS[2], ARGV[first], ARGV[first])
+    if entry[1] then
+      redis.call('XADD', key, '*', 'src', ARGV[first], 'why', ARGV[last], unpack(entry[1][2]))
+    end
+  end
+  i = last + 1
+end
+
+redis.call('HSET', KEYS[1], 'tok', ARGV[2], 'att', 0)
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[1], 'id', ARGV[3])
+  redis.call('HINCRBY', KEYS[1], 'n', ARGV[5])
+  redis.call('HINCRBY', KEYS[1], 'out', ARGV[6])
+  redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[4])
+end
+return {1, ARGV[2]}

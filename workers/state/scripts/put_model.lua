@@ -1,0 +1,13 @@
+#!lua
+-- Write the configuration of a model if nobody changed it meanwhile.
+--
+-- KEYS  1 models of the partition (T:m)
+-- ARGV  1 tenant/model   2 the configuration that the writer has seen, byte for byte; '' for none   3 the new one
+-- Reply {1} written; {0, configuration or false} another one is there.
+--
+-- One step, because it is a comparison and a write.
+
+local found = redis.call('HGET', KEYS[1], ARGV[1])
+if (found or '') ~= ARGV[2] then return {0, found} end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return {1}
