@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators import (
     cells,
+    disagreement,
     label_distribution,
+    label_uncertainty,
     replicates,
     scores,
     temperature,
@@ -90,6 +92,7 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_temperature(pane)
     yield from _laws_of_uncertainty(pane)
     yield from _laws_of_label_distribution(pane)
+    yield from _laws_of_several_votes(pane)
     yield from _laws_of_histograms(pane)
 
 
@@ -416,6 +419,37 @@ def _laws_of_label_distribution(pane: Pane) -> Laws:
             f"label_distribution: {name} of another weight",
             _near(block.sums[0].sum(), weight, weight),
         )
+def _laws_of_several_votes(pane: Pane) -> Laws:
+    """What is kept of label uncertainty knows which predictions have one vote, and which several."""
+    n, weight = pane.counts, _scores(pane)[1]["weight"]
+    one, several = n["n_one_rating"], n["n_labelled"] - n["n_one_rating"]
+    block = pane["label_uncertainty"].blocks["sums"]
+    kept = dict(zip(label_uncertainty.SUMS, block.sums, strict=True))
+    by_vote = block.counts[0].reshape(-1, 2).sum(axis=0)
+    yield "label_uncertainty: predictions differ from counts", by_vote == [one, several]
+    yield "label_uncertainty: ratings differ from counts", block.counts[1].sum() == n["n_ratings"]
+    for suffix, whole in (("", weight[1]), ("_by_ratings", weight[0])):
+        own = kept["weight" + suffix].sum()
+        yield f"label_uncertainty: weight{suffix} differs from scores", _near(own, whole, whole)
+        for name in ("squared_gap", "spread"):
+            scale = kept["weight" + suffix]
+            inside = _inside(0.0, kept[name + suffix], 2.0 * scale, scale)
+            yield f"label_uncertainty: {name}{suffix} out of range", inside
+    for name, block in pane["disagreement"].blocks.items():
+        yield (
+            f"disagreement ({name}): predictions differ from counts",
+            block.counts.sum() == several,
+        )
+        seen, whole = block.sums[disagreement.SUMS.index("disagreement")], block.sums[0]
+        yield f"disagreement ({name}): beyond the weight", _inside(0.0, seen, whole, whole)
+    profile = pane["concentration"].blocks["profile"].counts
+    yield "concentration: predictions differ from counts", profile[0] == several
+    yield "concentration: more impossible than predictions", profile[1] <= several
+    if pane.keeps("label_bins"):
+        counts = pane["label_bins"].blocks["bins"].counts
+        wanted = pane.spec.n_classes * np.array([n["n_labelled"], one])
+        yield "label_bins: predictions differ from counts", counts.sum(axis=1) == wanted
+        yield "label_bins: more single votes than predictions", counts[1] <= counts[0]
 
 
 def _laws_of_histograms(pane: Pane) -> Laws:
