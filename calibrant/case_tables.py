@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
     cases = filling.batch.cases
     if cases is None or not filling.n:
         return {}
-    names, case = np.unique(cases.astype(str), return_inverse=True)
+    names, case = _numbered(cases)
     parts: list[_Part] = []
     for slot, members in enumerate(layout.members):
         columns = filling.columns[list(members)]
@@ -127,13 +128,23 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
     tables = {}
     for i, name in enumerate(names):
         own = order[bounds[i] : bounds[i + 1]]
-        tables[str(name)] = SparseBlock.of(layout.size, place_of[own], counts[:, own], sums[:, own])
+        tables[name] = SparseBlock.of(layout.size, place_of[own], counts[:, own], sums[:, own])
     return tables
 
 
 def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS) -> Layout:
     """Unions of classes, which may overlap; their tables come from raw rows only."""
     return Layout(tuple(tuple(dict.fromkeys(members)) for members in composites.values()), cells)
+
+
+def _numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
+    """Distinct names in order, and each row's place among them."""
+    seen: dict[str, int] = {}
+    index = np.fromiter((seen.setdefault(name, len(seen)) for name in cases), np.int64, len(cases))
+    names = sorted(seen)
+    place = np.empty(len(names), np.int64)
+    place[[seen[name] for name in names]] = np.arange(len(names))
+    return names, place[index]
 
 
 def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits) -> _Part:
