@@ -32,7 +32,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     Returns
     -------
     dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and micro_pooled; by class and over
-    cases), `boxes` (by measure), `histogram`; and `reason` where there is nothing.
+    cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason` where there is nothing.
     """
     question = view.question
     answer: dict[str, Any] = {
@@ -44,7 +44,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     try:
         cases = case_errors(view)
     except NotAnswerable as refusal:
-        nothing = {"n_cases": 0, "cases": [], "summary": None, "boxes": None, "histogram": None}
+        nothing = {"n_cases": 0, "cases": [], "summary": None, "boxes": None, "histogram": None, "reliability": []}
         return answer | nothing | {"reason": refusal.reason, "detail": refusal.detail}
     options = cases.options
     answer |= {
@@ -61,6 +61,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
         "boxes": {name: box(values) for name, values in _by_case(cases).items()},
         "histogram": reliability_histogram(cases, frequency_bins or question.bins),
+        "reliability": reliability_boxes(cases),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
     return answer | ({"error_bound": bounds} if any(bounds.values()) else {})
@@ -96,7 +97,8 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     Returns
     -------
     dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the average over classes of
-    each column's shares, and `mean_frequency` the mean observed frequency of each column, None where no case has it.
+    each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean observed frequencies of each column, None where no
+    case has it.
 
     Raises
     ------
@@ -121,16 +123,54 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
     known = np.isfinite(shares)
     mean = np.divide(np.nansum(shares, axis=0), known.sum(axis=0), out=np.zeros(shape[1:]), where=known.any(axis=0))
-    total = np.bincount(column, rate, bins.n_bins)
-    size = np.bincount(column, minlength=bins.n_bins)
-    frequency = np.divide(total, size, out=np.full(bins.n_bins, np.nan), where=size > 0)
+    total = np.zeros(shape[:2])
+    np.add.at(total, (klass, column), rate)
+    size = n[:, :, 0]
+    by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
+    pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)
+    frequency = np.divide(pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0)
     return {
         "bins": bins.n_bins,
         "frequency_bins": frequency_bins,
         "counts": counts.tolist(),
         "mean": mean.tolist(),
         "mean_frequency": numbers(frequency),
+        "mean_frequency_by_class": numbers(by_class),
     }
+
+
+def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
+    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed frequencies.
+
+    Returns
+    -------
+    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the bin.
+
+    Source
+    ------
+    Kock, Thielke et al., figs. 1 and 4: every label counts, each bin with boxes over cases.
+    """
+    bins = cases.counted
+    use = cases.use[:, :, None]
+    weight, confidence, correct = ((v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct))
+    filled = (weight > 0) & (weight >= bins.least)
+    rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
+    total = weight.sum(axis=0)
+    there = filled.any(axis=0)
+    mean, frequency = (
+        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there)) for v in (confidence, correct)
+    )
+    return [
+        {
+            "lower": i / bins.n_bins,
+            "upper": (i + 1) / bins.n_bins,
+            "weight": float(total[i]),
+            "mean_confidence": mean[i],
+            "observed_frequency": frequency[i],
+            "box": box(rate[:, i]),
+        }
+        for i in range(bins.n_bins)
+    ]
 
 
 def box(values: Floats) -> dict[str, Any] | None:
