@@ -60,7 +60,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "cases": _rows(cases),
         "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
         "boxes": {name: box(values) for name, values in _by_case(cases).items()},
-        "histogram": reliability_histogram(cases, frequency_bins or question.bins),
+        "histogram": reliability_histogram(cases, question.bins if frequency_bins is None else frequency_bins),
         "reliability": reliability_boxes(cases),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
