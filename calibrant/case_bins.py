@@ -83,7 +83,8 @@ class CaseBins:
 
     @property
     def dice(self) -> Floats:
-        """2 TP / (2 TP + FP + FN) of top class against ratings; nan where neither holds the class, or no top class is known.
+        """2 TP / (2 TP + FP + FN) of top class against ratings; nan where neither holds the class, or no top class
+        is known.
 
         Source
         ------
@@ -96,17 +97,19 @@ class CaseBins:
     def of_classes(self, classes: NDArray[Any]) -> CaseBins:
         """These classes only."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        return replace(self, **{name: getattr(self, name)[:, classes] for name in names})
+        chosen: dict[str, Any] = {name: getattr(self, name)[:, classes] for name in names}
+        return replace(self, **chosen)
 
     def of_cases(self, cases: NDArray[Any]) -> CaseBins:
         """These cases only."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        return replace(self, **{name: getattr(self, name)[cases] for name in names})
+        chosen: dict[str, Any] = {name: getattr(self, name)[cases] for name in names}
+        return replace(self, **chosen)
 
     def pooled(self, use: Flags) -> CaseBins:
         """All cases in one pot, the (case, class) pairs marked in `use`, bool (n_cases, n_classes), only."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        added: dict[str, Floats] = {}
+        added: dict[str, Any] = {}
         for name in names:
             values = getattr(self, name)
             mask = use[:, :, None] if values.ndim == 3 else use
@@ -149,7 +152,8 @@ def bin_cases(
 
     Source
     ------
-    Barfoot et al., eq. 1 and fig. 2; triangles are flat beyond the outermost centres, so that memberships of a score sum to 1.
+    Barfoot et al., eq. 1 and fig. 2; triangles are flat beyond the outermost centres, so that memberships of a
+    score sum to 1.
     """
     if layout.cells % (bins if membership == "hard" else 2 * bins):
         raise ValueError(f"{layout.cells} cells do not give {bins} {membership} bins exactly")
@@ -169,12 +173,26 @@ def bin_cases(
     total, positives = (_added(table, named[name], shape) for name in ("weight", "correct"))
     if membership == "hard":
         at = table * bins + layout.grid.bins(bins, edges)[position]
-        sums = [_added(at, named[name], (*shape, bins)) for name in ("weight", "confidence", "correct")]
-        return CaseBins(*sums, 0.0, total, positives, predicted, hit, np.zeros((*shape, bins)))
-    sums = _soft_sums(table, position, named, layout, bins, shape)
+        weight, confidence, correct = (
+            _added(at, named[name], (*shape, bins)) for name in ("weight", "confidence", "correct")
+        )
+        return CaseBins(
+            weight,
+            confidence,
+            correct,
+            0.0,
+            total,
+            positives,
+            predicted,
+            hit,
+            np.zeros((*shape, bins)),
+        )
+    weight, confidence, correct = _soft_sums(table, position, named, layout, bins, shape)
     coarse = np.array([(histogram_bins or {}).get(name, 0) for name in tables])
-    error = _soft_error(table, position, named["weight"], coarse[case], layout, bins, sums[0])
-    return CaseBins(*sums, SOFT_EMPTY, total, positives, predicted, hit, error)
+    error = _soft_error(table, position, named["weight"], coarse[case], layout, bins, weight)
+    return CaseBins(
+        weight, confidence, correct, SOFT_EMPTY, total, positives, predicted, hit, error
+    )
 
 
 def soft_place(score: Floats, bins: int) -> tuple[Ints, Floats]:
@@ -187,8 +205,8 @@ def soft_place(score: Floats, bins: int) -> tuple[Ints, Floats]:
 
     Returns
     -------
-    int64 (n,) in [0, bins), float64 (n,) in [0, 1]; at or beyond the outermost centres the membership in the upper bin is 0, or
-    the lower bin is the last one.
+    int64 (n,) in [0, bins), float64 (n,) in [0, 1]; at or beyond the outermost centres the membership in the upper
+    bin is 0, or the lower bin is the last one.
     """
     along = score * bins - 0.5
     lower = np.clip(np.floor(along), 0, bins - 1)
@@ -208,14 +226,23 @@ def _of_policy(columns: Floats, policy: int) -> dict[str, Floats]:
 
 
 def _soft_sums(
-    table: Ints, position: Ints, named: Mapping[str, Floats], layout: Layout, bins: int, shape: tuple[int, int]
+    table: Ints,
+    position: Ints,
+    named: Mapping[str, Floats],
+    layout: Layout,
+    bins: int,
+    shape: tuple[int, int],
 ) -> list[Floats]:
     """Σ ψ, Σ ψ p and Σ ψ y: in a cell the membership of the upper bin is M p - (m + 1/2), linear."""
     lower, inner = _soft_position(position, layout, bins)
     at = table * bins + lower
     above = np.where(inner, at + 1, at)
     result = []
-    for plain, times_score in (("weight", "confidence"), ("confidence", "confidence_squared"), ("correct", "product")):
+    for plain, times_score in (
+        ("weight", "confidence"),
+        ("confidence", "confidence_squared"),
+        ("correct", "product"),
+    ):
         share = np.where(inner, bins * named[times_score] - (lower + 0.5) * named[plain], 0.0)
         whole = (*shape, bins)
         result.append(_added(at, named[plain] - share, whole) + _added(above, share, whole))
@@ -231,12 +258,18 @@ def _soft_position(position: Ints, layout: Layout, bins: int) -> tuple[Ints, Fla
 
 
 def _soft_error(
-    table: Ints, position: Ints, weight: Floats, coarse: Ints, layout: Layout, bins: int, total: Floats
+    table: Ints,
+    position: Ints,
+    weight: Floats,
+    coarse: Ints,
+    layout: Layout,
+    bins: int,
+    total: Floats,
 ) -> Floats:
     """Bound on each gap where Σ p² and Σ p y are of histograms.
 
-    In a histogram's bin of width h, Σ p y lies within W h / 4 of what a single score would give, and Σ p² within W h² / 4; both are
-    multiplied by M and count in both soft bins of the cell.
+    In a histogram's bin of width h, Σ p y lies within W h / 4 of what a single score would give, and Σ p² within W
+    h² / 4; both are multiplied by M and count in both soft bins of the cell.
     """
     if not coarse.any():
         return np.zeros_like(total)
@@ -244,7 +277,9 @@ def _soft_error(
     lower, inner = _soft_position(position, layout, bins)
     missed = np.where(inner, bins * weight * h * (1.0 + h) / 4.0, 0.0)
     at = table * bins + lower
-    added = _added(at, missed, total.shape) + _added(np.where(inner, at + 1, at), missed, total.shape)
+    added = _added(at, missed, total.shape) + _added(
+        np.where(inner, at + 1, at), missed, total.shape
+    )
     return np.minimum(_ratio(added, total, total >= SOFT_EMPTY, 0.0), 1.0)
 
 

@@ -2,8 +2,9 @@
 
     ECE_c = Σ_m (n_m / N) |o_m - e_m|,   ACE_c = mean over non-empty m of |o_m - e_m|,   MCE_c = max over them
 
-`macro` is the mean over classes, then over cases. `micro` follows the published code: e_m is the plain mean of the cases' own, o_m and
-n_m are of all predictions. `micro_pooled` takes all three from all predictions, and is what we recommend.
+`macro` is the mean over classes, then over cases. `micro` follows the published code: e_m is the plain mean of the
+cases' own, o_m and n_m are of all predictions. `micro_pooled` takes all three from all predictions, and is what we
+recommend.
 
 Source
 ------
@@ -23,13 +24,18 @@ from calibrant.accumulators.cases import OTHER, Cases
 from calibrant.case_bins import MEMBERSHIPS, CaseBins, bin_cases
 from calibrant.case_tables import Layout, case_tables, composite_layout
 from calibrant.errors import CalibrationInputError
-from calibrant.policies import POLICIES
 from calibrant.view import NotAnswerable, View
 
 AVERAGES = ("macro", "micro", "micro_pooled")
 MISSING = ("include", "skip_class", "skip_case")
 BACKGROUNDS = ("out", "in")
-QUANTILES = {"minimum": 0.0, "lower_quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "maximum": 1.0}
+QUANTILES = {
+    "minimum": 0.0,
+    "lower_quartile": 0.25,
+    "median": 0.5,
+    "upper_quartile": 0.75,
+    "maximum": 1.0,
+}
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Error = Callable[[CaseBins], Floats]
@@ -66,7 +72,9 @@ ERRORS: Mapping[str, Error] = {
 
 def error_bound(bins: CaseBins, name: str) -> Floats:
     """How far an error may be off where plain histograms were read softly; (n_cases, n_classes)."""
-    return ERRORS[name](replace(bins, correct=bins.gap_error * bins.weight, confidence=np.zeros_like(bins.weight)))
+    return ERRORS[name](
+        replace(bins, correct=bins.gap_error * bins.weight, confidence=np.zeros_like(bins.weight))
+    )
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,8 @@ class CaseOptions:
     average : "macro", "micro" or "micro_pooled"
     membership : "hard" or "soft"
     background : whether class 0 counts: "in" or "out"
-    missing : what becomes of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves out that class of
-        that case, "skip_case" the whole case
+    missing : what becomes of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
+        out that class of that case, "skip_case" the whole case
     composites : name to classes, in place of the model's own classes; from raw rows only
     """
 
@@ -98,12 +106,19 @@ class CaseOptions:
         CalibrationInputError
             A value that is not one of the known.
         """
-        known = {"average": AVERAGES, "membership": MEMBERSHIPS, "background": BACKGROUNDS, "missing": MISSING}
+        known = {
+            "average": AVERAGES,
+            "membership": MEMBERSHIPS,
+            "background": BACKGROUNDS,
+            "missing": MISSING,
+        }
         given: dict[str, Any] = {}
         for name, values in known.items():
             if name in options:
                 if options[name] not in values:
-                    raise CalibrationInputError.at(f"/{name}", "one_of", f"{name} is one of {', '.join(values)}")
+                    raise CalibrationInputError.at(
+                        f"/{name}", "one_of", f"{name} is one of {', '.join(values)}"
+                    )
                 given[name] = options[name]
         return cls(**given, composites=_composites(options.get("composites") or {}, n_classes))
 
@@ -166,7 +181,9 @@ class CaseErrors:
         values = self.by_case(name)
         by_class = _mean(ERRORS[name](self.counted), self.use, axis=0)
         found = values[np.isfinite(values)]
-        answer = {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(found)
+        answer = {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(
+            found
+        )
         return answer | {"by_class": numbers(by_class)}
 
     def micro(self, name: str, *, pooled: bool) -> dict[str, Any]:
@@ -191,7 +208,9 @@ class CaseErrors:
     def _with_plain_means(self, pot: CaseBins, use: Flags) -> CaseBins:
         """The pot with e_m the plain mean over cases of their own e_m."""
         mean = _mean(self.counted.mean, use[:, :, None] & self.counted.filled, axis=0)[None]
-        return replace(pot, confidence=np.where(np.isfinite(mean), mean * pot.weight, pot.confidence))
+        return replace(
+            pot, confidence=np.where(np.isfinite(mean), mean * pot.weight, pot.confidence)
+        )
 
 
 def case_errors(view: View) -> CaseErrors:
@@ -200,7 +219,8 @@ def case_errors(view: View) -> CaseErrors:
     Raises
     ------
     NotAnswerable
-        No case was named, bins are not exact, composites are asked of kept tables, or plain histograms speak of something else.
+        No case was named, bins are not exact, composites are asked of kept tables, or plain histograms speak of
+        something else.
     CalibrationInputError
         An option outside its range.
     """
@@ -212,7 +232,9 @@ def spread(values: Floats) -> dict[str, Any]:
     """Population standard deviation and quantiles of finite values, None without any."""
     if not len(values):
         return {"sd": None, "quantiles": None}
-    quantiles = dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))
+    quantiles = dict(
+        zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True)
+    )
     return {"sd": float(values.std()), "quantiles": quantiles}
 
 
@@ -227,9 +249,14 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
     if view.is_raw:
         return _from_rows(view, options)
     if options.composites:
-        raise NotAnswerable("needs_raw_rows", "composite classes are unions of rows' probabilities: post the rows to be scored")
+        raise NotAnswerable(
+            "needs_raw_rows",
+            "composite classes are unions of rows' probabilities: post the rows to be scored",
+        )
     if not view.pane.keeps("cases"):
-        raise NotAnswerable("class_not_kept", "cases are kept of models whose every class is kept by itself")
+        raise NotAnswerable(
+            "class_not_kept", "cases are kept of models whose every class is kept by itself"
+        )
     cases = view.pane["cases"]
     assert isinstance(cases, Cases)
     question = view.question
@@ -240,15 +267,25 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
 
     def binned(names: list[str]) -> CaseBins:
         tables = {name: cases.tables[name] for name in names}
-        coarse = {name: int(np.gcd.reduce(list(held.values()))) for name, held in cases.sources.items()}
+        coarse = {
+            name: int(np.gcd.reduce(list(held.values()))) for name, held in cases.sources.items()
+        }
         return bin_cases(
-            tables, cases.layout, question.bins, options.membership, question.edges, view.policy, coarse
+            tables,
+            cases.layout,
+            question.bins,
+            options.membership,
+            question.edges,
+            view.policy,
+            coarse,
         )
 
     classes = options.classes(view.spec.n_classes)
     other = binned([OTHER]) if OTHER in cases.tables else None
     class_names = [str(k) for k in range(view.spec.n_classes)]
-    return CaseErrors(options, cases.names, binned(cases.names), other, classes, class_names, cases.n_cases)
+    return CaseErrors(
+        options, cases.names, binned(cases.names), other, classes, class_names, cases.n_cases
+    )
 
 
 def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
@@ -266,14 +303,18 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     binned = bin_cases(tables, layout, bins, options.membership, view.question.edges, view.policy)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
-    return CaseErrors(options, list(tables), binned, None, options.classes(layout.n_classes), class_names, n)
+    return CaseErrors(
+        options, list(tables), binned, None, options.classes(layout.n_classes), class_names, n
+    )
 
 
 def _check_bins(cases: Cases, bins: int, membership: str) -> None:
     cells = cases.layout.cells if membership == "hard" else cases.layout.cells // 2
     if cells % bins:
         exact = ", ".join(str(m) for m in range(1, cells + 1) if cells % m == 0)
-        raise NotAnswerable("bins_not_exact", f"kept cases give {membership} bins exactly for {exact}")
+        raise NotAnswerable(
+            "bins_not_exact", f"kept cases give {membership} bins exactly for {exact}"
+        )
 
 
 def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership: str) -> None:
@@ -282,13 +323,16 @@ def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership:
         for (policy, side), fine in held.items():
             fits = fine % (bins if membership == "hard" else 2 * bins) == 0
             if policy != raters or (side != edges and membership == "hard") or not fits:
-                detail = f"a case holds plain histograms of {fine} bins, {policy} ratings and {side} edges, which cannot give this"
+                held_bins = f"{fine} bins, {policy} ratings and {side} edges"
+                detail = f"a case holds plain histograms of {held_bins}, which cannot give this"
                 raise NotAnswerable("not_in_histogram", detail)
 
 
 def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not isinstance(given, Mapping):
-        raise CalibrationInputError.at("/composites", "object", "composites map names to lists of classes")
+        raise CalibrationInputError.at(
+            "/composites", "object", "composites map names to lists of classes"
+        )
     result = []
     for name, members in given.items():
         found = list(members) if isinstance(members, list | tuple) else []
@@ -300,8 +344,20 @@ def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]]
 
 
 def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
-    names = ("weight", "confidence", "correct", "total", "positives", "predicted", "hit", "gap_error")
-    return replace(one, **{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names})
+    names = (
+        "weight",
+        "confidence",
+        "correct",
+        "total",
+        "positives",
+        "predicted",
+        "hit",
+        "gap_error",
+    )
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
+    }
+    return replace(one, **both)
 
 
 def _share(bins: CaseBins, sums: Floats) -> Floats:

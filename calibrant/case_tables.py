@@ -1,9 +1,10 @@
 """Tables of one case: each class's probability against its ratings, on cells that give hard and soft bins exactly.
 
 A cell keeps weight, Σ p, Σ p², Σ y and Σ p y. Within a cell that holds no centre of a bin in its inside, the triangular
-membership of a score is linear in it, so these five sums give Σ ψ, Σ ψ p and Σ ψ y of soft bins without error, as the first, second
-and fourth give hard bins. With 600 cells hard bins are exact for every divisor of 600, soft ones for every divisor of 300:
-5, 10, 12, 15, 20, 25, 30, 50, 60, 75, 100 and more. One further cell a class holds the predictions whose top class it is, which is what Dice needs.
+membership of a score is linear in it, so these five sums give Σ ψ, Σ ψ p and Σ ψ y of soft bins without error, as
+the first, second and fourth give hard bins. With 600 cells hard bins are exact for every divisor of 600, soft ones
+for every divisor of 300: 5, 10, 12, 15, 20, 25, 30, 50, 60, 75, 100 and more. One further cell a class holds the
+predictions whose top class it is, which is what Dice needs.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
         mine = np.isin(filling.top_class, members)
         at_top = np.where(mine, layout.top_place(slot), -1)
         parts.append(_added(filling, case, at_top, filling.confidence, hits.where(mine[hits.row])))
-    case_of, place_of, counts, sums = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+    case_of, place_of, counts, sums = (
+        np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
+    )
     order = np.lexsort((place_of, case_of))
     bounds = np.searchsorted(case_of[order], np.arange(len(names) + 1))
     tables = {}
@@ -169,12 +172,24 @@ def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits)
         product = hit(hit_weights * score[hits.row])
         columns = [column for column in plain for _ in (0, 1)] + [correct] * 4 + [product] * 4
     else:
-        pooled = [total(values) for values in (weights * votes, weights * votes * score, weights * votes * score**2)]
-        shares = [hit_weights * share for share in (hits.votes, hits.share, hits.majority, hits.single)]
+        pooled = [
+            total(values)
+            for values in (weights * votes, weights * votes * score, weights * votes * score**2)
+        ]
+        shares = [
+            hit_weights * share for share in (hits.votes, hits.share, hits.majority, hits.single)
+        ]
         columns = [column for pair in zip(pooled, plain, strict=True) for column in pair]
-        columns += [hit(share) for share in shares] + [hit(share * score[hits.row]) for share in shares]
+        columns += [hit(share) for share in shares] + [
+            hit(share * score[hits.row]) for share in shares
+        ]
     there = keys % size > 0
-    return keys[there] // size, keys[there] % size - 1, counts[:, there], np.stack(columns)[:, there]
+    return (
+        keys[there] // size,
+        keys[there] % size - 1,
+        counts[:, there],
+        np.stack(columns)[:, there],
+    )
 
 
 def _compact(key: Ints, size: int) -> tuple[Ints, Ints]:

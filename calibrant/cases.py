@@ -1,4 +1,4 @@
-"""What is said of a model's cases: errors and Dice of each, box plots, the dataset reliability histogram, and pairs of models."""
+"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram, pairs of models."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
 
     Returns
     -------
-    dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and micro_pooled; by class and over
-    cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason` where there is nothing.
+    dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and
+    micro_pooled; by class and over cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason`
+    where there is nothing.
     """
     question = view.question
     answer: dict[str, Any] = {
@@ -44,7 +45,14 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     try:
         cases = case_errors(view)
     except NotAnswerable as refusal:
-        nothing = {"n_cases": 0, "cases": [], "summary": None, "boxes": None, "histogram": None, "reliability": []}
+        nothing = {
+            "n_cases": 0,
+            "cases": [],
+            "summary": None,
+            "boxes": None,
+            "histogram": None,
+            "reliability": [],
+        }
         return answer | nothing | {"reason": refusal.reason, "detail": refusal.detail}
     options = cases.options
     answer |= {
@@ -60,7 +68,9 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "cases": _rows(cases),
         "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
         "boxes": {name: box(values) for name, values in _by_case(cases).items()},
-        "histogram": reliability_histogram(cases, question.bins if frequency_bins is None else frequency_bins),
+        "histogram": reliability_histogram(
+            cases, question.bins if frequency_bins is None else frequency_bins
+        ),
         "reliability": reliability_boxes(cases),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
@@ -96,9 +106,9 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
 
     Returns
     -------
-    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the average over classes of
-    each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean observed frequencies of each column, None where no
-    case has it.
+    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the
+    average over classes of each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean
+    observed frequencies of each column, None where no case has it.
 
     Raises
     ------
@@ -110,7 +120,9 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     Barfoot et al., fig. 4.
     """
     if not 1 <= frequency_bins <= 1000:
-        raise CalibrationInputError.at("/frequency_bins", "range", "frequency_bins lies in 1 to 1000")
+        raise CalibrationInputError.at(
+            "/frequency_bins", "range", "frequency_bins lies in 1 to 1000"
+        )
     bins = cases.counted
     use = bins.filled & cases.use[:, :, None]
     case, klass, column = np.nonzero(use)
@@ -122,13 +134,20 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     n = counts.sum(axis=2, keepdims=True)
     shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
     known = np.isfinite(shares)
-    mean = np.divide(np.nansum(shares, axis=0), known.sum(axis=0), out=np.zeros(shape[1:]), where=known.any(axis=0))
+    mean = np.divide(
+        np.nansum(shares, axis=0),
+        known.sum(axis=0),
+        out=np.zeros(shape[1:]),
+        where=known.any(axis=0),
+    )
     total = np.zeros(shape[:2])
     np.add.at(total, (klass, column), rate)
     size = n[:, :, 0]
     by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
     pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)
-    frequency = np.divide(pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0)
+    frequency = np.divide(
+        pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0
+    )
     return {
         "bins": bins.n_bins,
         "frequency_bins": frequency_bins,
@@ -140,11 +159,13 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
 
 
 def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
-    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed frequencies.
+    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed
+    frequencies.
 
     Returns
     -------
-    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the bin.
+    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the
+    bin.
 
     Source
     ------
@@ -152,13 +173,16 @@ def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
     """
     bins = cases.counted
     use = cases.use[:, :, None]
-    weight, confidence, correct = ((v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct))
+    weight, confidence, correct = (
+        (v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct)
+    )
     filled = (weight > 0) & (weight >= bins.least)
     rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
     total = weight.sum(axis=0)
     there = filled.any(axis=0)
     mean, frequency = (
-        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there)) for v in (confidence, correct)
+        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there))
+        for v in (confidence, correct)
     )
     return [
         {
@@ -208,7 +232,9 @@ def box(values: Floats) -> dict[str, Any] | None:
     }
 
 
-def compare_cases(first: Mapping[str, float | None], second: Mapping[str, float | None]) -> dict[str, Any]:
+def compare_cases(
+    first: Mapping[str, float | None], second: Mapping[str, float | None]
+) -> dict[str, Any]:
     """Two-sided paired t-test of two models' errors over the cases that both have.
 
     Parameters
@@ -217,8 +243,9 @@ def compare_cases(first: Mapping[str, float | None], second: Mapping[str, float 
 
     Returns
     -------
-    dict with n, means, `mean_difference` (second minus first), `sd_difference` (ddof 1), `t`, `p`, `stars` (** below .01, * below .05), the
-    cases that only one of them has, and `reason` where there is no test: fewer than two pairs, or differences all equal.
+    dict with n, means, `mean_difference` (second minus first), `sd_difference` (ddof 1), `t`, `p`, `stars` (**
+    below .01, * below .05), the cases that only one of them has, and `reason` where there is no test: fewer than
+    two pairs, or differences all equal.
 
     Source
     ------
@@ -252,7 +279,12 @@ def compare_cases(first: Mapping[str, float | None], second: Mapping[str, float 
         return answer | nothing | {"reason": "constant_difference"}
     test = ttest_rel(right, left)
     stars = next((mark for level, mark in STARS if test.pvalue < level), "")
-    return answer | {"t": float(test.statistic), "degrees_of_freedom": len(both) - 1, "p": float(test.pvalue), "stars": stars}
+    return answer | {
+        "t": float(test.statistic),
+        "degrees_of_freedom": len(both) - 1,
+        "p": float(test.pvalue),
+        "stars": stars,
+    }
 
 
 def _by_case(cases: CaseErrors) -> dict[str, Floats]:
@@ -279,7 +311,9 @@ def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
         row["counted"] = use[i].tolist()
         for name, by_class in values.items():
             row[name] = {"mean": means[name][i], "by_class": numbers(by_class[i])}
-        for name, column in zip(("true_positive", "false_positive", "false_negative"), counts, strict=True):
+        for name, column in zip(
+            ("true_positive", "false_positive", "false_negative"), counts, strict=True
+        ):
             row[name] = column[i].tolist() if top_known[i] else None
         rows.append(row)
     return rows
@@ -289,7 +323,10 @@ def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
     if name == "dice":
         found = _dice_by_case(cases)
         found = found[np.isfinite(found)]
-        return {"macro": {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(found)}
+        return {
+            "macro": {"value": float(found.mean()) if len(found) else None, "n": len(found)}
+            | spread(found)
+        }
     return {
         "macro": cases.macro(name),
         "micro": cases.micro(name, pooled=False),

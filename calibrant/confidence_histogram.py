@@ -4,9 +4,9 @@
     prediction[r, i]    mass of the top class's probability; r = 1 where the prediction is right
     uncertainty[r, i]   mass of the entropy divided by log K; r as in prediction
 
-Fine bin i holds [i / n, (i + 1) / n), the last with 1; measures take its centre. Histograms add, and so stand for a case, for any
-subset of cases or for all. Beside them run exact sums of NLL and Brier, because the lowest centre bounds a histogram's NLL (at 10.397 for
-2^14 bins).
+Fine bin i holds [i / n, (i + 1) / n), the last with 1; measures take its centre. Histograms add, and so stand for a
+case, for any subset of cases or for all. Beside them run exact sums of NLL and Brier, because the lowest centre
+bounds a histogram's NLL (at 10.397 for 2^14 bins).
 
 Source
 ------
@@ -16,7 +16,7 @@ Kock, Thielke et al., Confidence Histograms for Model Reliability Analysis, sect
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +35,7 @@ FORMAT = 1
 FINE_BINS = 1 << 14
 MOST_FINE_BINS = 1 << 20
 DUST = 1e-12
+ARRAYS = ("label", "prediction", "uncertainty", "exact")
 EXACT = ("nll", "nll_weight", "brier", "zero_probability_weight")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,10 +73,19 @@ class ConfidenceHistogram:
             Fewer than 2 classes, or bins outside 2 to 2^20.
         """
         if n_classes < 2:
-            raise CalibrationInputError.at("/classes", "n_classes", "a model has at least 2 classes")
+            raise CalibrationInputError.at(
+                "/classes", "n_classes", "a model has at least 2 classes"
+            )
         if not 2 <= n_bins <= MOST_FINE_BINS:
-            raise CalibrationInputError.at("/bins", "range", f"fine bins lie in 2 to {MOST_FINE_BINS}")
-        return cls(np.zeros((n_classes, 2, n_bins)), np.zeros((2, n_bins)), np.zeros((2, n_bins)), np.zeros(len(EXACT)))
+            raise CalibrationInputError.at(
+                "/bins", "range", f"fine bins lie in 2 to {MOST_FINE_BINS}"
+            )
+        return cls(
+            np.zeros((n_classes, 2, n_bins)),
+            np.zeros((2, n_bins)),
+            np.zeros((2, n_bins)),
+            np.zeros(len(EXACT)),
+        )
 
     @classmethod
     def of_batch(cls, batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled") -> Self:
@@ -115,7 +125,9 @@ class ConfidenceHistogram:
             The batch is of another number of classes, or the policy is not known.
         """
         if batch.n_classes != self.n_classes:
-            raise ValueError(f"a batch of {batch.n_classes} classes does not fill a histogram of {self.n_classes}")
+            raise ValueError(
+                f"a batch of {batch.n_classes} classes does not fill a histogram of {self.n_classes}"
+            )
         policy, filling = policy_index(raters), Filling(batch)
         if not filling.n:
             return
@@ -128,12 +140,22 @@ class ConfidenceHistogram:
             self._add(self.label[klass], self.fine_bin(column), weight, right[klass])
         top = right[filling.top_class, rows]
         self._add(self.prediction, self.fine_bin(filling.confidence), weight, top)
-        self._add(self.uncertainty, self.fine_bin(normalised_entropy(filling.batch.probabilities)), weight, top)
+        self._add(
+            self.uncertainty,
+            self.fine_bin(normalised_entropy(filling.batch.probabilities)),
+            weight,
+            top,
+        )
         finite = np.isfinite(filling.log_probability)
         squares = np.einsum("kn,kn->n", filling.columns, filling.columns)
         brier = squares[hits.row] - 2.0 * filling.columns[hits.klass, hits.row] + 1.0
         loss = -np.where(finite, filling.log_probability, 0.0)
-        self.exact += [(mine * loss).sum(), mine[finite].sum(), (mine * brier).sum(), mine[~finite].sum()]
+        self.exact += [
+            (mine * loss).sum(),
+            mine[finite].sum(),
+            (mine * brier).sum(),
+            mine[~finite].sum(),
+        ]
         self.n_samples += int(filling.n_ratings.sum()) if policy == 0 else filling.n
         self.is_weighted |= bool((filling.weights != 1.0).any())
 
@@ -159,13 +181,17 @@ class ConfidenceHistogram:
         """
         return self._combine(other, -1)
 
-    def copy(self) -> ConfidenceHistogram:
-        arrays = (array.copy() for array in (self.label, self.prediction, self.uncertainty, self.exact))
-        return ConfidenceHistogram(*arrays, self.n_samples, self.is_weighted, self.has_predictions)
+    def copy(self) -> Self:
+        twin = replace(self)
+        for name in ARRAYS:
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
 
     def pack(self) -> bytes:
         """The histogram as bytes; filled bins only."""
-        flat = np.concatenate([self.label.ravel(), self.prediction.ravel(), self.uncertainty.ravel()])
+        flat = np.concatenate(
+            [self.label.ravel(), self.prediction.ravel(), self.uncertainty.ravel()]
+        )
         places = np.flatnonzero(flat)
         about = {
             "confidence_histogram": FORMAT,
@@ -175,7 +201,9 @@ class ConfidenceHistogram:
             "is_weighted": self.is_weighted,
             "has_predictions": self.has_predictions,
         }
-        return pack({"places": np.diff(places, prepend=0), "mass": flat[places], "exact": self.exact}, about)
+        return pack(
+            {"places": np.diff(places, prepend=0), "mass": flat[places], "exact": self.exact}, about
+        )
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
@@ -193,7 +221,10 @@ class ConfidenceHistogram:
             histogram = cls.empty(about["n_classes"], about["n_bins"])
             histogram._read(arrays)
             histogram.n_samples = int(about["n_samples"])
-            histogram.is_weighted, histogram.has_predictions = about["is_weighted"], about["has_predictions"]
+            histogram.is_weighted, histogram.has_predictions = (
+                about["is_weighted"],
+                about["has_predictions"],
+            )
         except (KeyError, TypeError, ValueError, IndexError) as fault:
             raise PackingError(f"not a confidence histogram: {fault}") from fault
         return histogram
@@ -213,32 +244,43 @@ class ConfidenceHistogram:
         """
         return cls.unpack(Path(path).read_bytes())
 
-    def to_histograms(self, spec: PaneSpec, raters: str = "pooled", case: str | None = None) -> list[Histogram]:
+    def to_histograms(
+        self, spec: PaneSpec, raters: str = "pooled", case: str | None = None
+    ) -> list[Histogram]:
         """The same as updates of `POST histograms`: one a class, and one of the top label where that was filled.
 
-        Bins are regrouped by their centres to the model's grid and Σ confidence is of centres, so a mean is off by at most
-        1 / (2 n_bins), and scores in a fine bin that an edge of the grid cuts can fall into the neighbouring bin; no bin is cut where
-        n_bins is a multiple of the grid (14400 of 3600). Edges are "left".
+        Bins are regrouped by their centres to the model's grid and Σ confidence is of centres, so a mean is off by
+        at most 1 / (2 n_bins), and scores in a fine bin that an edge of the grid cuts can fall into the
+        neighbouring bin; no bin is cut where n_bins is a multiple of the grid (14400 of 3600). Edges are "left".
 
         Raises
         ------
         ValueError
             The spec is of another number of classes, or its grid is finer than the histogram.
         """
-        if spec.n_classes != self.n_classes or max(spec.top_grid.cells, spec.class_grid.cells) > self.n_bins:
-            raise ValueError("the histogram is of another number of classes, or coarser than the model's grid")
+        if (
+            spec.n_classes != self.n_classes
+            or max(spec.top_grid.cells, spec.class_grid.cells) > self.n_bins
+        ):
+            raise ValueError(
+                "the histogram is of another number of classes, or coarser than the model's grid"
+            )
         made = [
-            _update(self.label[k], "class", k, spec.class_grid.cells, raters, case) for k in range(self.n_classes)
+            _update(self.label[k], "class", k, spec.class_grid.cells, raters, case)
+            for k in range(self.n_classes)
         ]
         if self.has_predictions:
-            made.append(_update(self.prediction, "top_label", None, spec.top_grid.cells, raters, case))
+            made.append(
+                _update(self.prediction, "top_label", None, spec.top_grid.cells, raters, case)
+            )
         return made
 
     @classmethod
     def of_histograms(cls, histograms: Sequence[Histogram]) -> Self:
         """The label histogram that plain histograms of every class give; predictions stay empty.
 
-        A bin's confidences are taken to lie at its centre. `top_label` ones of as many bins fill `prediction`; entropies are unknown.
+        A bin's confidences are taken to lie at its centre. `top_label` ones of as many bins fill `prediction`;
+        entropies are unknown.
 
         Raises
         ------
@@ -247,10 +289,14 @@ class ConfidenceHistogram:
         """
         classes = {h.klass: h for h in histograms if h.kind == "class"}
         n = sum(h.kind == "class" for h in histograms)
-        if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
+        if n != len(classes) or sorted(k for k in classes if k is not None) != list(
+            range(max(n, 2))
+        ):
             raise ValueError("one histogram of each class, from class 0 on")
         if len({(h.bins, h.policy) for h in histograms}) != 1:
-            raise ValueError("histograms of different bins or policies are not of one model's predictions")
+            raise ValueError(
+                "histograms of different bins or policies are not of one model's predictions"
+            )
         histogram = cls.empty(n, histograms[0].bins)
         histogram.has_predictions = False
         for klass, plain in classes.items():
@@ -268,10 +314,14 @@ class ConfidenceHistogram:
     def _combine(self, other: ConfidenceHistogram, sign: int) -> Self:
         if other.label.shape != self.label.shape:
             raise ValueError("histograms of different classes or fine bins do not add")
-        for name in ("label", "prediction", "uncertainty", "exact"):
+        for name in ARRAYS:
             mine, theirs = getattr(self, name), getattr(other, name)
             sums = mine + sign * theirs
-            setattr(self, name, np.where(np.abs(sums) <= DUST * np.abs(mine), 0.0, sums) if sign < 0 else sums)
+            setattr(
+                self,
+                name,
+                np.where(np.abs(sums) <= DUST * np.abs(mine), 0.0, sums) if sign < 0 else sums,
+            )
         self.n_samples += sign * other.n_samples
         self.is_weighted |= other.is_weighted
         self.has_predictions &= other.has_predictions
@@ -287,7 +337,9 @@ class ConfidenceHistogram:
         if not (np.isfinite(mass).all() and (mass >= 0).all() and np.isfinite(exact).all()):
             raise ValueError("a mass out of range")
         flat[places] = mass
-        label, prediction, uncertainty = np.split(flat, np.cumsum([self.label.size, self.prediction.size]))
+        label, prediction, uncertainty = np.split(
+            flat, np.cumsum([self.label.size, self.prediction.size])
+        )
         self.label = label.reshape(self.label.shape)
         self.prediction = prediction.reshape(self.prediction.shape)
         self.uncertainty, self.exact = uncertainty.reshape(self.uncertainty.shape), exact
@@ -309,7 +361,9 @@ def merged(histograms: Iterable[ConfidenceHistogram]) -> ConfidenceHistogram:
     return total
 
 
-def by_case(batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled") -> dict[str, ConfidenceHistogram]:
+def by_case(
+    batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled"
+) -> dict[str, ConfidenceHistogram]:
     """A histogram for each named case of a batch.
 
     Raises
@@ -320,7 +374,10 @@ def by_case(batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled") -> di
     if batch.cases is None:
         raise CalibrationInputError.at("/cases", "required", "predictions name their cases")
     names = batch.cases.astype(str)
-    return {str(name): ConfidenceHistogram.of_batch(batch.take(names == name), n_bins, raters) for name in np.unique(names)}
+    return {
+        str(name): ConfidenceHistogram.of_batch(batch.take(names == name), n_bins, raters)
+        for name in np.unique(names)
+    }
 
 
 def normalised_entropy(probabilities: Floats) -> Floats:
@@ -341,10 +398,13 @@ def coarse_bins(n_bins: int, bins: int) -> Ints:
     return (2 * np.arange(n_bins) + 1) * bins // (2 * n_bins)
 
 
-def _update(table: Floats, kind: str, klass: int | None, cells: int, raters: str, case: str | None) -> Histogram:
+def _update(
+    table: Floats, kind: str, klass: int | None, cells: int, raters: str, case: str | None
+) -> Histogram:
     n = table.shape[1]
     place, centres = coarse_bins(n, cells), (np.arange(n) + 0.5) / n
     count, confidence, correct = (
-        np.bincount(place, values, cells) for values in (table.sum(axis=0), table.sum(axis=0) * centres, table[1])
+        np.bincount(place, values, cells).astype(np.float64)
+        for values in (table.sum(axis=0), table.sum(axis=0) * centres, table[1])
     )
     return Histogram(kind, klass, raters, cells, "left", count, confidence, correct, case=case)

@@ -1,8 +1,8 @@
 """What is read from confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
 
-Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are weighted; label
-histograms count each sample once a class) are discarded; the mass that went with them is returned, and errors are weighed
-by the kept mass or by the full one as asked.
+Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are
+weighted; label histograms count each sample once a class) are discarded; the mass that went with them is returned,
+and errors are weighed by the kept mass or by the full one as asked.
 
 Source
 ------
@@ -52,12 +52,16 @@ class CoarseTable:
     @property
     def mean(self) -> Floats:
         """Mean centre of each bin, nan where it is empty."""
-        return np.divide(self.confidence, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0)
+        return np.divide(
+            self.confidence, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
+        )
 
     @property
     def rate(self) -> Floats:
         """Share with r = 1 of each bin, nan where it is empty."""
-        return np.divide(self.hits, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0)
+        return np.divide(
+            self.hits, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
+        )
 
     def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
         """Calibration errors over the kept bins.
@@ -69,7 +73,8 @@ class CoarseTable:
 
         Returns
         -------
-        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`, `discarded_mass`, `n_bins_kept`.
+        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`,
+        `discarded_mass`, `n_bins_kept`.
         """
         total = float(self.mass.sum())
         kept = self.kept & (self.mass > 0)
@@ -84,7 +89,11 @@ class CoarseTable:
         gap = np.abs(self.rate - (self.mean if ideal is None else ideal))[kept]
         mass = self.mass[kept]
         under = total if denominator == "full" else mass.sum()
-        return {"ece": float((mass * gap).sum() / under), "mce": float(gap.max()), "ace": float(gap.mean())} | about
+        return {
+            "ece": float((mass * gap).sum() / under),
+            "mce": float(gap.max()),
+            "ace": float(gap.mean()),
+        } | about
 
 
 def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
@@ -92,8 +101,8 @@ def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `sum`, `mean` (None without mass), `largest` (what the lowest centre allows for a sample), `exact_sum`, `exact_mean` (of
-    ratings whose probability is not 0), `zero_probability_weight`.
+    dict with `sum`, `mean` (None without mass), `largest` (what the lowest centre allows for a sample),
+    `exact_sum`, `exact_mean` (of ratings whose probability is not 0), `zero_probability_weight`.
     """
     right = histogram.label[:, 1]
     total, mass = float(-(right * np.log(histogram.centres)).sum()), float(right.sum())
@@ -114,7 +123,8 @@ def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is by at most K / n.
+    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is by at
+    most K / n.
     """
     centres, mass = histogram.centres, histogram.mass
     wrong, right = histogram.label.sum(axis=0)
@@ -150,11 +160,18 @@ def coarse_table(
         An option outside its range, or a kind that was not filled.
     """
     _check(bins, histogram.n_bins, binning)
-    return regrouped(_table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least)
+    return regrouped(
+        _table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least
+    )
 
 
 def regrouped(
-    table: Floats, centres: Floats, bins: int = BINS, *, binning: str = "equal_width", least: float = LEAST
+    table: Floats,
+    centres: Floats,
+    bins: int = BINS,
+    *,
+    binning: str = "equal_width",
+    least: float = LEAST,
 ) -> CoarseTable:
     """Fine bins (2, n_fine) with their centres, in increasing order, regrouped; as `coarse_table`."""
     mass = table.sum(axis=0)
@@ -174,7 +191,10 @@ def regrouped(
     if not size:
         nothing = np.zeros(0)
         return CoarseTable(nothing, nothing, nothing, lower, upper, np.zeros(0, bool))
-    total, confidence, hits = (np.bincount(place, values, size) for values in (mass, mass * centres, table[1]))
+    total, confidence, hits = (
+        np.bincount(place, values, size).astype(np.float64)
+        for values in (mass, mass * centres, table[1])
+    )
     return CoarseTable(total, confidence, hits, lower, upper, (total >= least) & (total > 0))
 
 
@@ -195,8 +215,9 @@ def calibration_errors(
 
     Returns
     -------
-    dict of `prediction` (top label, eq. 2; None where predictions were not filled), `by_class` (a list), `classwise` (mean of `ece`, `mce` and `ace` over
-    classes that have kept bins), `full` (all labels; mass K N), each as `CoarseTable.errors`; and what a minimum is compared with.
+    dict of `prediction` (top label, eq. 2; None where predictions were not filled), `by_class` (a list),
+    `classwise` (mean of `ece`, `mce` and `ace` over classes that have kept bins), `full` (all labels; mass K N),
+    each as `CoarseTable.errors`; and what a minimum is compared with.
 
     Raises
     ------
@@ -204,10 +225,14 @@ def calibration_errors(
         An option outside its range.
     """
     if denominator not in DENOMINATORS:
-        raise CalibrationInputError.at("/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}")
+        raise CalibrationInputError.at(
+            "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+        )
 
     def errors(kind: str, label: int | None = None) -> dict[str, Any]:
-        return coarse_table(histogram, kind, bins, label=label, binning=binning, least=least).errors(denominator)
+        return coarse_table(
+            histogram, kind, bins, label=label, binning=binning, least=least
+        ).errors(denominator)
 
     by_class = [errors("label", k) for k in range(histogram.n_classes)]
     classwise: dict[str, Any] = {}
@@ -227,21 +252,28 @@ def calibration_errors(
 
 
 def uncertainty_errors(
-    histogram: ConfidenceHistogram, bins: int = BINS, *, least: float = LEAST, denominator: str = "kept"
+    histogram: ConfidenceHistogram,
+    bins: int = BINS,
+    *,
+    least: float = LEAST,
+    denominator: str = "kept",
 ) -> dict[str, Any]:
     """Expected uncertainty calibration error: normalised entropy against the share of wrong predictions.
 
     Returns
     -------
-    dict with `uce` and `max_uce` against the diagonal; `to_ideal`, the same against the ideal curve (two classes only, else None); `table`
-    with mean uncertainty, error rate and the ideal rate of each bin; and the masses of `CoarseTable.errors`.
+    dict with `uce` and `max_uce` against the diagonal; `to_ideal`, the same against the ideal curve (two classes
+    only, else None); `table` with mean uncertainty, error rate and the ideal rate of each bin; and the masses of
+    `CoarseTable.errors`.
 
     Source
     ------
     Laves et al. (2019); Kock, Thielke et al., appendix D.
     """
     table = coarse_table(histogram, "uncertainty", bins, least=least)
-    wrong = CoarseTable(table.mass, table.confidence, table.mass - table.hits, table.lower, table.upper, table.kept)
+    wrong = CoarseTable(
+        table.mass, table.confidence, table.mass - table.hits, table.lower, table.upper, table.kept
+    )
     plain = wrong.errors(denominator)
     ideal = None
     if histogram.n_classes == 2:
@@ -249,18 +281,36 @@ def uncertainty_errors(
         fine = histogram.uncertainty.sum(axis=0)
         curve = ideal_error_rate(histogram.centres)
         place = coarse_bins(histogram.n_bins, bins)
-        ideal = np.divide(np.bincount(place, fine * curve, bins), table.mass, out=np.full(bins, np.nan), where=table.mass > 0)
+        ideal = np.divide(
+            np.bincount(place, fine * curve, bins),
+            table.mass,
+            out=np.full(bins, np.nan),
+            where=table.mass > 0,
+        )
     to_ideal = None if ideal is None else wrong.errors(denominator, ideal)
     rows = [
-        {"mean_uncertainty": _number(u), "error_rate": _number(e), "ideal": _number(i), "mass": float(m), "kept": bool(k)}
+        {
+            "mean_uncertainty": _number(u),
+            "error_rate": _number(e),
+            "ideal": _number(i),
+            "mass": float(m),
+            "kept": bool(k),
+        }
         for u, e, i, m, k in zip(
-            wrong.mean, wrong.rate, np.full(bins, np.nan) if ideal is None else ideal, table.mass, table.kept, strict=True
+            wrong.mean,
+            wrong.rate,
+            np.full(bins, np.nan) if ideal is None else ideal,
+            table.mass,
+            table.kept,
+            strict=True,
         )
     ]
     return {
         "uce": plain["ece"],
         "max_uce": plain["mce"],
-        "to_ideal": None if to_ideal is None else {"uce": to_ideal["ece"], "max_uce": to_ideal["mce"]},
+        "to_ideal": None
+        if to_ideal is None
+        else {"uce": to_ideal["ece"], "max_uce": to_ideal["mce"]},
         "table": rows,
         **{name: plain[name] for name in ("mass", "discarded_mass", "n_bins_kept", "denominator")},
     }
@@ -291,13 +341,18 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `threshold`, `true_positive_rate`, `false_positive_rate` (from the highest threshold down), `auc` with ties counted half,
-    and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason where the class is always or never the reference.
+    dict with `threshold`, `true_positive_rate`, `false_positive_rate` (from the highest threshold down), `auc` with
+    ties counted half, and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason
+    where the class is always or never the reference.
     """
     wrong, right = _table(histogram, "label", label)
     positives, negatives = float(right.sum()), float(wrong.sum())
     if not positives or not negatives:
-        nothing = {"threshold": [], "true_positive_rate": [], "false_positive_rate": []}
+        nothing: dict[str, Any] = {
+            "threshold": [],
+            "true_positive_rate": [],
+            "false_positive_rate": [],
+        }
         return nothing | {"auc": None, "error_bound": None, "reason": "one_class"}
     filled = np.flatnonzero((wrong > 0) | (right > 0))[::-1]
     hits = np.concatenate([[0.0], np.cumsum(right[filled])]) / positives
@@ -319,11 +374,13 @@ def reliability_boxes(
     label: int | None = None,
     least: float = LEAST,
 ) -> list[dict[str, Any]]:
-    """Per coarse bin, mean confidence and observed frequency of all cases together, and a box plot of the cases' own frequencies.
+    """Per coarse bin, mean confidence and observed frequency of all cases together, and a box plot of the cases'
+    own frequencies.
 
     Returns
     -------
-    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases that keep the bin; None where there is nothing.
+    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases that keep the bin;
+    None where there is nothing.
 
     Source
     ------
@@ -332,7 +389,9 @@ def reliability_boxes(
     tables = [coarse_table(h, kind, bins, label=label, least=least) for h in histograms.values()]
     if not tables:
         return []
-    mass, confidence, hits = (sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "hits"))
+    mass, confidence, hits = (
+        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "hits")
+    )
     rates = np.array([np.where(t.kept, t.rate, np.nan) for t in tables])
     return [
         {
@@ -352,10 +411,14 @@ def _table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floa
         return np.asarray(histogram.label.sum(axis=0))
     if kind == "label":
         if label is None or not 0 <= label < histogram.n_classes:
-            raise CalibrationInputError.at("/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}")
+            raise CalibrationInputError.at(
+                "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
+            )
         return histogram.label[label]
     if kind not in ("prediction", "uncertainty"):
-        raise CalibrationInputError.at("/kind", "one_of", "kind is one of prediction, uncertainty, label, all")
+        raise CalibrationInputError.at(
+            "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"
+        )
     if not histogram.has_predictions and not (kind == "prediction" and histogram.prediction.any()):
         raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
     return histogram.prediction if kind == "prediction" else histogram.uncertainty
@@ -365,7 +428,9 @@ def _check(bins: int, fine: int, binning: str) -> None:
     if not 1 <= bins <= fine:
         raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {fine}")
     if binning not in BINNINGS:
-        raise CalibrationInputError.at("/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}")
+        raise CalibrationInputError.at(
+            "/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}"
+        )
 
 
 def _number(value: float) -> float | None:

@@ -1,13 +1,14 @@
 """Losses over temperatures: from the confidence histogram of a model of two classes, and from raw rows of any.
 
-A histogram of class 1's probability says everything about a scalar temperature of two classes: softmax(z / T) is the sigmoid of logit(p) / T. With
-one temperature a class it does not, since softmax forgets what is common to both logits; the surface from a histogram takes
-log-probabilities for logits, as networks that end in a log-softmax have them. On the diagonal the two agree. From rows with logits
-both are exact.
+A histogram of class 1's probability says everything about a scalar temperature of two classes: softmax(z / T) is
+the sigmoid of logit(p) / T. With one temperature a class it does not, since softmax forgets what is common to both
+logits; the surface from a histogram takes log-probabilities for logits, as networks that end in a log-softmax have
+them. On the diagonal the two agree. From rows with logits both are exact.
 
 Source
 ------
-Kock, Thielke et al., section 2.3 and appendix B; where they descend along the gradient, one-dimensional problems are solved here.
+Kock, Thielke et al., section 2.3 and appendix B; where they descend along the gradient, one-dimensional problems
+are solved here.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class EceOptions:
         if self.bins < 1:
             raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
         if self.denominator not in DENOMINATORS:
-            raise CalibrationInputError.at("/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}")
+            raise CalibrationInputError.at(
+                "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+            )
 
     def error(self, confidence: Floats, mass: Floats, hits: Floats) -> float:
         """Calibration error of samples with masses; nan where no bin is kept."""
         place = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
-        total, expected, found = (np.bincount(place, v, self.bins) for v in (mass, mass * confidence, hits))
+        total, expected, found = (
+            np.bincount(place, v, self.bins) for v in (mass, mass * confidence, hits)
+        )
         kept = (total >= self.least) & (total > 0)
         under = total.sum() if self.denominator == "full" else total[kept].sum()
         return float(np.abs(found - expected)[kept].sum() / under) if kept.any() else float("nan")
@@ -96,12 +101,17 @@ class HistogramLosses:
             return float("nan")
         margin = self.log_p[1] / temperatures[1] - self.log_p[0] / temperatures[0]
         if objective == "nll":
-            loss = _dot(self.right, np.logaddexp(0.0, -margin)) + _dot(self.wrong, np.logaddexp(0.0, margin))
+            loss = _dot(self.right, np.logaddexp(0.0, -margin)) + _dot(
+                self.wrong, np.logaddexp(0.0, margin)
+            )
             return loss / total
         score = _sigmoid(margin)
         if objective == "brier":
             return 2.0 * (_dot(self.right, (1.0 - score) ** 2) + _dot(self.wrong, score**2)) / total
-        confidence, hits = np.maximum(score, 1.0 - score), np.where(margin > 0, self.right, self.wrong)
+        confidence, hits = (
+            np.maximum(score, 1.0 - score),
+            np.where(margin > 0, self.right, self.wrong),
+        )
         return self.options.error(confidence, self.mass, hits)
 
     def slope(self, objective: str, beta: float) -> float:
@@ -146,15 +156,21 @@ class RowLosses:
         p = np.exp(log_p)
         finite = np.isfinite(log_p)
         weight = float(self.right[finite].sum())
-        nll = -float((self.right * np.where(finite, log_p, 0.0)).sum()) / weight if weight else np.nan
+        nll = (
+            -float((self.right * np.where(finite, log_p, 0.0)).sum()) / weight if weight else np.nan
+        )
         squares = _dot(self.mass, (p**2).sum(axis=1))
         brier = (squares - 2.0 * float((self.right * p).sum()) + float(self.right.sum())) / total
         top = p.argmax(axis=1)
         rows = np.arange(self.n)
-        return Losses(nll, brier, self.options.error(p[rows, top], self.mass, self.right[rows, top]))
+        return Losses(
+            nll, brier, self.options.error(p[rows, top], self.mass, self.right[rows, top])
+        )
 
 
-def loss_curve(losses: HistogramLosses | RowLosses, temperatures: Floats = TEMPERATURES) -> dict[str, list[float | None]]:
+def loss_curve(
+    losses: HistogramLosses | RowLosses, temperatures: Floats = TEMPERATURES
+) -> dict[str, list[float | None]]:
     """NLL, Brier and ECE over scalar temperatures; lists, None where there is no number.
 
     Raises
@@ -164,7 +180,9 @@ def loss_curve(losses: HistogramLosses | RowLosses, temperatures: Floats = TEMPE
     """
     n_classes = losses.n_classes if isinstance(losses, RowLosses) else 2
     found = [losses.at(np.full(n_classes, t)) for t in _checked(temperatures)]
-    curve: dict[str, list[float | None]] = {"temperature": list(np.asarray(temperatures, np.float64).tolist())}
+    curve: dict[str, list[float | None]] = {
+        "temperature": list(np.asarray(temperatures, np.float64).tolist())
+    }
     return curve | {name: [_number(getattr(one, name)) for one in found] for name in OBJECTIVES}
 
 
@@ -177,7 +195,8 @@ def loss_surface(
 
     Returns
     -------
-    dict with `background` (a,), `foreground` (b,) and by objective a list (b, a), as the figures have them: background along.
+    dict with `background` (a,), `foreground` (b,) and by objective a list (b, a), as the figures have them:
+    background along.
 
     Raises
     ------
@@ -185,11 +204,15 @@ def loss_surface(
         Another number of classes, or temperatures as in `loss_curve`.
     """
     if isinstance(losses, RowLosses) and losses.n_classes != 2:
-        raise CalibrationInputError.at("/classes", "n_classes", "a surface is of two temperatures, so of two classes")
+        raise CalibrationInputError.at(
+            "/classes", "n_classes", "a surface is of two temperatures, so of two classes"
+        )
     along, up = _checked(background), _checked(foreground)
     found = [[losses.at(np.array([t0, t1])) for t0 in along] for t1 in up]
     surface: dict[str, Any] = {"background": along.tolist(), "foreground": up.tolist()}
-    return surface | {name: [[_number(getattr(one, name)) for one in row] for row in found] for name in OBJECTIVES}
+    return surface | {
+        name: [[_number(getattr(one, name)) for one in row] for row in found] for name in OBJECTIVES
+    }
 
 
 def fit_histogram_temperature(
@@ -201,8 +224,8 @@ def fit_histogram_temperature(
 ) -> dict[str, Any]:
     """Scalar temperature of a model of two classes from its histogram.
 
-    NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of the grid in steps of .005, with the
-    temperatures around it that are within .001 of it.
+    NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
+    the grid in steps of .005, with the temperatures around it that are within .001 of it.
 
     Parameters
     ----------
@@ -212,8 +235,8 @@ def fit_histogram_temperature(
 
     Returns
     -------
-    dict with temperature, objective, at_bound, plateau (ECE only), before and after; temperature None and a `reason` without data.
-    All is of the fine bins' centres.
+    dict with temperature, objective, at_bound, plateau (ECE only), before and after; temperature None and a
+    `reason` without data. All is of the fine bins' centres.
 
     Raises
     ------
@@ -221,11 +244,18 @@ def fit_histogram_temperature(
         An option outside its range, or more than two classes.
     """
     if objective not in OBJECTIVES:
-        raise CalibrationInputError.at("/objective", "one_of", f"objective is one of {', '.join(OBJECTIVES)}")
+        raise CalibrationInputError.at(
+            "/objective", "one_of", f"objective is one of {', '.join(OBJECTIVES)}"
+        )
     if not 0.0 < low < high:
         raise CalibrationInputError.at("/low", "range", "temperatures lie in 0 < low < high")
     losses = HistogramLosses(histogram, options or EceOptions())
-    answer: dict[str, Any] = {"objective": objective, "range": [low, high], "temperature": None, "at_bound": False}
+    answer: dict[str, Any] = {
+        "objective": objective,
+        "range": [low, high],
+        "temperature": None,
+        "at_bound": False,
+    }
     before = losses.at(np.ones(2))
     if not np.isfinite(getattr(before, objective)):
         return answer | {"before": None, "after": None, "reason": "no_data"}
@@ -235,7 +265,11 @@ def fit_histogram_temperature(
         found = _on_grid(losses, objective, low, high)
     at = float(found["temperature"])
     after = losses.at(np.full(2, at))
-    return answer | found | {"at_bound": at in (low, high), "before": _named(before), "after": _named(after)}
+    return (
+        answer
+        | found
+        | {"at_bound": at in (low, high), "before": _named(before), "after": _named(after)}
+    )
 
 
 def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple[Floats, Floats]:
@@ -252,7 +286,9 @@ def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple
     (array([[1.]]), array([0.5]))
     """
     if not (np.isfinite(temperature) and temperature > 0):
-        raise CalibrationInputError.at("/temperature", "range", "a temperature is a positive number")
+        raise CalibrationInputError.at(
+            "/temperature", "range", "a temperature is a positive number"
+        )
     return weights / temperature, bias / temperature
 
 
@@ -261,7 +297,9 @@ def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
         return low
     if losses.slope("nll", 1.0 / high) >= 0.0:
         return high
-    return 1.0 / float(brentq(lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14))
+    return 1.0 / float(
+        brentq(lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14)
+    )
 
 
 def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> dict[str, Any]:
@@ -274,7 +312,11 @@ def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -
     worse = np.flatnonzero(~(values <= values[best] + PLATEAU))
     first = worse[worse < best].max(initial=-1) + 1
     last = worse[worse > best].min(initial=len(grid)) - 1
-    return {"temperature": float(grid[best]), "plateau": [float(grid[first]), float(grid[last])], "plateau_tolerance": PLATEAU}
+    return {
+        "temperature": float(grid[best]),
+        "plateau": [float(grid[first]), float(grid[last])],
+        "plateau_tolerance": PLATEAU,
+    }
 
 
 def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> float:
@@ -292,7 +334,11 @@ def _dot(one: Floats, other: Floats) -> float:
 
 def _checked(temperatures: Floats) -> Floats:
     values = np.asarray(temperatures, np.float64)
-    if values.ndim != 1 or not 1 <= len(values) <= MOST_TEMPERATURES or not (np.isfinite(values) & (values > 0)).all():
+    if (
+        values.ndim != 1
+        or not 1 <= len(values) <= MOST_TEMPERATURES
+        or not (np.isfinite(values) & (values > 0)).all()
+    ):
         detail = f"1 to {MOST_TEMPERATURES} positive temperatures"
         raise CalibrationInputError.at("/temperatures", "range", detail)
     return values

@@ -3,8 +3,8 @@
     loss = (1 / C) Σ_c 1[class c present] ACE_c,   ACE_c = (1 / M') Σ_m |o_m - e_m| over the M' bins that are not empty
     ∂ loss / ∂ x_i = (1 / (C M')) Σ_m sign(e_m - o_m) [ψ'_m(x_i)(x_i - e_m) + ψ_m(x_i) - ψ'_m(x_i)(Y_i - o_m)] / W_m
 
-With hard membership ψ is constant between edges and ψ' is 0; with soft membership ψ is the triangle of `case_bins`. A class that does not
-occur in the image contributes 0 and stays in the divisor C, as in the published code.
+With hard membership ψ is constant between edges and ψ' is 0; with soft membership ψ is the triangle of `case_bins`.
+A class that does not occur in the image contributes 0 and stays in the divisor C, as in the published code.
 
 Source
 ------
@@ -109,7 +109,9 @@ def mean_l1_ace_loss(
         As `l1_ace_loss`; or no image, or not as many labels.
     """
     if not len(probabilities) or len(probabilities) != len(labels):
-        raise CalibrationInputError.at("/probabilities", "length", "at least one image, and labels for each")
+        raise CalibrationInputError.at(
+            "/probabilities", "length", "at least one image, and labels for each"
+        )
     losses = [
         l1_ace_loss(p, y, bins, membership=membership, edges=edges, mask_missing=mask_missing)
         for p, y in zip(probabilities, labels, strict=True)
@@ -122,7 +124,9 @@ def _hard(score: Floats, share: Floats, bins: int, edges: Edges) -> tuple[float,
     place = equal_width_bin(score, bins, edges)
     weight = np.bincount(place, minlength=bins)
     filled = weight > 0
-    gap = np.divide(np.bincount(place, score - share, bins), weight, out=np.zeros(bins), where=filled)
+    gap = np.divide(
+        np.bincount(place, score - share, bins), weight, out=np.zeros(bins), where=filled
+    )
     slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / filled.sum()
     return float(np.abs(gap).sum() / filled.sum()), slope[place]
 
@@ -134,13 +138,17 @@ def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
     moving = ((inner > 0) & (lower < bins - 1)) * float(bins)
 
     def total(values: Floats) -> Floats:
-        parts = np.bincount(lower, (1.0 - inner) * values, bins) + np.bincount(upper, inner * values, bins)
+        parts = np.bincount(lower, (1.0 - inner) * values, bins) + np.bincount(
+            upper, inner * values, bins
+        )
         return np.asarray(parts, np.float64)
 
     weight = total(np.ones(len(score)))
     filled = weight >= SOFT_EMPTY
     n_filled = max(int(filled.sum()), 1)
-    mean, rate = (np.divide(total(v), weight, out=np.zeros(bins), where=filled) for v in (score, share))
+    mean, rate = (
+        np.divide(total(v), weight, out=np.zeros(bins), where=filled) for v in (score, share)
+    )
     gap = mean - rate
     slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / n_filled
     gradient = np.zeros(len(score))
@@ -149,15 +157,21 @@ def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
     return float(np.abs(gap).sum() / n_filled), gradient
 
 
-def _checked(probabilities: Floats, labels: Floats, bins: int, membership: str) -> tuple[Floats, Floats]:
+def _checked(
+    probabilities: Floats, labels: Floats, bins: int, membership: str
+) -> tuple[Floats, Floats]:
     scores, shares = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
     if scores.ndim != 2 or scores.shape[1] < 1 or shares.shape != scores.shape:
-        raise CalibrationInputError.at("/labels", "shape", "probabilities and labels are both (n, n_classes)")
+        raise CalibrationInputError.at(
+            "/labels", "shape", "probabilities and labels are both (n, n_classes)"
+        )
     for name, values in (("probabilities", scores), ("labels", shares)):
         if not ((values >= 0.0) & (values <= 1.0)).all():
             raise CalibrationInputError.at(f"/{name}", "range", f"{name} lie in [0, 1]")
     if bins < 1:
         raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
     if membership not in MEMBERSHIPS:
-        raise CalibrationInputError.at("/membership", "one_of", f"membership is one of {', '.join(MEMBERSHIPS)}")
+        raise CalibrationInputError.at(
+            "/membership", "one_of", f"membership is one of {', '.join(MEMBERSHIPS)}"
+        )
     return scores, shares

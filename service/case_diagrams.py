@@ -1,6 +1,7 @@
 """Diagrams of cases: the dataset reliability histogram and box plots over cases, drawn from the JSON answer.
 
-Box plots show every case as a dot beside its box, since few cases make poor quartiles. Colours and manner are those of `diagrams`.
+Box plots show every case as a dot beside its box, since few cases make poor quartiles. Colours and manner are those
+of `diagrams`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ MOST_DOTS = 400
 GAMMA = 0.5
 
 
-def draw_histogram(answer: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
+def draw_histogram(
+    answer: dict[str, Any], media_type: str, *, of_class: int | None = None
+) -> bytes:
     """Return the dataset reliability histogram of a cases answer.
 
     Parameters
@@ -86,7 +89,15 @@ def _histogram_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
     figure = Figure(figsize=(6.4, 6.0), facecolor="white")
     axes = figure.add_axes((0.115, 0.1, 0.7, 0.7467))
     shares, frequency = _shares(answer, of_class)
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="calibrated", zorder=3)
+    axes.plot(
+        [0, 1],
+        [0, 1],
+        color=GREY,
+        linestyle=(0, (5, 4)),
+        linewidth=1.2,
+        label="calibrated",
+        zorder=3,
+    )
     if shares is None:
         _say_nothing(axes, answer)
     else:
@@ -111,7 +122,9 @@ def _histogram_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
             *(centres[known], frequency[known]), color=ORANGE, linewidth=1.4, marker="o", markersize=3.5,
             markeredgecolor="white", markeredgewidth=0.6, label="mean of cases", zorder=4,
         )  # fmt: skip
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability of the class", ylabel="observed frequency")
+    axes.set(
+        xlim=(0, 1), ylim=(0, 1), xlabel="probability of the class", ylabel="observed frequency"
+    )
     axes.set_aspect("equal")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", framealpha=0.9, edgecolor="none", fontsize=8.5)
@@ -120,7 +133,7 @@ def _histogram_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
 
 
 def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
-    """Share of the cases with each frequency, by column (bins, frequency_bins), and the mean frequency; None without cases."""
+    """Share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
     histogram = answer.get("histogram")
     if not histogram or not answer.get("cases"):
         return None, None
@@ -129,7 +142,9 @@ def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
         frequency = np.array([np.nan if f is None else f for f in histogram["mean_frequency"]])
         return np.asarray(histogram["mean"]), frequency
     total = counts[of_class].sum(axis=1, keepdims=True)
-    shares = np.divide(counts[of_class], total, out=np.zeros_like(counts[of_class]), where=total > 0)
+    shares = np.divide(
+        counts[of_class], total, out=np.zeros_like(counts[of_class]), where=total > 0
+    )
     frequency = histogram["mean_frequency_by_class"][of_class]
     return shares, np.array([np.nan if f is None else f for f in frequency])
 
@@ -145,14 +160,25 @@ def _boxes_figure(answer: dict[str, Any]) -> Figure:
     every = np.atleast_1d(figure.subplots(max(len(measures), 1), 1, sharex=True))
     for axes, name in zip(every, measures, strict=False):
         _draw_boxes(axes, _columns(answer, name), name)
+        axes.yaxis.set_label_coords(-0.6 / width, 0.5)
     if not measures:
         every[0].set_axis_off()
         _say_nothing(every[0], answer)
     else:
-        every[-1].set_xticks(range(len(names)), [_short(name, 22 if len(names) < 6 else 14) for name in names], fontsize=8.5)
+        every[-1].set_xticks(
+            range(len(names)),
+            [_short(name, 22 if len(names) < 6 else 14) for name in names],
+            fontsize=8.5,
+        )
         every[-1].set_xlim(-0.6, len(names) - 0.4)
         every[-1].set_xlabel("class")
-    figure.subplots_adjust(left=0.72 / width, right=1 - 0.2 / width, top=1 - 0.98 / height, bottom=0.52 / height, hspace=0.14)
+    figure.subplots_adjust(
+        left=0.72 / width,
+        right=1 - 0.2 / width,
+        top=1 - 0.98 / height,
+        bottom=0.52 / height,
+        hspace=0.14,
+    )
     _write_head(figure, answer, ("Cases", _count(answer), _how(answer)))
     return figure
 
@@ -181,7 +207,6 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
     highest = max(max(columns[i]) for i in places)
     axes.set_ylim((-0.03, 1.03) if name == "dice" else (-0.04 * highest, 1.08 * highest or 1.0))
     axes.set_ylabel(MEASURES[name])
-    axes.yaxis.set_label_coords(-0.6 / axes.figure.get_figwidth(), 0.5)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", labelsize=8.5)
@@ -193,7 +218,11 @@ def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
     n = min(len(answer["classes"]), MOST_CLASSES)
     rows = [row for row in answer["cases"] if any(row["counted"])]
     columns = [
-        [row[name]["by_class"][k] for row in rows if row["counted"][k] and row[name]["by_class"][k] is not None]
+        [
+            row[name]["by_class"][k]
+            for row in rows
+            if row["counted"][k] and row[name]["by_class"][k] is not None
+        ]
         for k in range(n)
     ]
     means = [row[name]["mean"] for row in rows if row[name]["mean"] is not None]
@@ -221,9 +250,21 @@ def _reliability_figure(answer: dict[str, Any]) -> Figure:
             whiskerprops={"color": BLUE, "linewidth": 0.9},
             capprops={"color": BLUE, "linewidth": 0.9},
             medianprops={"color": INK, "linewidth": 1.4},
-            flierprops={"marker": ".", "markersize": 4, "markerfacecolor": BLUE, "markeredgecolor": "none", "alpha": 0.45},
+            flierprops={
+                "marker": ".",
+                "markersize": 4,
+                "markerfacecolor": BLUE,
+                "markeredgecolor": "none",
+                "alpha": 0.45,
+            },
         )
-        axes.plot([], [], color=BLUE, linewidth=1.1, label="cases: quartiles, whiskers at 1.5 of their distance")
+        axes.plot(
+            [],
+            [],
+            color=BLUE,
+            linewidth=1.1,
+            label="cases: quartiles, whiskers at 1.5 of their distance",
+        )
         axes.plot(
             [row["mean_confidence"] for row in rows], [row["observed_frequency"] for row in rows], color=ORANGE,
             linewidth=1.4, marker="o", markersize=3.5, markeredgecolor="white", markeredgewidth=0.6, zorder=4,
@@ -231,7 +272,12 @@ def _reliability_figure(answer: dict[str, Any]) -> Figure:
         )  # fmt: skip
     else:
         _say_nothing(axes, answer)
-    axes.set(xlim=(0, 1), ylim=(-0.02, 1.02), xlabel="probability of a class", ylabel="observed frequency")
+    axes.set(
+        xlim=(0, 1),
+        ylim=(-0.02, 1.02),
+        xlabel="probability of a class",
+        ylabel="observed frequency",
+    )
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -264,9 +310,26 @@ def _write_head(figure: Figure, answer: dict[str, Any], lines: tuple[str, ...]) 
     width, height = figure.get_size_inches()
     left = 0.72 / width
     head = f"{lines[0]}: {_heading(answer)}" if _heading(answer) else lines[0]
-    figure.text(left, 1 - 0.27 / height, head, fontsize=12, weight="bold", color=INK, va="center", parse_math=False)
+    figure.text(
+        left,
+        1 - 0.27 / height,
+        head,
+        fontsize=12,
+        weight="bold",
+        color=INK,
+        va="center",
+        parse_math=False,
+    )
     for i, text in enumerate((*lines[1:], _window(answer))):
-        figure.text(left, 1 - (0.47 + 0.15 * i) / height, text, fontsize=8, color=SLATE, va="center", parse_math=False)
+        figure.text(
+            left,
+            1 - (0.47 + 0.15 * i) / height,
+            text,
+            fontsize=8,
+            color=SLATE,
+            va="center",
+            parse_math=False,
+        )
 
 
 def _heading(answer: dict[str, Any]) -> str:
@@ -287,9 +350,15 @@ def _count(answer: dict[str, Any]) -> str:
 
 
 def _how(answer: dict[str, Any]) -> str:
-    parts = [f"{answer.get('bins', '')} {answer.get('membership', 'hard')} bins", f"labels: {answer.get('raters', '')}"]
+    parts = [
+        f"{answer.get('bins', '')} {answer.get('membership', 'hard')} bins",
+        f"labels: {answer.get('raters', '')}",
+    ]
     parts.append("background counted" if answer.get("background") == "in" else "without background")
-    missing = {"skip_class": "missing classes left out", "skip_case": "cases with a missing class left out"}
+    missing = {
+        "skip_class": "missing classes left out",
+        "skip_case": "cases with a missing class left out",
+    }
     return "; ".join(parts + [missing[m] for m in [answer.get("missing")] if m in missing])
 
 

@@ -1,9 +1,10 @@
-"""A table for each named case (image, study): what averages over cases, their box plots and reliability histograms rest on.
+"""A table for each named case (image, study): what averages over cases, their box plots and reliability histograms
+rest on.
 
 Cases are bounded in number and in filled cells. Beyond, cases are chosen by the hash of their names as units are in
 `unit_sample`: those below a threshold keep tables of their own, the rest share one, so that totals over all
-predictions stay exact. The threshold is halved until the kept ones fit, and never rises; which cases are kept depends on nothing
-but their names, therefore panes merge in any order.
+predictions stay exact. The threshold is halved until the kept ones fit, and never rises; which cases are kept
+depends on nothing but their names, therefore panes merge in any order.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ Floats = NDArray[np.float64]
 class Cases(Accumulator):
     """Blocks by case name; the name "" is of all cases beyond the bound together.
 
-    Empty where cases are not named. A plain histogram of a class that names its case counts too, under its own policy and edges;
-    its Σ p² and Σ p y are taken as if each of its bins held one score.
+    Empty where cases are not named. A plain histogram of a class that names its case counts too, under its own
+    policy and edges; its Σ p² and Σ p y are taken as if each of its bins held one score.
 
     Attributes
     ----------
@@ -118,14 +119,24 @@ class Cases(Accumulator):
         filled = [self.tables[name].filled() for name in names]
         arrays: dict[str, NDArray[Any]] = {
             "lengths": np.array([len(places) for places, _, _ in filled], np.int64),
-            "places": np.concatenate([np.diff(places, prepend=0) for places, _, _ in filled] or [np.zeros(0, np.int64)]),
+            "places": np.concatenate(
+                [np.diff(places, prepend=0) for places, _, _ in filled] or [np.zeros(0, np.int64)]
+            ),
         }
         for i, name in enumerate(COUNTS):
-            arrays[name] = np.concatenate([counts[i] for _, counts, _ in filled] or [np.zeros(0, np.int64)])
+            arrays[name] = np.concatenate(
+                [counts[i] for _, counts, _ in filled] or [np.zeros(0, np.int64)]
+            )
         for i, name in enumerate(SUMS):
             arrays[name] = np.concatenate([sums[i] for _, _, sums in filled] or [np.zeros(0)])
-        sources = [[[*key, bins] for key, bins in sorted(self.sources.get(name, {}).items())] for name in names]
-        return pack(arrays, self._described() | {"names": names, "halvings": self.halvings, "sources": sources})
+        sources = [
+            [[*key, bins] for key, bins in sorted(self.sources.get(name, {}).items())]
+            for name in names
+        ]
+        return pack(
+            arrays,
+            self._described() | {"names": names, "halvings": self.halvings, "sources": sources},
+        )
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
@@ -137,7 +148,9 @@ class Cases(Accumulator):
             raise PackingError(f"not the tables of cases: {fault}") from fault
         return whole
 
-    def _add(self, tables: dict[str, SparseBlock], sources: Mapping[str, Mapping[Source, int]], sign: int) -> None:
+    def _add(
+        self, tables: dict[str, SparseBlock], sources: Mapping[str, Mapping[Source, int]], sign: int
+    ) -> None:
         kept = self._kept(list(tables))
         for name, block in tables.items():
             self._put(name if kept[name] else OTHER, block, sources.get(name, {}), sign)
@@ -189,14 +202,20 @@ class Cases(Accumulator):
             raise PackingError("a case without cells")
         starts = np.concatenate([[0], np.cumsum(lengths)])
         for i, name in enumerate(names):
-            columns = {key: column[starts[i] : starts[i + 1]] for key, column in arrays.items() if key != "lengths"}
+            columns = {
+                key: column[starts[i] : starts[i + 1]]
+                for key, column in arrays.items()
+                if key != "lengths"
+            }
             self.tables[name] = self._block(columns, int(lengths[i]))
         if any(len(column) != starts[-1] for key, column in arrays.items() if key != "lengths"):
             raise PackingError("cells are left over")
         own = [name for name in names if name != OTHER]
         if not all(self._kept(own).values()) or len(own) > MOST_CASES or self._n_cells > MOST_CELLS:
             raise PackingError("cases that do not fit their threshold")
-        self.sources = {name: _held(found) for name, found in zip(names, sources, strict=True) if found}
+        self.sources = {
+            name: _held(found) for name, found in zip(names, sources, strict=True) if found
+        }
         self.blocks = dict(self.tables)
 
     def _block(self, columns: Mapping[str, NDArray[Any]], length: int) -> SparseBlock:
@@ -241,7 +260,9 @@ def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
     ):
         sums[SUMS.index(name)] = total(values)
     there = np.flatnonzero(sums.any(axis=0))
-    counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(np.int64)
+    counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(
+        np.int64
+    )
     places = histogram.klass * layout.width + 1 + 2 * there
     return SparseBlock.of(layout.size, places, counts[:, there], sums[:, there])
 

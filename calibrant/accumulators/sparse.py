@@ -26,13 +26,19 @@ class SparseBlock(Block):
     def counts(self) -> Counts:
         """int64 (n_counts, size), to read."""
         places, counts, _ = self.filled()
-        return np.asarray(_spread(places, counts, self.size), np.int64)
+        result = np.zeros((self.n_counts, self.size), np.int64)
+        result[:, places] = counts
+        result.setflags(write=False)
+        return result
 
     @property
     def sums(self) -> Sums:
         """float64 (n_sums, size), to read."""
         places, _, sums = self.filled()
-        return np.asarray(_spread(places, sums, self.size), np.float64)
+        result = np.zeros((self.n_sums, self.size))
+        result[:, places] = sums
+        result.setflags(write=False)
+        return result
 
     @property
     def n_filled(self) -> int:
@@ -60,10 +66,3 @@ class SparseBlock(Block):
             sums[:, index] += times * more_sums
         there = counts[0] != 0
         self._places, self._counts, self._sums = places[there], counts[:, there], sums[:, there]
-
-
-def _spread(places: NDArray[np.int64], columns: Counts | Sums, size: int) -> Counts | Sums:
-    result = np.zeros((len(columns), size), columns.dtype)
-    result[:, places] = columns
-    result.setflags(write=False)
-    return result

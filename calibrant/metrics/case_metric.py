@@ -65,9 +65,13 @@ class CaseMetric(Metric):
         values = values[np.isfinite(values)]
         if len(values) < 2:
             return None, {"interval_reason": "too_few_cases"}
-        reach = student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        reach = (
+            student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        )
         mean = float(values.mean())
-        return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {"interval_method": INTERVAL_METHOD}
+        return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {
+            "interval_method": INTERVAL_METHOD
+        }
 
 
 def _averaged(cases: CaseErrors, name: str, average: str) -> float | None:

@@ -2,8 +2,9 @@
 
     loss = cross_entropy(logits, target) + dice(logits, target) + 1.0 * l1_ace(logits.softmax(1), one_hot, bins=20)
 
-Value and gradient are computed by `calibrant.losses` in float64 on the CPU; PyTorch sees one differentiable function. An image of a million
-pixels and four classes takes a fraction of a second, beside which a segmentation network's step is slow.
+Value and gradient are computed by `calibrant.losses` in float64 on the CPU; PyTorch sees one differentiable
+function. An image of a million pixels and four classes takes a fraction of a second, beside which a segmentation
+network's step is slow.
 """
 
 from typing import Any
@@ -22,7 +23,9 @@ class L1AverageCalibrationError(torch.autograd.Function):
         """Return the loss; `probabilities` and `one_hot` are (images, classes, ...)."""
         scores, shares = _rows(probabilities), _rows(one_hot)
         value, gradients = mean_l1_ace_loss(scores, shares, bins, membership=membership)
-        stacked = np.stack([gradient.T for gradient in gradients]).reshape(tuple(probabilities.shape))
+        stacked = np.stack([gradient.T for gradient in gradients]).reshape(
+            tuple(probabilities.shape)
+        )
         gradient = torch.as_tensor(stacked, dtype=probabilities.dtype, device=probabilities.device)
         ctx.save_for_backward(gradient)
         return torch.as_tensor(value, dtype=probabilities.dtype, device=probabilities.device)

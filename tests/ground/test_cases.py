@@ -30,7 +30,9 @@ SPEC = PaneSpec("segmentation", 3)
 SOFT_EMPTY = 0.01
 
 
-def rows(seed: int, n: int, n_classes: int = 3, sharp: float = 1.4) -> tuple[np.ndarray, np.ndarray]:
+def rows(
+    seed: int, n: int, n_classes: int = 3, sharp: float = 1.4
+) -> tuple[np.ndarray, np.ndarray]:
     """Over-confident probabilities, some on edges, and one rating each."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(scale=1.5, size=(n, n_classes))
@@ -48,10 +50,14 @@ def batch_of(
 ) -> Batch:
     given = {
         "probabilities": np.concatenate([p for p, _ in parts.values()]),
-        "labels": [y if isinstance(y, list) else int(y) for _, labels in parts.values() for y in labels],
+        "labels": [
+            y if isinstance(y, list) else int(y) for _, labels in parts.values() for y in labels
+        ],
         "cases": [name for name, (p, _) in parts.items() for _ in p],
     }
-    return Batch.from_columns(given | columns, task=task, n_classes=given["probabilities"].shape[1]).batch
+    return Batch.from_columns(
+        given | columns, task=task, n_classes=given["probabilities"].shape[1]
+    ).batch
 
 
 def pane_of(*batches: Batch, spec: PaneSpec = SPEC) -> Pane:
@@ -61,7 +67,9 @@ def pane_of(*batches: Batch, spec: PaneSpec = SPEC) -> Pane:
     return pane
 
 
-def view_of(pane: Pane, bins: int = 20, edges: Any = "right", raters: str = "pooled", **options: Any) -> View:
+def view_of(
+    pane: Pane, bins: int = 20, edges: Any = "right", raters: str = "pooled", **options: Any
+) -> View:
     return View(pane, Question(bins=bins, edges=edges, raters=raters, options=options))
 
 
@@ -95,13 +103,21 @@ def naive_gaps(
             elif edges == "right":
                 share = float(m / bins < score <= (m + 1) / bins or (m == 0 and score == 0.0))
             else:
-                share = float(m / bins <= score < (m + 1) / bins or (m == bins - 1 and score == 1.0))
-            weight, confidence, correct = weight + share, confidence + share * score, correct + share * hit
+                share = float(
+                    m / bins <= score < (m + 1) / bins or (m == bins - 1 and score == 1.0)
+                )
+            weight, confidence, correct = (
+                weight + share,
+                confidence + share * score,
+                correct + share * hit,
+            )
         if weight >= SOFT_EMPTY if membership == "soft" else weight > 0:
             yield weight, confidence / weight, correct / weight
 
 
-def naive_errors(x: np.ndarray, y: np.ndarray, bins: int, membership: str, edges: str = "right") -> dict[str, float]:
+def naive_errors(
+    x: np.ndarray, y: np.ndarray, bins: int, membership: str, edges: str = "right"
+) -> dict[str, float]:
     found = list(naive_gaps(x, y, bins, membership, edges))
     gaps = [abs(o - e) for _, e, o in found]
     return {
@@ -139,11 +155,17 @@ def _member(score: float, m: int, bins: int, membership: str) -> float:
 # Numbers.
 
 
-@pytest.mark.parametrize(("bins", "membership"), [(5, "hard"), (20, "hard"), (24, "hard"), (10, "soft"), (20, "soft")])
+@pytest.mark.parametrize(
+    ("bins", "membership"), [(5, "hard"), (20, "hard"), (24, "hard"), (10, "soft"), (20, "soft")]
+)
 @pytest.mark.parametrize("edges", ["right", "left"])
-def test_errors_of_each_case_and_class_are_those_of_the_rows(bins: int, membership: str, edges: Any) -> None:
+def test_errors_of_each_case_and_class_are_those_of_the_rows(
+    bins: int, membership: str, edges: Any
+) -> None:
     parts = some_parts(3)
-    cases = case_errors(view_of(pane_of(batch_of(parts)), bins, edges, membership=membership, background="in"))
+    cases = case_errors(
+        view_of(pane_of(batch_of(parts)), bins, edges, membership=membership, background="in")
+    )
     for name, error in ERRORS.items():
         values = error(cases.counted)
         for i, (p, labels) in enumerate(parts.values()):
@@ -155,12 +177,18 @@ def test_errors_of_each_case_and_class_are_those_of_the_rows(bins: int, membersh
 @pytest.mark.parametrize("membership", ["hard", "soft"])
 def test_macro_micro_and_pooled(membership: str) -> None:
     parts = some_parts()
-    answers = compute_metrics(view_of(pane_of(batch_of(parts)), 10, membership=membership), ["ml1_ece", "ml1_ace", "ml1_mce"])
+    answers = compute_metrics(
+        view_of(pane_of(batch_of(parts)), 10, membership=membership),
+        ["ml1_ece", "ml1_ace", "ml1_mce"],
+    )
     every = {k: np.concatenate([p[:, k] for p, _ in parts.values()]) for k in (1, 2)}
     hits = {k: np.concatenate([y == k for _, y in parts.values()]) for k in (1, 2)}
     for name in ("ece", "ace", "mce"):
         answer = answers[f"ml1_{name}"]
-        by_case = [np.mean([naive_errors(p[:, k], y == k, 10, membership)[name] for k in (1, 2)]) for p, y in parts.values()]
+        by_case = [
+            np.mean([naive_errors(p[:, k], y == k, 10, membership)[name] for k in (1, 2)])
+            for p, y in parts.values()
+        ]
         assert answer["value"] == answer["macro"] == pytest.approx(np.mean(by_case), abs=1e-9)
         assert answer["sd"] == pytest.approx(np.std(by_case), abs=1e-9)
         assert answer["quantiles"]["median"] == pytest.approx(np.median(by_case), abs=1e-9)
@@ -190,7 +218,9 @@ def test_label_policies_and_weights(policy: str) -> None:
     for k in range(3):
         at = equal_width_bin(p[:, k], 10)
         total = np.bincount(at, weight, 10)
-        gap = np.abs(np.bincount(at, weights * hits[:, k], 10) - np.bincount(at, weight * p[:, k], 10))
+        gap = np.abs(
+            np.bincount(at, weights * hits[:, k], 10) - np.bincount(at, weight * p[:, k], 10)
+        )
         assert ERRORS["ece"](cases.bins)[0, k] == pytest.approx(gap.sum() / total.sum(), abs=1e-9)
 
 
@@ -198,22 +228,35 @@ def test_soft_memberships_of_a_case_add_up_to_its_rows() -> None:
     parts = some_parts(2)
     bins = case_errors(view_of(pane_of(batch_of(parts)), 15, membership="soft")).bins
     sizes = [len(p) for p, _ in parts.values()]
-    np.testing.assert_allclose(bins.weight.sum(axis=2), np.repeat(sizes, 3).reshape(2, 3), rtol=1e-12)
+    np.testing.assert_allclose(
+        bins.weight.sum(axis=2), np.repeat(sizes, 3).reshape(2, 3), rtol=1e-12
+    )
     np.testing.assert_allclose(bins.correct.sum(axis=2), bins.positives, atol=1e-9)
 
 
 @pytest.mark.parametrize("edges", ["right", "left"])
 def test_of_one_case_with_background_the_pooled_error_is_the_classwise_one(edges: Any) -> None:
     pane = pane_of(batch_of({"only": rows(7, 400)}))
-    answers = compute_metrics(view_of(pane, 15, edges, background="in", average="micro_pooled"), ["ml1_ece", "classwise_ece"])
-    assert answers["ml1_ece"]["value"] == pytest.approx(answers["classwise_ece"]["value"], abs=1e-12)
-    assert answers["ml1_ece"]["macro"] == pytest.approx(answers["classwise_ece"]["value"], abs=1e-12)
+    answers = compute_metrics(
+        view_of(pane, 15, edges, background="in", average="micro_pooled"),
+        ["ml1_ece", "classwise_ece"],
+    )
+    assert answers["ml1_ece"]["value"] == pytest.approx(
+        answers["classwise_ece"]["value"], abs=1e-12
+    )
+    assert answers["ml1_ece"]["macro"] == pytest.approx(
+        answers["classwise_ece"]["value"], abs=1e-12
+    )
 
 
 def test_perfect_cases_have_no_error_and_full_dice() -> None:
     labels = np.array([0, 1, 2, 1, 0, 2])
-    answer = cases_of(view_of(pane_of(batch_of({"a": (np.eye(3)[labels], labels)})), 20, background="in"))
-    assert [answer["summary"][name]["macro"]["value"] for name in ("ece", "ace", "mce", "dice")] == [0, 0, 0, 1]
+    answer = cases_of(
+        view_of(pane_of(batch_of({"a": (np.eye(3)[labels], labels)})), 20, background="in")
+    )
+    assert [
+        answer["summary"][name]["macro"]["value"] for name in ("ece", "ace", "mce", "dice")
+    ] == [0, 0, 0, 1]
 
 
 def test_dice_is_of_the_top_class() -> None:
@@ -226,7 +269,9 @@ def test_dice_is_of_the_top_class() -> None:
             assert row["true_positive"][k] == both
             assert row["false_positive"][k] == (top == k).sum() - both
             assert row["false_negative"][k] == (labels == k).sum() - both
-            assert row["dice"]["by_class"][k] == pytest.approx(2 * both / ((top == k).sum() + (labels == k).sum()))
+            assert row["dice"]["by_class"][k] == pytest.approx(
+                2 * both / ((top == k).sum() + (labels == k).sum())
+            )
 
 
 # Missing classes, composites.
@@ -242,12 +287,17 @@ def test_a_class_without_a_rating_is_kept_or_left_out_as_asked() -> None:
         assert answer["n_missing"] == 1
         assert answer["n_cases_used"] == (4 if missing == "skip_case" else 5)
     errors = {
-        name: [naive_errors(p[:, k], y == k, 10, "hard")["ace"] for k in (1, 2)] for name, (p, y) in parts.items()
+        name: [naive_errors(p[:, k], y == k, 10, "hard")["ace"] for k in (1, 2)]
+        for name, (p, y) in parts.items()
     }
     means = {name: float(np.mean(pair)) for name, pair in errors.items()}
     assert values["include"] == pytest.approx(np.mean(list(means.values())), abs=1e-9)
-    assert values["skip_class"] == pytest.approx(np.mean(list((means | {"case-1": errors["case-1"][0]}).values())), abs=1e-9)
-    assert values["skip_case"] == pytest.approx(np.mean([means[n] for n in means if n != "case-1"]), abs=1e-9)
+    assert values["skip_class"] == pytest.approx(
+        np.mean(list((means | {"case-1": errors["case-1"][0]}).values())), abs=1e-9
+    )
+    assert values["skip_case"] == pytest.approx(
+        np.mean([means[n] for n in means if n != "case-1"]), abs=1e-9
+    )
 
 
 def test_where_every_case_is_skipped_there_is_no_number() -> None:
@@ -256,14 +306,23 @@ def test_where_every_case_is_skipped_there_is_no_number() -> None:
     answer = compute_metrics(view_of(pane, 10, missing="skip_case"), ["ml1_ece"])["ml1_ece"]
     assert answer["value"] is None
     assert answer["reason"] == "no_case_counts"
-    assert cases_of(view_of(pane, 10, missing="skip_class"))["summary"]["ece"]["macro"]["value"] is None
+    assert (
+        cases_of(view_of(pane, 10, missing="skip_class"))["summary"]["ece"]["macro"]["value"]
+        is None
+    )
 
 
 def test_composites_come_from_rows() -> None:
     parts = some_parts()
     batch = batch_of(parts)
     answers = score_batch(
-        batch, {"metrics": ["ml1_ece"], "bins": 7, "binning": "soft", "composites": {"whole": [1, 2], "two": [2]}}
+        batch,
+        {
+            "metrics": ["ml1_ece"],
+            "bins": 7,
+            "binning": "soft",
+            "composites": {"whole": [1, 2], "two": [2]},
+        },
     )
     answer = answers["metrics"]["ml1_ece"]
     expected = [
@@ -287,7 +346,9 @@ def test_rows_and_kept_tables_agree(membership: str) -> None:
     pane = pane_of(batch)
     question = Question(bins=20, options={"membership": membership})
     kept, raw = cases_of(View(pane, question)), cases_of(View(pane, question, batch))
-    assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(kept["summary"]["ace"]["macro"]["value"], abs=1e-9)
+    assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(
+        kept["summary"]["ace"]["macro"]["value"], abs=1e-9
+    )
     assert raw["histogram"]["counts"] == kept["histogram"]["counts"]
     assert [row["case"] for row in raw["cases"]] == [row["case"] for row in kept["cases"]]
 
@@ -326,7 +387,9 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
     assert_same(cases_in(backward), whole)
     forward.check()
     forward.subtract(pieces[2])
-    assert_same(cases_in(forward), cases_in(pane_of(batch.take(order[:51]), batch.take(order[200:]))))
+    assert_same(
+        cases_in(forward), cases_in(pane_of(batch.take(order[:51]), batch.take(order[200:])))
+    )
     assert cases_in(Pane.unpack(forward.pack())).pack() == cases_in(forward).pack()
 
 
@@ -343,7 +406,9 @@ def test_cases_beyond_the_bound_share_a_table(monkeypatch: pytest.MonkeyPatch, b
     assert cases.n_cases["estimated"] is True
     # All in one pot stays exact.
     answer = compute_metrics(view_of(forward, 10, average="micro_pooled"), ["ml1_ece"])["ml1_ece"]
-    every = {name: np.concatenate([part[i] for part in parts.values()]) for i, name in enumerate("py")}
+    every = {
+        name: np.concatenate([part[i] for part in parts.values()]) for i, name in enumerate("py")
+    }
     expected = [naive_errors(every["p"][:, k], every["y"] == k, 10, "hard")["ece"] for k in (1, 2)]
     assert answer["value"] == pytest.approx(np.mean(expected), abs=1e-9)
     assert answer["n_cases_estimated"] is True
@@ -401,7 +466,9 @@ def test_shortened_columns_are_refused(column: str) -> None:
         Cases.unpack(SPEC, pack({k: v for k, v in arrays.items() if k != column}, about))
 
 
-@pytest.mark.parametrize("name", ["confidence_pooled", "correct_mean", "product_mean", "confidence_squared"])
+@pytest.mark.parametrize(
+    "name", ["confidence_pooled", "correct_mean", "product_mean", "confidence_squared"]
+)
 def test_sums_that_no_rows_give_are_refused(name: str) -> None:
     from calibrant.packing import pack, unpack
 
@@ -416,7 +483,9 @@ def test_sums_that_no_rows_give_are_refused(name: str) -> None:
 # Plain histograms of a case.
 
 
-def histograms_of(p: np.ndarray, labels: np.ndarray, case: str, bins: int = 1200, **fields: Any) -> list[Histogram]:
+def histograms_of(
+    p: np.ndarray, labels: np.ndarray, case: str, bins: int = 1200, **fields: Any
+) -> list[Histogram]:
     made = []
     for k in range(p.shape[1]):
         at = equal_width_bin(p[:, k], bins, fields.get("edges", "right"))
@@ -435,12 +504,17 @@ def test_a_case_sent_as_histograms_answers_as_its_rows(edges: Any) -> None:
     for histogram in histograms_of(p, labels, "a", edges=edges):
         sent.fill_histogram(histogram)
     sent.check()
-    hard = [cases_of(view_of(pane, 20, edges))["summary"]["ace"]["macro"]["value"] for pane in (sent, filled)]
+    hard = [
+        cases_of(view_of(pane, 20, edges))["summary"]["ace"]["macro"]["value"]
+        for pane in (sent, filled)
+    ]
     assert hard[0] == pytest.approx(hard[1], abs=1e-9)
     soft = [cases_of(view_of(pane, 20, edges, membership="soft")) for pane in (sent, filled)]
     assert "error_bound" not in soft[1]
     for name in ERRORS:
-        missed = abs(soft[0]["summary"][name]["macro"]["value"] - soft[1]["summary"][name]["macro"]["value"])
+        missed = abs(
+            soft[0]["summary"][name]["macro"]["value"] - soft[1]["summary"][name]["macro"]["value"]
+        )
         assert missed <= soft[0]["error_bound"][name]
     assert soft[0]["cases"][0]["dice"]["mean"] is None
     assert soft[0]["cases"][0]["true_positive"] is None
@@ -462,7 +536,15 @@ def test_histograms_answer_for_their_own_policy_edges_and_bins_only() -> None:
     small = Pane(coarse)
     for k in range(3):
         n = np.ones(60)
-        fields = {"kind": "class", "class": k, "bins": 60, "count": n, "sum_confidence": (np.arange(60) + 0.5) / 60, "sum_correct": n, "case": "a"}
+        fields = {
+            "kind": "class",
+            "class": k,
+            "bins": 60,
+            "count": n,
+            "sum_confidence": (np.arange(60) + 0.5) / 60,
+            "sum_correct": n,
+            "case": "a",
+        }
         small.fill_histogram(Histogram.from_fields(fields, coarse))
     assert cases_of(view_of(small, 20))["cases"]
     assert cases_of(view_of(small, 15, membership="soft"))["cases"]
@@ -485,7 +567,9 @@ def test_the_reliability_histogram_counts_cases() -> None:
     assert answer["counts"] == counts.tolist()
     shares = counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
     known = (counts.sum(axis=2) > 0).sum(axis=0)
-    np.testing.assert_allclose(answer["mean"], shares.sum(axis=0) / np.maximum(known, 1)[:, None], atol=1e-12)
+    np.testing.assert_allclose(
+        answer["mean"], shares.sum(axis=0) / np.maximum(known, 1)[:, None], atol=1e-12
+    )
     with pytest.raises(CalibrationInputError):
         cases_of(view_of(pane_of(batch_of(parts)), 10), frequency_bins=0)
 
@@ -508,7 +592,9 @@ def test_one_case_in_detail() -> None:
     detail = case_reliability(view, "case-2")
     p, labels = parts["case-2"]
     assert [one["class"] for one in detail["classes"]] == ["1", "2"]
-    assert detail["classes"][0]["ace"] == pytest.approx(naive_errors(p[:, 1], labels == 1, 10, "hard")["ace"])
+    assert detail["classes"][0]["ace"] == pytest.approx(
+        naive_errors(p[:, 1], labels == 1, 10, "hard")["ace"]
+    )
     assert sum(row["weight"] for row in detail["classes"][1]["table"]) == len(p)
     with pytest.raises(NotAnswerable, match="unknown_case"):
         case_reliability(view, "nobody")
@@ -528,7 +614,9 @@ def test_box_numbers() -> None:
 def test_pairs_of_models() -> None:
     rng = np.random.default_rng(8)
     first = {f"c{i}": float(v) for i, v in enumerate(rng.random(20))}
-    second: dict[str, float | None] = {name: v - 0.05 + 0.05 * float(rng.normal()) for name, v in first.items()}
+    second: dict[str, float | None] = {
+        name: v - 0.05 + 0.05 * float(rng.normal()) for name, v in first.items()
+    }
     second |= {"c0": None, "extra": 0.3}
     answer = compare_cases(first, second)
     names = [f"c{i}" for i in range(1, 20)]
@@ -539,11 +627,14 @@ def test_pairs_of_models() -> None:
     assert (answer["n"], answer["only_first"], answer["only_second"]) == (19, ["c0"], ["extra"])
     assert answer["stars"] == "**"
     assert compare_cases({"a": 1.0}, {"a": 2.0})["reason"] == "too_few_cases"
-    assert compare_cases({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": 2.5})["reason"] == "constant_difference"
+    assert (
+        compare_cases({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": 2.5})["reason"] == "constant_difference"
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{"average": "mean"}, {"membership": "fuzzy"}, {"background": "maybe"}, {"missing": "drop"}, {"composites": [1]}]
+    "options", [{"average": "mean"}, {"membership": "fuzzy"}, {"background": "maybe"}, {"missing": "drop"},
+    {"composites": [1]}]
 )  # fmt: skip
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(CalibrationInputError):
@@ -554,4 +645,7 @@ def test_bins_that_tables_do_not_give_are_refused() -> None:
     answer = cases_of(view_of(pane_of(golden_batch()), 16))
     assert answer["reason"] == "bins_not_exact"
     assert cases_of(view_of(pane_of(golden_batch()), 24))["cases"]
-    assert cases_of(view_of(pane_of(golden_batch()), 24, membership="soft"))["reason"] == "bins_not_exact"
+    assert (
+        cases_of(view_of(pane_of(golden_batch()), 24, membership="soft"))["reason"]
+        == "bins_not_exact"
+    )

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.confidence_histogram import FINE_BINS, ConfidenceHistogram, by_case, merged, normalised_entropy
+from calibrant.confidence_histogram import (
+    FINE_BINS,
+    ConfidenceHistogram,
+    by_case,
+    merged,
+    normalised_entropy,
+)
 from calibrant.confidence_measures import (
     brier,
     calibration_errors,
@@ -50,7 +56,9 @@ def labels_of(batch: Batch) -> np.ndarray:
     return batch.label_counts.argmax(axis=1)
 
 
-def naive_error(score: np.ndarray, hit: np.ndarray, weight: np.ndarray, bins: int, least: float) -> dict[str, float]:
+def naive_error(
+    score: np.ndarray, hit: np.ndarray, weight: np.ndarray, bins: int, least: float
+) -> dict[str, float]:
     """Row by row over quantised scores, [lo, hi)."""
     mass, gaps = [], []
     total = weight.sum()
@@ -90,11 +98,15 @@ def test_errors_are_those_of_the_rows(least: int, bins: int, weighted: bool) -> 
     by_class = [naive_error(p[:, k], y == k, weights, bins, least) for k in range(3)]
     for one, wanted in zip(found["by_class"], by_class, strict=True):
         assert one["ece"] == pytest.approx(wanted["ece"], abs=1e-9)
-    assert found["classwise"]["ece"] == pytest.approx(np.mean([one["ece"] for one in by_class]), abs=1e-9)
+    assert found["classwise"]["ece"] == pytest.approx(
+        np.mean([one["ece"] for one in by_class]), abs=1e-9
+    )
     everything = naive_error(p.ravel(), np.eye(3)[y].ravel(), np.repeat(weights, 3), bins, least)
     assert found["full"]["ece"] == pytest.approx(everything["ece"], abs=1e-9)
     assert found["full"]["mass"] == pytest.approx(3 * weights.sum())
-    whole = calibration_errors(ConfidenceHistogram.of_batch(batch), bins, least=least, denominator="full")
+    whole = calibration_errors(
+        ConfidenceHistogram.of_batch(batch), bins, least=least, denominator="full"
+    )
     assert whole["prediction"]["ece"] == pytest.approx(expected["full"], abs=1e-9)
 
 
@@ -108,7 +120,9 @@ def test_losses_from_centres_and_exact_ones_beside() -> None:
     assert loss["mean"] == pytest.approx(loss["sum"] / 400)
     assert loss["exact_mean"] == pytest.approx(-np.log(p[rows, y]).mean(), abs=1e-12)
     assert loss["largest"] == pytest.approx(10.397, abs=1e-3)
-    assert score["exact_mean"] == pytest.approx(((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(), abs=1e-12)
+    assert score["exact_mean"] == pytest.approx(
+        ((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(), abs=1e-12
+    )
     assert score["mean"] == pytest.approx(score["exact_mean"], abs=3 / FINE_BINS)
 
 
@@ -124,10 +138,14 @@ def test_close_to_the_panes_metrics() -> None:
     batch = batch_of(3, 3000)
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill(batch)
-    metrics = compute_metrics(View(pane, Question(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"])
+    metrics = compute_metrics(
+        View(pane, Question(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
+    )
     found = calibration_errors(ConfidenceHistogram.of_batch(batch, 14400), 20, least=0)
     assert found["prediction"]["ece"] == pytest.approx(metrics["ece"]["value"], abs=1 / 14400)
-    assert found["classwise"]["ece"] == pytest.approx(metrics["classwise_ece"]["value"], abs=1 / 14400)
+    assert found["classwise"]["ece"] == pytest.approx(
+        metrics["classwise_ece"]["value"], abs=1 / 14400
+    )
     assert found["full"]["ece"] == pytest.approx(metrics["all_label_ece"]["value"], abs=1 / 14400)
 
 
@@ -185,7 +203,9 @@ def test_uncertainty_of_two_classes_has_an_ideal_curve() -> None:
     assert found["uce"] > 0.1
     batch = batch_of(7, 600)
     p, y = batch.probabilities, labels_of(batch)
-    expected = naive_error(quantised(normalised_entropy(p)), p.argmax(axis=1) != y, np.ones(600), 20, 50)
+    expected = naive_error(
+        quantised(normalised_entropy(p)), p.argmax(axis=1) != y, np.ones(600), 20, 50
+    )
     three = uncertainty_errors(ConfidenceHistogram.of_batch(batch), 20)
     assert three["uce"] == pytest.approx(expected["ece"], abs=1e-9)
     assert three["to_ideal"] is None
@@ -210,13 +230,20 @@ def test_roc_counts_ties_half() -> None:
 def same(one: ConfidenceHistogram, other: ConfidenceHistogram) -> bool:
     names = ("label", "prediction", "uncertainty")
     equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
-    return equal and one.n_samples == other.n_samples and np.allclose(one.exact, other.exact, atol=1e-9)
+    return (
+        equal
+        and one.n_samples == other.n_samples
+        and np.allclose(one.exact, other.exact, atol=1e-9)
+    )
 
 
 def test_parts_add_up_in_any_order_and_can_be_taken_away() -> None:
     batch = batch_of(9, 300)
     whole = ConfidenceHistogram.of_batch(batch)
-    pieces = [ConfidenceHistogram.of_batch(batch.take(np.arange(a, b))) for a, b in ((0, 10), (10, 11), (11, 300))]
+    pieces = [
+        ConfidenceHistogram.of_batch(batch.take(np.arange(a, b)))
+        for a, b in ((0, 10), (10, 11), (11, 300))
+    ]
     assert same(merged(pieces), whole)
     assert same(merged(pieces[::-1]), whole)
     assert same(whole.copy().subtract(pieces[2]), merged(pieces[:2]))
@@ -243,7 +270,9 @@ def test_histograms_by_case_add_up_and_have_boxes() -> None:
 
 
 def test_saved_histograms_are_read_back(tmp_path: Path) -> None:
-    histogram = ConfidenceHistogram.of_batch(batch_of(11, 200, weights=np.linspace(0, 2, 200)), 1000)
+    histogram = ConfidenceHistogram.of_batch(
+        batch_of(11, 200, weights=np.linspace(0, 2, 200)), 1000
+    )
     histogram.save(tmp_path / "case.calb")
     again = ConfidenceHistogram.load(tmp_path / "case.calb")
     assert same(again, histogram)
@@ -266,7 +295,9 @@ def test_empty_histograms_have_no_numbers() -> None:
 
 
 def test_perfect_predictions() -> None:
-    batch = Batch.from_columns({"probabilities": np.eye(3)[[0, 1, 2] * 30], "labels": [0, 1, 2] * 30}).batch
+    batch = Batch.from_columns(
+        {"probabilities": np.eye(3)[[0, 1, 2] * 30], "labels": [0, 1, 2] * 30}
+    ).batch
     errors = calibration_errors(ConfidenceHistogram.of_batch(batch))
     assert errors["prediction"]["ece"] == pytest.approx(0.5 / FINE_BINS)
     assert errors["prediction"]["mce"] == pytest.approx(0.5 / FINE_BINS)
@@ -294,7 +325,9 @@ def test_updates_of_the_service_and_back() -> None:
     updates = [update for update in histogram.to_histograms(spec) if update.kind == "class"]
     again = ConfidenceHistogram.of_histograms(updates)
     assert again.n_bins == 1200
-    ours, theirs = (calibration_errors(h, 20, least=0)["classwise"]["ece"] for h in (again, histogram))
+    ours, theirs = (
+        calibration_errors(h, 20, least=0)["classwise"]["ece"] for h in (again, histogram)
+    )
     assert ours == pytest.approx(theirs, abs=1 / 1200)
     with pytest.raises(ValueError, match="one histogram of each class"):
         ConfidenceHistogram.of_histograms(updates[1:])
@@ -316,9 +349,14 @@ def test_the_temperature_is_that_of_the_rows() -> None:
         assert not found["at_bound"]
     by_ece = fit_histogram_temperature(histogram, "ece", EceOptions(least=50))
     assert by_ece["plateau"][0] <= by_ece["temperature"] <= by_ece["plateau"][1]
-    curve = loss_curve(HistogramLosses(histogram, EceOptions()), np.array([by_ece["temperature"], 0.5, 1.0, 4.0]))
+    curve = loss_curve(
+        HistogramLosses(histogram, EceOptions()), np.array([by_ece["temperature"], 0.5, 1.0, 4.0])
+    )
     assert min(curve["ece"]) == curve["ece"][0] == pytest.approx(by_ece["after"]["ece"])
-    fine = loss_curve(HistogramLosses(histogram, EceOptions()), by_nll["temperature"] + np.array([0.0, -1e-3, 1e-3]))
+    fine = loss_curve(
+        HistogramLosses(histogram, EceOptions()),
+        by_nll["temperature"] + np.array([0.0, -1e-3, 1e-3]),
+    )
     assert min(fine["nll"]) == fine["nll"][0]
 
 
@@ -339,9 +377,13 @@ def test_curves_of_histogram_and_rows_agree() -> None:
     exact = loss_curve(RowLosses(batch, options), temperatures)
     p, y = batch.probabilities, labels_of(batch)
     assert exact["nll"][1] == pytest.approx(-np.log(p[np.arange(800), y]).mean(), abs=1e-12)
-    assert exact["brier"][1] == pytest.approx(((p - np.eye(2)[y]) ** 2).sum(axis=1).mean(), abs=1e-12)
+    assert exact["brier"][1] == pytest.approx(
+        ((p - np.eye(2)[y]) ** 2).sum(axis=1).mean(), abs=1e-12
+    )
     top = p.argmax(axis=1)
-    assert exact["ece"][1] == pytest.approx(naive_error(p.max(axis=1), top == y, np.ones(800), 20, 0)["ece"], abs=1e-9)
+    assert exact["ece"][1] == pytest.approx(
+        naive_error(p.max(axis=1), top == y, np.ones(800), 20, 0)["ece"], abs=1e-9
+    )
     for name, tolerance in (("nll", 2e-3), ("brier", 2e-4), ("ece", 5e-3)):
         np.testing.assert_allclose(kept[name], exact[name], atol=tolerance)
 
@@ -354,7 +396,9 @@ def test_surfaces_contain_the_curve() -> None:
     for name in ("nll", "brier", "ece"):
         assert np.shape(surface[name]) == (2, 3)
         assert [surface[name][0][1], surface[name][1][2]] == pytest.approx(curve[name], abs=1e-12)
-    probabilities = Batch.from_columns({"probabilities": batch.probabilities, "labels": labels_of(batch)}).batch
+    probabilities = Batch.from_columns(
+        {"probabilities": batch.probabilities, "labels": labels_of(batch)}
+    ).batch
     rows = loss_surface(RowLosses(probabilities, EceOptions()), along, up)
     np.testing.assert_allclose(surface["nll"], rows["nll"], atol=5e-3)
     logits = loss_surface(RowLosses(batch, EceOptions()), along, up)
@@ -371,7 +415,10 @@ def test_a_folded_temperature_divides_the_logits() -> None:
 
 
 def test_what_cannot_be_answered_is_refused() -> None:
-    three, two = ConfidenceHistogram.of_batch(batch_of(1, 20)), ConfidenceHistogram.of_batch(batch_of(1, 20, 2))
+    three, two = (
+        ConfidenceHistogram.of_batch(batch_of(1, 20)),
+        ConfidenceHistogram.of_batch(batch_of(1, 20, 2)),
+    )
     for refused in (
         lambda: HistogramLosses(three, EceOptions()),
         lambda: fit_histogram_temperature(two, "log"),

@@ -39,7 +39,9 @@ def test_without_masking_it_is_the_metric_with_background(membership: str) -> No
     p, labels = rows(5, 200)
     labels = np.where(labels == 2, 0, labels)
     pane = pane_of(batch_of({"a": (p, labels)}))
-    metric = compute_metrics(view_of(pane, 20, membership=membership, background="in"), ["ml1_ace"])["ml1_ace"]
+    metric = compute_metrics(
+        view_of(pane, 20, membership=membership, background="in"), ["ml1_ace"]
+    )["ml1_ace"]
     loss = l1_ace_loss(p, one_hot(labels), 20, membership=membership, mask_missing=False)
     assert loss.value == pytest.approx(metric["value"], abs=1e-9)
 
@@ -68,7 +70,10 @@ def test_gradient_is_that_of_finite_differences(membership: str, seed: int) -> N
         up, down = p.copy(), p.copy()
         up[at] += step
         down[at] -= step
-        change = l1_ace_loss(up, y, bins, membership=membership).value - l1_ace_loss(down, y, bins, membership=membership).value
+        change = (
+            l1_ace_loss(up, y, bins, membership=membership).value
+            - l1_ace_loss(down, y, bins, membership=membership).value
+        )
         numeric[at] = change / (2 * step)
     np.testing.assert_allclose(loss.gradient, numeric, atol=2e-9)
     assert loss.gradient.any()
@@ -79,7 +84,9 @@ def test_a_step_along_the_gradient_lowers_the_loss(membership: str) -> None:
     p, labels = rows(6, 300)
     p = np.clip(p, 0.02, 0.98)
     before = l1_ace_loss(p, one_hot(labels), membership=membership)
-    after = l1_ace_loss(np.clip(p - 0.05 * before.gradient, 0, 1), one_hot(labels), membership=membership)
+    after = l1_ace_loss(
+        np.clip(p - 0.05 * before.gradient, 0, 1), one_hot(labels), membership=membership
+    )
     assert after.value < before.value
 
 
@@ -107,7 +114,9 @@ def test_limits() -> None:
         (np.array([[0.5]]), np.array([[1.0]]), {"membership": "fuzzy"}),
     ],
 )
-def test_what_cannot_be_a_loss_is_refused(p: np.ndarray, y: np.ndarray, options: dict[str, Any]) -> None:
+def test_what_cannot_be_a_loss_is_refused(
+    p: np.ndarray, y: np.ndarray, options: dict[str, Any]
+) -> None:
     with pytest.raises(CalibrationInputError):
         l1_ace_loss(p, y, **options)
 
@@ -171,7 +180,9 @@ def test_the_torch_example_lays_axes_out(example: Any, membership: str) -> None:
     masks = np.stack([one_hot(y).T.reshape(3, 4, 3) for _, y in parts])
     context, function = Context(), example.L1AverageCalibrationError
     value = function.forward(context, Tensor(images), Tensor(masks), 10, membership)
-    expected, gradients = mean_l1_ace_loss([p for p, _ in parts], [one_hot(y) for _, y in parts], 10, membership=membership)
+    expected, gradients = mean_l1_ace_loss(
+        [p for p, _ in parts], [one_hot(y) for _, y in parts], 10, membership=membership
+    )
     assert float(value.values) == pytest.approx(expected)
     gradient, *rest = function.backward(context, 2.0)
     assert rest == [None, None, None]
