@@ -117,10 +117,12 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
         columns = filling.columns[list(members)]
         # A sum of probabilities can exceed 1 by rounding alone.
         score = columns[0] if len(members) == 1 else np.minimum(columns.sum(axis=0), 1.0)
-        hits = filling.hits.where(np.isin(filling.hits.klass, members))
+        belongs = np.zeros(filling.batch.n_classes, bool)
+        belongs[list(members)] = True
+        hits = filling.hits.where(belongs[filling.hits.klass])
         place = layout.grid.locate(score) + slot * layout.width
         parts.append(_added(filling, case, place, score, hits))
-        mine = np.isin(filling.top_class, members)
+        mine = belongs[filling.top_class]
         at_top = np.where(mine, layout.top_place(slot), -1)
         parts.append(_added(filling, case, at_top, filling.confidence, hits.where(mine[hits.row])))
     case_of, place_of, counts, sums = (
