@@ -25,7 +25,10 @@ from calibrant.accumulators import (
     uncertainty,
     units,
 )
+from calibrant import case_tables
+from calibrant.accumulators import cells, replicates, scores, temperature, units
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.columns import MOST_WEIGHT
 from calibrant.errors import CalibrationInputError, Offence
@@ -94,6 +97,7 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_label_distribution(pane)
     yield from _laws_of_several_votes(pane)
     yield from _laws_of_histograms(pane)
+    yield from _laws_of_cases(pane)
 
 
 def _near(left: Any, right: Any, scale: Any) -> Any:
@@ -465,3 +469,41 @@ def _laws_of_histograms(pane: Pane) -> Laws:
             f"histograms {key}: more correct than counted",
             _inside(0.0, correct, count, count + 1.0),
         )
+        yield f"histograms {key}: confidence outside its cell", _inside(lower * count, confidence, upper * count, count + 1.0)
+        yield f"histograms {key}: more correct than counted", _inside(0.0, correct, count, count + 1.0)
+
+
+def _laws_of_cases(pane: Pane) -> Laws:
+    if not pane.keeps("cases"):
+        return
+    cases = pane["cases"]
+    assert isinstance(cases, Cases)
+    layout = cases.layout
+    lower = np.concatenate([np.tile(layout.grid.lower, layout.n_classes), np.zeros(layout.n_classes)])
+    upper = np.concatenate([np.tile(layout.grid.upper, layout.n_classes), np.ones(layout.n_classes)])
+    n, total = 0, np.zeros((len(case_tables.SUMS), layout.size))
+    for block in cases.tables.values():
+        places, counts, columns = block.filled()
+        n += int(counts[0, places >= layout.n_classes * layout.width].sum())
+        total[:, places] += columns
+        sums = dict(zip(case_tables.SUMS, columns, strict=True))
+        for suffix, policies in (("_pooled", POLICIES[:1]), ("", POLICIES[1:])):
+            weight, mean = sums["weight" + suffix], sums["confidence" + suffix]
+            low, high = lower[places] * weight, upper[places] * weight
+            yield "cases: confidences outside their cells", _inside(low, mean, high, weight)
+            squares = sums["confidence_squared" + suffix]
+            low, high = lower[places] ** 2 * weight, upper[places] ** 2 * weight
+            yield "cases: squared confidences outside their cells", _inside(low, squares, high, weight)
+            for policy in policies:
+                correct, product = sums["correct_" + policy], sums["product_" + policy]
+                yield "cases: more correct than weight", _inside(0.0, correct, weight, weight)
+                low, high = lower[places] * correct, upper[places] * correct
+                yield "cases: products outside their cells", _inside(low, product, high, weight)
+    yield "cases: more predictions than counts", n <= pane.counts["n_labelled"]
+    kept = pane["classes"].blocks["cells"].sums
+    held = pane.histograms.blocks
+    histograms = sum(pane.histograms.weight(key) for key in held if key.startswith("class|"))
+    for name in ("weight_pooled", "correct_pooled"):
+        mine = total[case_tables.SUMS.index(name)][: layout.n_classes * layout.width].sum()
+        all_of_it = kept[cells.SUMS.index(name)].sum() + histograms
+        yield f"cases: more {name} than classes hold", mine <= all_of_it + _slack(all_of_it)
