@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import case_tables
 from calibrant.accumulators import (
     cells,
     disagreement,
@@ -25,8 +26,6 @@ from calibrant.accumulators import (
     uncertainty,
     units,
 )
-from calibrant import case_tables
-from calibrant.accumulators import cells, replicates, scores, temperature, units
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.unit_sample import UnitSample
