@@ -24,6 +24,7 @@ from calibrant.accumulators.cases import OTHER, Cases
 from calibrant.case_bins import MEMBERSHIPS, CaseBins, bin_cases
 from calibrant.case_tables import Layout, case_tables, composite_layout
 from calibrant.errors import CalibrationInputError
+from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
 AVERAGES = ("macro", "micro", "micro_pooled")
@@ -77,6 +78,17 @@ def error_bound(bins: CaseBins, name: str) -> Floats:
     )
 
 
+AVERAGE = Option(
+    "average", "macro", "Over cases (macro), over all as the papers' code does (micro), or all pooled.", AVERAGES
+)
+MEMBERSHIP = Option("membership", "hard", "Bins with hard limits, or triangular ones.", MEMBERSHIPS)
+BACKGROUND = Option("background", "out", "Whether class 0 counts.", BACKGROUNDS)
+MISSING_CLASS = Option(
+    "missing", "include", "What becomes of a class that a case has not: kept with 0, left out, or the case left out.", MISSING
+)
+CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
+
+
 @dataclass(frozen=True)
 class CaseOptions:
     """What is asked beside bins, edges and label policy.
@@ -106,21 +118,9 @@ class CaseOptions:
         CalibrationInputError
             A value that is not one of the known.
         """
-        known = {
-            "average": AVERAGES,
-            "membership": MEMBERSHIPS,
-            "background": BACKGROUNDS,
-            "missing": MISSING,
-        }
-        given: dict[str, Any] = {}
-        for name, values in known.items():
-            if name in options:
-                if options[name] not in values:
-                    raise CalibrationInputError.at(
-                        f"/{name}", "one_of", f"{name} is one of {', '.join(values)}"
-                    )
-                given[name] = options[name]
-        return cls(**given, composites=_composites(options.get("composites") or {}, n_classes))
+        given = {each.name: each.read(options[each.name]) for each in CASE_OPTIONS if each.name in options}
+        composites = _composites(options.get("composites") or {}, n_classes)
+        return cls(**given, composites=composites)  # type: ignore[arg-type]
 
     def classes(self, n_classes: int) -> list[int]:
         """Classes that count; of a single class, that one."""

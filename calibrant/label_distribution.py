@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from calibrant.summing import over_classes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,7 +72,7 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
     agreeing = (label_counts * (label_counts - 1.0)).sum(axis=1)
     return Comparisons(
         entropy_gap=_entropy(shares) - _entropy(probabilities),
-        distance=np.abs(shares - probabilities).sum(axis=1) / 2.0,
+        distance=over_classes(np.ascontiguousarray(np.abs(shares - probabilities).T)) / 2.0,
         same_order=_is_stably_sorted(sorted_by_votes, order),
         same_strict_order=_separates(sorted_by_votes, step),
         untied=np.asarray(step.all(axis=1)),
@@ -82,7 +83,7 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
 def _entropy(distribution: Floats) -> Floats:
     """Entropy of each row, in nats."""
     logs = np.log(distribution, where=distribution > 0, out=np.zeros(distribution.shape))
-    return np.asarray(-np.einsum("nk,nk->n", distribution, logs))
+    return -over_classes(np.ascontiguousarray((distribution * logs).T))
 
 
 def _is_stably_sorted(values: Floats, order: Ints) -> Bools:

@@ -88,6 +88,10 @@ class Option:
         return CalibrationInputError.at(f"/{self.name}", rule, detail)
 
 
+# Options that are no single word or number; the metric that reads one checks it, and no query carries it.
+COMPOUND = frozenset({"composites"})
+
+
 def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None:
     """See that every option is known and has a value that it may have.
 
@@ -97,6 +101,8 @@ def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None
         An unknown name (`unknown_option`), or a value that its option refuses.
     """
     for name, value in given.items():
+        if name in COMPOUND:
+            continue
         if name not in known:
             detail = f"{name[:60]!r} is not an option of a metric; known are {', '.join(sorted(known))}"
             raise CalibrationInputError.at(f"/{name[:60]}", "unknown_option", detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant.case_errors import CASE_OPTIONS
 from calibrant.metrics.case_metric import CaseMetric
 
 METRIC = CaseMetric(
@@ -12,7 +13,8 @@ METRIC = CaseMetric(
     direction="lower",
     needs=("cases",),
     source="Barfoot et al., eq. 3, over non-empty bins as in their code; as printed in `ace_all_bins`",
-    options=("bins", "edges", "average", "membership", "background", "missing", "composites"),
+    options=("bins", "edges", "composites"),
+    own_options=CASE_OPTIONS,
     error="ace",
     beside=("ace_all_bins",),
 )

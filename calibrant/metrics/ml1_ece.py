@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant.case_errors import CASE_OPTIONS
 from calibrant.metrics.case_metric import CaseMetric
 
 METRIC = CaseMetric(
@@ -12,6 +13,7 @@ METRIC = CaseMetric(
     direction="lower",
     needs=("cases",),
     source="Barfoot et al., eq. 2",
-    options=("bins", "edges", "average", "membership", "background", "missing", "composites"),
+    options=("bins", "edges", "composites"),
+    own_options=CASE_OPTIONS,
     error="ece",
 )

@@ -247,6 +247,11 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
             f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
+    try:
+        pane.check(config.spec())
+    except CalibrationInputError as error:
+        offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
+        raise CalibrationInputError(offences) from error
     return pane.pack()
 
 
