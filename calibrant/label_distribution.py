@@ -70,8 +70,8 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
     pairs = total * (total - 1.0)
     agreeing = (label_counts * (label_counts - 1.0)).sum(axis=1)
     return Comparisons(
-        entropy_gap=_entropy(shares) - _entropy(probabilities),
-        distance=np.abs(shares - probabilities).sum(axis=1) / 2.0,
+        entropy_gap=entropy(shares) - entropy(probabilities),
+        distance=np.ascontiguousarray(np.abs(shares - probabilities)).sum(axis=1) / 2.0,
         same_order=_is_stably_sorted(sorted_by_votes, order),
         same_strict_order=_separates(sorted_by_votes, step),
         untied=np.asarray(step.all(axis=1)),
@@ -79,10 +79,16 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
     )
 
 
-def _entropy(distribution: Floats) -> Floats:
-    """Entropy of each row, in nats."""
-    logs = np.log(distribution, where=distribution > 0, out=np.zeros(distribution.shape))
-    return np.asarray(-np.einsum("nk,nk->n", distribution, logs))
+def entropy(distribution: Floats) -> Floats:
+    """Entropy of each row, in nats; (n, n_classes) to (n,).
+
+    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it was
+    put into.
+    """
+    rows = np.ascontiguousarray(distribution)
+    terms = np.log(rows, where=rows > 0, out=np.zeros(rows.shape))
+    terms *= rows
+    return np.abs(terms.sum(axis=1))
 
 
 def _is_stably_sorted(values: Floats, order: Ints) -> Bools:
