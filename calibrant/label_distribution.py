@@ -82,8 +82,8 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
 def entropy(distribution: Floats) -> Floats:
     """Entropy of each row, in nats; (n, n_classes) to (n,).
 
-    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it was
-    put into.
+    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it
+    was put into.
     """
     rows = np.ascontiguousarray(distribution)
     terms = np.log(rows, where=rows > 0, out=np.zeros(rows.shape))
