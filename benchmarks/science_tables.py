@@ -1,10 +1,10 @@
 """`python -m benchmarks.science_tables FOLDER [--kernel]`: notions of calibration and stability on public votes.
 
-FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts`, `y_true` and `logits_...`. Nothing is downloaded
-and nothing of it is kept. Each number stands beside the published or reference one, once from raw rows (ties split as the
-papers' code does) and once from the kept state alone. Stability tables rest on random rows and votes, which publications
-do not give: they agree to the spread over such choices, not to digits. `--kernel` adds the kernel error's stability,
-which takes minutes.
+FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts`, `y_true` and `logits_...`. Nothing is
+downloaded and nothing of it is kept. Each number stands beside the published or reference one, once from raw rows (ties
+split as the papers' code does) and once from the kept state alone. Stability tables rest on random rows and votes,
+which publications do not give: they agree to the spread over such choices, not to digits. `--kernel` adds the kernel
+error's stability, which takes minutes.
 """
 
 from __future__ import annotations
