@@ -127,6 +127,7 @@ class Receipt:
     duplicate_rows: int = 0
     stale_rows: int = 0
     conflicts: int = 0
+    slices_other: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -383,7 +384,7 @@ class Inbox:
         return Receipt(
             batch_id, record.status, duplicate or record.duplicate, record.accepted, record.rejected,
             record.errors, self.durability, record.stale,
-            record.duplicate_rows, record.stale_rows, record.conflicts,
+            record.duplicate_rows, record.stale_rows, record.conflicts, record.slices_other,
         )  # fmt: skip
 
     async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:

@@ -97,11 +97,13 @@ class Join:
         for key, model in self.models.items():
             model.after = mark.get(key, {})
 
-    def predictions(self, config: ModelConfig, batch: Any, received_ms: int) -> RowOutcomes:
-        """Apply a batch that carries ids."""
+    def predictions(
+        self, config: ModelConfig, batch: Any, received_ms: int, sent: Any = None
+    ) -> RowOutcomes:
+        """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
         model = self._model(config, [str(name) for name in batch.ids])
         outcomes = RowOutcomes()
-        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000)):
+        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
             facts, result = self._facts(model, name, received_ms).predicted(prediction, votes)
             model.after[name] = facts
             outcomes.note(f"/ids/{i}", result)
