@@ -4,9 +4,11 @@ PORT ?= 8000
 DATA_DIR ?= data
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-export PORT DATA_DIR
+# Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
+OPENBLAS_NUM_THREADS ?= 1
+export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run test test-slow check format bench openapi lock clean
+.PHONY: help demo run test test-slow check format bench bench-drift openapi lock clean
 
 help:
 	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -14,6 +16,7 @@ help:
 	@echo "make test       the tests        make test-slow  those that take minutes"
 	@echo "make check      lint, types, import contracts       make format  let ruff fix what it can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
+	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -36,7 +39,7 @@ demo: $(VENV)/dev.stamp
 	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
 run: $(VENV)/run.stamp
-	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service
+	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
@@ -54,6 +57,9 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-drift: $(VENV)/dev.stamp
+	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
 
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi

@@ -63,7 +63,9 @@ class Housekeeping:
             name = (config.key, config.generation)
             if self._looked.get(name) == boundary:
                 continue
-            old = (pane for pane in self._panes(*name) if pane.start_s + config.pane_s <= boundary)
+            last_start = boundary - config.pane_s
+            drop_old_records(self._node, self._keys, self._chain, config, last_start)
+            old = (pane for pane in self._panes(*name) if pane.start_s <= last_start)
             for some in _in_runs(old):
                 self._remove(some)
                 n_removed += len(some)

@@ -6,16 +6,14 @@ that it says is "watch".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
-from calibrant.accumulators.units import SUMS, UNIT_BINS
+from calibrant.drift.tables import UnitTable, unit_table
 from calibrant.pane import Pane
-from calibrant.policies import POLICIES
 
 Floats = NDArray[np.float64]
 LEAST_UNITS = 50
@@ -30,64 +28,19 @@ ASSUMPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class UnitTable:
-    """Unit-weighted sums by bin of the score; float64 (n_bins,). `squared` is the sum over units of squared weights."""
-
-    weight: Floats
-    confidence: Floats
-    correct: Floats
-    squared: Floats
-    occupancy: Floats
-
-    @property
-    def gap(self) -> Floats:
-        """Accuracy minus mean confidence, 0 in empty bins."""
-        difference = self.correct - self.confidence
-        return np.divide(difference, self.weight, out=np.zeros(len(self.weight)), where=self.weight > 0)
-
-    @property
-    def gap_variance(self) -> Floats:
-        """Variance of the gap, a unit's contributions to a bin fully dependent; a half success and failure added."""
-        rate = (self.correct + 0.5) / (self.weight + 1.0)
-        return np.divide(
-            rate * (1.0 - rate) * self.squared, self.weight**2, out=np.zeros(len(self.weight)), where=self.weight > 0
-        )
-
-
-def unit_table(pane: Pane, raters: str, bins: int = 15) -> UnitTable:
-    """The unit-weighted table of a pane under a policy.
-
-    Parameters
-    ----------
-    pane : Pane
-    raters : label policy
-    bins : a divisor of 60
-    """
-    sums = pane["units"].blocks["bins"].sums.reshape(len(SUMS), bins, UNIT_BINS // bins).sum(axis=2)
-    named = dict(zip(SUMS, sums, strict=True))
-    suffix = "_pooled" if raters == POLICIES[0] else ""
-    return UnitTable(
-        named["weight" + suffix],
-        named["confidence" + suffix],
-        named["correct_" + raters],
-        named["weight_squared" + suffix],
-        named["occupancy"],
-    )
-
-
 def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95) -> dict[str, Any]:
     """The current window against the reference.
 
     Returns
     -------
-    dict with status ("insufficient_data", "ok" or "watch"), the gaps by bin of both windows and their change with
-    intervals, the overall change (calibration in the large), a joint test of the change, and the shift of scores.
+    dict with status ("insufficient_data", "ok" or "watch"), the gaps by bin of both windows and their change
+    with intervals, the overall change (calibration in the large), a joint test of the change, and the shift of
+    scores.
     """
     now, before = unit_table(current, raters, bins), unit_table(reference, raters, bins)
     answer: dict[str, Any] = {
         "detector": None,
-        "detector_reason": "the sequential alarm is not built; this is a comparison of two windows",
+        "detector_reason": "this is a comparison of two windows, not the sequential alarm",
         "raters": raters,
         "scope": current.spec.default_scope,
         "bins": bins,
@@ -126,20 +79,36 @@ def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
 
     Returns
     -------
-    dict: total variation, Jensen-Shannon divergence in nats, population stability index, and the p-value of a chi-squared
-    test of equal occupancy over bins where both hold enough (None with too few).
+    dict: the distances, and the p-value of a chi-squared test of equal occupancy over bins where both hold
+    enough (None with too few).
     """
-    n, m = float(now.occupancy.sum()), float(before.occupancy.sum())
+    distances = shift_distances(now.occupancy, before.occupancy)
+    told = distances["psi"] is not None
+    return distances | {"p_value": _homogeneity(now.occupancy, before.occupancy) if told else None}
+
+
+def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:
+    """Descriptive distances between two distributions of scores over bins, None where either holds nothing.
+
+    Parameters
+    ----------
+    now, before : float64 (n_bins,), units
+
+    Returns
+    -------
+    dict: total variation, Jensen-Shannon divergence in nats, population stability index (half a unit added to
+    each bin).
+    """
+    n, m = float(now.sum()), float(before.sum())
     if not n or not m:
-        return {"total_variation": None, "jensen_shannon": None, "psi": None, "p_value": None}
-    p, q = now.occupancy / n, before.occupancy / m
+        return {"total_variation": None, "jensen_shannon": None, "psi": None}
+    p, q = now / n, before / m
     middle = (p + q) / 2.0
-    smooth_p, smooth_q = (now.occupancy + 0.5) / (n + 0.5 * len(p)), (before.occupancy + 0.5) / (m + 0.5 * len(q))
+    smooth_p, smooth_q = (now + 0.5) / (n + 0.5 * len(p)), (before + 0.5) / (m + 0.5 * len(q))
     return {
         "total_variation": float(np.abs(p - q).sum() / 2.0),
         "jensen_shannon": float((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0),
         "psi": float(((smooth_p - smooth_q) * np.log(smooth_p / smooth_q)).sum()),
-        "p_value": _homogeneity(now.occupancy, before.occupancy),
     }
 
 

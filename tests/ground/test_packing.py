@@ -427,3 +427,11 @@ def test_the_checksum_covers_format_and_lengths() -> None:
     assert _checksum(1, b"ab", b"c") != _checksum(1, b"a", b"bc")
     assert _checksum(1, b"", b"") != _checksum(2, b"", b"") != zlib.crc32(b"")
     assert LARGEST_CONTENT == 1 << 28
+
+
+def test_bytes_after_the_frame_are_refused_even_when_signed() -> None:
+    header = columns_of(3)
+    assert unpack(signed(header, frame(b"abc")))[0]["a"].tolist() == [97, 98, 99]
+    for more in (b"\0", frame(b"def")):
+        with pytest.raises(PackingError):
+            unpack(signed(header, frame(b"abc") + more))

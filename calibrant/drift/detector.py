@@ -1,0 +1,254 @@
+"""The alarm's state: four numbers a bet, advanced by one sealed cohort at a time.
+
+Cohorts are numbered in the order of time (the start divided by the length, say) and each counts once: the
+number of the last one is a watermark, and what lies at or below it is closed. So a replay changes nothing, and
+gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.drift.bets import GRID, Bets, bets_of
+from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
+from calibrant.drift.tables import UnitTable
+from calibrant.drift.tolerance import Tolerance
+from calibrant.packing import PackingError, pack, unpack
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FORMAT = 1
+MOST_BINS = 60
+_MOST_BYTES = 1 << 18
+_FLOATS = ("log_sr", "log_evidence", "lowest")
+
+
+@dataclass(frozen=True)
+class DetectorState:
+    """What a detector remembers of the cohorts that it has seen.
+
+    Attributes
+    ----------
+    tolerance : the band of gaps that is no drift
+    log_sr : float64 (n_bets,), log of the Shiryaev–Roberts statistic; minus infinity before the first cohort
+    log_evidence : float64 (n_bets,), log evidence since the baseline
+    lowest : float64 (n_bets,), the least that `log_evidence` has been since the last restart
+    since : int64 (n_bets,), the cohort that followed that least: a change is likeliest to have begun there
+    peak : the most that the log of the mixed evidence has been, at least 0
+    n_cohorts : cohorts seen since the baseline
+    last : number of the last cohort seen or closed, None before the first
+    alarmed_at : the cohort at which the alarm went off, None while it has not
+    acknowledged_at : the last cohort when somebody acknowledged an alarm, None where nobody did
+    map_version : calibration map in force, None without
+    """
+
+    tolerance: Tolerance
+    log_sr: Floats
+    log_evidence: Floats
+    lowest: Floats
+    since: Ints
+    peak: float = 0.0
+    n_cohorts: int = 0
+    last: int | None = None
+    alarmed_at: int | None = None
+    acknowledged_at: int | None = None
+    map_version: str | None = None
+
+    @property
+    def bets(self) -> Bets:
+        return bets_of(len(self.tolerance.lower))
+
+    @property
+    def log_mixed_sr(self) -> float:
+        """Log of the mixed Shiryaev–Roberts statistic, which is compared with the threshold."""
+        return float(log_mixture(self.log_sr, self.bets))
+
+    @property
+    def log_mixed_evidence(self) -> float:
+        """Log of the mixed evidence since the baseline, in nats."""
+        return float(log_mixture(self.log_evidence, self.bets))
+
+    @property
+    def anytime_p(self) -> float:
+        """Chance, at most, of as much evidence at any look since the baseline while calibration is within tolerance."""
+        return float(np.exp(-self.peak))
+
+    @property
+    def heaviest_bet(self) -> int:
+        """The bet that holds most of the Shiryaev–Roberts mixture."""
+        return int(np.argmax(self.log_sr + self.bets.log_weights))
+
+    @property
+    def start_of_change(self) -> int | None:
+        """The cohort from which the heaviest bet's evidence is largest, None before the first cohort."""
+        return int(self.since[self.heaviest_bet]) if self.n_cohorts else None
+
+
+def fresh(
+    tolerance: Tolerance, map_version: str | None = None, after: int | None = None
+) -> DetectorState:
+    """A detector that has seen nothing.
+
+    Parameters
+    ----------
+    tolerance : over the bins of the tables to come
+    map_version : calibration map in force
+    after : cohorts up to this number are closed to it
+
+    Raises
+    ------
+    ValueError
+        A tolerance that is none, or of more than 60 bins.
+    """
+    bins = len(tolerance.check().lower)
+    if not 1 <= bins <= MOST_BINS:
+        raise ValueError(f"a detector has 1 to {MOST_BINS} bins")
+    n = bets_of(bins).n_bets
+    nothing = np.full(n, -np.inf)
+    return DetectorState(
+        tolerance, nothing, np.zeros(n), np.full(n, np.inf), np.zeros(n, np.int64), last=after, map_version=map_version
+    )
+
+
+def advance(state: DetectorState, cohort: int, table: UnitTable, threshold: float) -> DetectorState:
+    """The state after one more sealed cohort.
+
+    Parameters
+    ----------
+    state : DetectorState
+    cohort : its number; one at or below `state.last` is closed, and the state comes back as it is
+    table : UnitTable of the cohort; an empty one counts as a look without evidence
+    threshold : the alarm goes off where the mixed Shiryaev–Roberts statistic reaches it
+
+    Raises
+    ------
+    ValueError
+        A table of another number of bins, or one that is none.
+
+    Examples
+    --------
+    >>> state = fresh(Tolerance.within(0.0))
+    >>> state = advance(state, 1, UnitTable.empty(), 3650.0)
+    >>> round(float(np.exp(state.log_mixed_sr)), 6)
+    1.0
+    >>> advance(state, 1, UnitTable.empty(), 3650.0) is state
+    True
+    """
+    if state.last is not None and cohort <= state.last:
+        return state
+    if table.check().n_bins != state.bets.bins:
+        raise ValueError(f"a table of {table.n_bins} bins for a detector of {state.bets.bins}")
+    gain = log_bets(table.weight, table.confidence, table.correct, state.bets, state.tolerance)
+    begins = state.log_evidence <= state.lowest
+    ahead = replace(
+        state,
+        log_sr=shiryaev_roberts(state.log_sr, gain),
+        log_evidence=state.log_evidence + gain,
+        lowest=np.minimum(state.log_evidence, state.lowest),
+        since=np.where(begins, cohort, state.since),
+        n_cohorts=state.n_cohorts + 1,
+        last=cohort,
+    )
+    alarmed_at = ahead.alarmed_at
+    if alarmed_at is None and ahead.log_mixed_sr >= np.log(threshold):
+        alarmed_at = cohort
+    return replace(ahead, peak=max(ahead.peak, ahead.log_mixed_evidence), alarmed_at=alarmed_at)
+
+
+def acknowledge(state: DetectorState) -> DetectorState:
+    """Take note of an alarm: watching for change starts again, the evidence since the baseline stays.
+
+    Without an alarm the state comes back as it is.
+    """
+    if state.alarmed_at is None:
+        return state
+    n = state.bets.n_bets
+    return replace(
+        state,
+        log_sr=np.full(n, -np.inf),
+        lowest=np.full(n, np.inf),
+        since=np.zeros(n, np.int64),
+        alarmed_at=None,
+        acknowledged_at=state.last,
+    )
+
+
+def promote(
+    state: DetectorState, map_version: str | None, tolerance: Tolerance | None = None
+) -> DetectorState:
+    """The state from a new calibration map on: nothing seen, and what was seen stays closed."""
+    return fresh(tolerance or state.tolerance, map_version, state.last)
+
+
+def pack_state(state: DetectorState) -> bytes:
+    """The state as bytes, exactly."""
+    arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in (*_FLOATS, "since")}
+    arrays |= {"lower": state.tolerance.lower, "upper": state.tolerance.upper, "peak": np.array([state.peak])}
+    about = {
+        "detector": FORMAT,
+        "bets": GRID,
+        "n_cohorts": state.n_cohorts,
+        "last": state.last,
+        "alarmed_at": state.alarmed_at,
+        "acknowledged_at": state.acknowledged_at,
+        "map_version": state.map_version,
+    }
+    return pack(arrays, about)
+
+
+def unpack_state(data: bytes) -> DetectorState:
+    """The state that `pack_state` was given.
+
+    Raises
+    ------
+    PackingError
+        Damaged, something else, of another format or another grid of bets.
+    """
+    arrays, about = unpack(data, largest=_MOST_BYTES)
+    if about.get("detector") != FORMAT or about.get("bets") != GRID:
+        raise PackingError(f"this is not a detector in format {FORMAT} with bets {GRID}")
+    try:
+        return _read(arrays, about)
+    except (KeyError, ValueError, IndexError, AttributeError) as fault:
+        if isinstance(fault, PackingError):
+            raise
+        raise PackingError(f"not a detector: {fault}") from fault
+
+
+def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> DetectorState:
+    start = fresh(Tolerance(arrays["lower"], arrays["upper"]))
+    log_sr, log_evidence, lowest = (arrays[name] for name in _FLOATS)
+    since, peak, n = arrays["since"], arrays["peak"], start.bets.n_bets
+    if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
+        raise PackingError("a column does not have one number a bet")
+    # Minus infinity is the log of an R of 0, infinity a least that was never taken; NaN fails either comparison.
+    if not ((log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()):
+        raise PackingError("a bet's numbers are beyond their range")
+    if since.dtype != np.int64 or since.shape != (n,):
+        raise PackingError("the starts of change are one whole number a bet")
+    if peak.shape != (1,) or not 0.0 <= peak[0] < np.inf:
+        raise PackingError("the peak is one number, not negative")
+    last, alarmed, acknowledged = about["last"], about["alarmed_at"], about["acknowledged_at"]
+    if any(type(value) not in (int, type(None)) for value in (last, alarmed, acknowledged)):
+        raise PackingError("cohorts are whole numbers")
+    version, n_cohorts = about["map_version"], about["n_cohorts"]
+    if type(version) not in (str, type(None)) or type(n_cohorts) is not int or n_cohorts < 0:
+        raise PackingError("a version is a name and a count a whole number")
+    return DetectorState(
+        tolerance=start.tolerance,
+        log_sr=log_sr,
+        log_evidence=log_evidence,
+        lowest=lowest,
+        since=since,
+        peak=float(peak[0]),
+        n_cohorts=n_cohorts,
+        last=last,
+        alarmed_at=alarmed,
+        acknowledged_at=acknowledged,
+        map_version=version,
+    )

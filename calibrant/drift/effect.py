@@ -1,0 +1,178 @@
+"""How large is it? Intercept, slope and ratio, from a unit-weighted table.
+
+The errors take a unit's contributions as fully dependent, the cautious end: they are exact where a unit
+contributes once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit, xlogy
+from scipy.stats import norm
+
+from calibrant.drift.confidence import rate_bounds
+from calibrant.drift.tables import UnitTable
+
+Floats = NDArray[np.float64]
+# Mean scores nearer to 0 or 1 than this are read as this far away: the log-odds of 1 is no number.
+NEAREST_TO_CERTAIN = 1e-4
+_STEPS, _LONGEST_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """logit E[label] = intercept + slope · logit(score); calibrated at 0 and 1.
+
+    Attributes
+    ----------
+    intercept, slope : the fit
+    errors : standard errors of the two, 0 where it was held
+    log_likelihood : unit-weighted, in nats
+    """
+
+    intercept: float
+    slope: float
+    errors: tuple[float, float]
+    log_likelihood: float
+
+    def __call__(self, score: Floats) -> Floats:
+        """Recalibrated scores."""
+        return np.asarray(expit(self.intercept + self.slope * log_odds(score)))
+
+
+def log_odds(score: Floats) -> Floats:
+    """Log-odds of scores, those within 1e-4 of 0 and 1 taken at that distance."""
+    return np.asarray(logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN)))
+
+
+def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) -> Recalibration | None:
+    """Fit by maximum likelihood to the mean scores of the bins.
+
+    Parameters
+    ----------
+    table : UnitTable
+    intercept, slope : whether each is fitted; held at 0 and 1 else
+
+    Returns
+    -------
+    Recalibration, or None where the data allow none (no units, labels all alike, scores in one bin).
+
+    Source
+    ------
+    Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
+    """
+    filled = table.weight > 0
+    x = log_odds(table.mean_confidence[filled])
+    weight, correct = table.weight[filled], table.correct[filled]
+    design = np.stack([np.ones(len(x)), x])[[intercept, slope]]
+    value = np.zeros(len(design))
+    information = np.zeros((len(design), len(design)))
+    for _ in range(_STEPS):
+        rate = expit(x + value @ design)
+        information = (design * (weight * rate * (1.0 - rate))) @ design.T
+        if len(x) < len(design) or np.linalg.cond(information) > 1e12:
+            return None
+        step = np.linalg.solve(information, design @ (correct - weight * rate))
+        value = value + step * min(1.0, _LONGEST_STEP / np.abs(step).max(initial=_CLOSE))
+        if np.abs(value).max(initial=0.0) > _FARTHEST:
+            return None
+        if np.abs(step).max(initial=0.0) < _CLOSE:
+            break
+    eta = x + value @ design
+    likelihood = float((correct * eta - weight * np.logaddexp(0.0, eta)).sum())
+    fitted, errors = np.zeros(2), np.zeros(2)
+    fitted[[intercept, slope]] = value
+    errors[[intercept, slope]] = np.sqrt(np.diag(np.linalg.inv(information)))
+    return Recalibration(float(fitted[0]), 1.0 + float(fitted[1]), (float(errors[0]), float(errors[1])), likelihood)
+
+
+def saturated_log_likelihood(table: UnitTable) -> float:
+    """Log-likelihood of a rate of its own for every bin, in nats."""
+    filled = table.weight > 0
+    weight, correct = table.weight[filled], np.clip(table.correct[filled], 0.0, table.weight[filled])
+    rate = correct / weight
+    return float((xlogy(correct, rate) + xlogy(weight - correct, 1.0 - rate)).sum())
+
+
+def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
+    """Intercept (with slope 1), slope, observed over expected, each with its interval; null where there is none.
+
+    Parameters
+    ----------
+    table : UnitTable, of the cohorts since the change where one is told
+    ci : nominal coverage; a start of change that was picked from the same data makes it too bold
+    """
+    whole, level = recalibration(table), recalibration(table, slope=False)
+    reach = float(norm.ppf(0.5 + ci / 2.0))
+    return {
+        "n_units": table.n_units,
+        "intercept": None if level is None else _estimate(level.intercept, level.errors[0] * reach),
+        "slope": None if whole is None else _estimate(whole.slope, whole.errors[1] * reach),
+        "intercept_beside_slope": None if whole is None else _estimate(whole.intercept, whole.errors[0] * reach),
+        "observed_over_expected": _ratio(table, reach),
+        "ci": ci,
+    }
+
+
+def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
+    """Every bin with its gap and a confidence sequence, which holds for all bins and looks together.
+
+    Parameters
+    ----------
+    table : UnitTable of everything since the baseline
+    alpha : chance that any bin's true rate is ever outside
+    """
+    low, high = rate_bounds(table.weight, table.correct, alpha / table.n_bins)
+    rows: list[dict[str, Any]] = []
+    for k, mean in enumerate(table.mean_confidence):
+        here = bool(table.weight[k] > 0)
+        gap = float(table.gap[k])
+        rows.append(
+            {
+                "lower": k / table.n_bins,
+                "upper": (k + 1) / table.n_bins,
+                "n_units": float(table.weight[k]),
+                "mean_confidence": float(mean) if here else None,
+                "accuracy": float(mean) + gap if here else None,
+                "accuracy_sequence": [float(low[k]), float(high[k])] if here else None,
+                "gap": gap if here else None,
+                "gap_sequence": [float(low[k] - mean), float(high[k] - mean)] if here else None,
+            }
+        )
+    return rows
+
+
+def worst_bins(table: UnitTable, most: int = 3) -> list[dict[str, Any]]:
+    """The bins whose gaps are largest relative to chance, largest first."""
+    spread = np.sqrt(table.gap_variance)
+    distance = np.divide(np.abs(table.gap), spread, out=np.zeros(table.n_bins), where=spread > 0)
+    places = [int(k) for k in np.argsort(-distance, kind="stable") if table.weight[k] > 0][:most]
+    return [
+        {
+            "lower": k / table.n_bins,
+            "upper": (k + 1) / table.n_bins,
+            "n_units": float(table.weight[k]),
+            "gap": float(table.gap[k]),
+            "standard_errors": float(distance[k]),
+        }
+        for k in places
+    ]
+
+
+def _estimate(value: float, reach: float) -> dict[str, Any]:
+    return {"value": value, "interval": [value - reach, value + reach]}
+
+
+def _ratio(table: UnitTable, reach: float) -> dict[str, Any] | None:
+    """Observed over expected with an interval symmetric in its logarithm."""
+    observed, expected = float(table.correct.sum()), float(table.confidence.sum())
+    if observed <= 0 or expected <= 0:
+        return None
+    rate = np.clip(table.correct / np.maximum(table.weight, 1e-300), 0.0, 1.0)
+    error = np.sqrt((table.weight * rate * (1.0 - rate)).sum()) / observed
+    ratio = observed / expected
+    return {"value": ratio, "interval": [float(ratio * np.exp(-reach * error)), float(ratio * np.exp(reach * error))]}

@@ -1,0 +1,81 @@
+"""How far calibration may be off before it counts: a band of allowed gaps, bin by bin.
+
+A map that was fitted on a sample is never exactly calibrated, so a tolerance of zero alarms in time although
+nothing changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.drift.confidence import rate_bounds
+from calibrant.drift.tables import DRIFT_BINS, UnitTable
+
+Floats = NDArray[np.float64]
+DEFAULT_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed gaps E[label] − mean score: `lower` and `upper`, float64 (n_bins,)."""
+
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def within(cls, delta: float = DEFAULT_TOLERANCE, bins: int = DRIFT_BINS) -> Tolerance:
+        """At most `delta` to either side in every bin: is the model calibrated?
+
+        Raises
+        ------
+        ValueError
+            Outside [0, 1).
+
+        Examples
+        --------
+        >>> Tolerance.within(0.02, 2).upper.tolist()
+        [0.02, 0.02]
+        """
+        if not 0.0 <= delta < 1.0:
+            raise ValueError("a tolerance lies in [0, 1)")
+        return cls(np.full(bins, -delta), np.full(bins, delta))
+
+    @classmethod
+    def of_reference(
+        cls, reference: UnitTable, delta: float = DEFAULT_TOLERANCE, level: float = 0.95
+    ) -> Tolerance:
+        """The reference's gaps, as far as they are known, widened by `delta`: did calibration change?
+
+        Parameters
+        ----------
+        reference : UnitTable; a bin without units there allows any gap
+        delta : in [0, 1)
+        level : that the bands of all bins hold the reference's true gaps together
+
+        Raises
+        ------
+        ValueError
+            `delta` outside [0, 1) or `level` outside (0, 1).
+        """
+        around = cls.within(delta, reference.n_bins)
+        low, high = rate_bounds(reference.weight, reference.correct, (1.0 - level) / reference.n_bins)
+        mean, known = reference.mean_confidence, reference.weight > 0
+        lower = np.where(known, low - mean + around.lower, -1.0)
+        return cls(lower, np.where(known, high - mean + around.upper, 1.0))
+
+    def check(self) -> Tolerance:
+        """The band itself, where it is one.
+
+        Raises
+        ------
+        ValueError
+            Not finite, of different lengths, or with its ends in the wrong order.
+        """
+        if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
+            raise ValueError("a tolerance has a lower and an upper end in every bin")
+        if not np.isfinite([self.lower, self.upper]).all() or (self.lower > self.upper).any():
+            raise ValueError("the ends of a tolerance are finite and in order")
+        return self

@@ -1,0 +1,169 @@
+"""The verdict: status, evidence, effect and what to do, in one object that a page or a pager can show.
+
+Only the sequential evidence alarms. A calibration error that looks large never does: what it would be by chance
+depends on the number of units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.drift.action import LEAST_UNITS, recommended_action, told
+from calibrant.drift.comparison import shift_distances
+from calibrant.drift.detector import DetectorState
+from calibrant.drift.effect import bin_rows, effect, worst_bins
+from calibrant.drift.occupancy import OccupancyState
+from calibrant.drift.tables import UnitTable
+
+SHIFT_P = 0.05
+ASSUMPTIONS = (
+    "units are independent of each other, or calibrated given what came before",
+    "each unit is in one cohort, with all its contributions",
+    "labels of a sealed cohort are missing independently of the outcome given the score",
+    "no record was sent twice under different ids",
+    "raters judge as they did before",
+    "outcomes are not altered by acting on the prediction",
+)
+_LN10 = float(np.log(10.0))
+_LARGEST_LOG = 690.0
+
+
+def verdict(
+    state: DetectorState,
+    threshold: float,
+    run_length: float,
+    since_baseline: UnitTable,
+    since_change: UnitTable,
+    *,
+    later: UnitTable | None = None,
+    shift: OccupancyState | None = None,
+    coverage: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
+    expected_delay: Mapping[str, Any] | None = None,
+    alpha: float = 0.05,
+) -> dict[str, Any]:
+    """Everything that is said about a detector, JSON-able.
+
+    Parameters
+    ----------
+    state : DetectorState
+    threshold : of the Shiryaev–Roberts statistic; `run_length` times the number of detectors
+    run_length : cohorts, on average, until a false alarm of any detector
+    since_baseline : UnitTable of all cohorts that `state` has seen
+    since_change : UnitTable of those from `state.start_of_change` on
+    later : UnitTable of cohorts after those that an update would be fitted to
+    shift : the watch over the scores
+    coverage : fields of the caller's about labels (shares, lags, raters, duplicates), passed on
+    description : estimates that describe and never alarm (debiased error with its null reference, scores),
+        passed on
+    expected_delay : what `delay.expected_delay` answered
+    alpha : chance that a confidence sequence ever misses, and one less the coverage of the effect's intervals
+
+    Returns
+    -------
+    dict; numbers that there are no data for are None.
+    """
+    status, reason = _status(state, since_baseline, shift)
+    return {
+        "status": status,
+        "reason": reason,
+        "n_cohorts": state.n_cohorts,
+        "last_cohort": state.last,
+        "n_units": since_baseline.n_units,
+        "n_effective": since_baseline.n_effective or None,
+        **_evidence(state, threshold, run_length),
+        "alarmed_at": state.alarmed_at,
+        "acknowledged_at": state.acknowledged_at,
+        "start_of_change": state.start_of_change,
+        "heaviest_bet": state.bets.describe(state.heaviest_bet) if state.n_cohorts else None,
+        "tolerance": {"lower": state.tolerance.lower.tolist(), "upper": state.tolerance.upper.tolist()},
+        "effect": effect(since_change, 1.0 - alpha) | {"worst_bins": worst_bins(since_change)},
+        "bins": bin_rows(since_baseline, alpha),
+        "score_shift": _shift(shift),
+        "coverage": dict(coverage) if coverage else None,
+        "description": dict(description) if description else None,
+        "expected_delay": dict(expected_delay) if expected_delay else None,
+        "map_version": state.map_version,
+        "assumptions": list(ASSUMPTIONS),
+        "recommended_action": _action(status, state, since_change, later),
+    }
+
+
+def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Whether an alarm is about the model or about those who judge it.
+
+    Parameters
+    ----------
+    verdicts : each rater's own verdict by name; raters without data enough are left out
+
+    Returns
+    -------
+    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `others` not in
+    alarm, `text`.
+
+    Examples
+    --------
+    >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok"}})["title"]
+    'rater shift'
+    """
+    judged = {name: each["status"] for name, each in verdicts.items() if each["status"] != "insufficient_data"}
+    alarmed = sorted(name for name, status in judged.items() if status == "alarm")
+    others = sorted(set(judged) - set(alarmed))
+    if not alarmed:
+        title, text = "none", "No rater's labels alarm."
+    elif len(judged) < 2:
+        title, text = "undecided", "Only one rater has labels enough, so nobody tells the rater from the model."
+    elif len(alarmed) <= len(others):
+        title = "rater shift"
+        text = "These raters' labels changed against the model while others' did not: ask them first."
+    else:
+        title = "model drift"
+        text = "Most raters' labels changed against the model, so the model or its cases changed."
+    return {"title": title, "raters": alarmed, "others": others, "text": text}
+
+
+def _status(state: DetectorState, table: UnitTable, shift: OccupancyState | None) -> tuple[str, str]:
+    if state.alarmed_at is not None:
+        return "alarm", "calibration left the tolerance"
+    if state.acknowledged_at is not None:
+        return "acknowledged", "an alarm was acknowledged; watching for change started again after it"
+    if table.n_units < LEAST_UNITS:
+        return "insufficient_data", f"fewer than {LEAST_UNITS} labelled units in sealed cohorts"
+    if shift is not None and shift.anytime_p <= SHIFT_P:
+        return "watch", "the distribution of scores moved; calibration is within tolerance as far as the labels tell"
+    return "ok", "calibration is within tolerance as far as the labels tell"
+
+
+def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict[str, Any]:
+    log_sr = state.log_mixed_sr
+    return {
+        "evidence_log10": state.log_mixed_evidence / _LN10 if state.n_cohorts else None,
+        "anytime_p": state.anytime_p if state.n_cohorts else None,
+        "sr": float(np.exp(log_sr)) if log_sr < _LARGEST_LOG else None,
+        "sr_log10": log_sr / _LN10 if np.isfinite(log_sr) else None,
+        "threshold": threshold,
+        "arl_target": run_length,
+    }
+
+
+def _shift(shift: OccupancyState | None) -> dict[str, Any] | None:
+    if shift is None:
+        return None
+    return {
+        "evidence_log10": shift.log_evidence / _LN10,
+        "anytime_p": shift.anytime_p,
+        "n_units": float(shift.counts.sum()),
+        "n_reference": float(shift.reference.sum()),
+        **shift_distances(shift.counts, shift.reference),
+    }
+
+
+def _action(
+    status: str, state: DetectorState, since_change: UnitTable, later: UnitTable | None
+) -> dict[str, Any]:
+    if status in ("alarm", "acknowledged"):
+        return recommended_action(since_change, later, state.tolerance)
+    return told("none" if status == "ok" else "collect_labels")

@@ -1,0 +1,346 @@
+"""The detector: order, repeats, replays, bytes; alarms false and right; the verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from benchmarks import drift_table as played
+from calibrant.drift.action import misfit, recommended_action
+from calibrant.drift.bets import bets_of
+from calibrant.drift.delay import Change, expected_delay
+from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, promote, unpack_state
+from calibrant.drift.effect import Recalibration, effect, recalibration
+from calibrant.drift.evidence import log_bets
+from calibrant.drift.occupancy import see, watch
+from calibrant.drift.tables import UnitTable, merged, pack_tables
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.verdict import rater_or_model, verdict
+from calibrant.packing import PackingError
+
+GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
+SLOPE = Change(slope=0.75)
+NONE = Tolerance.within(0.0)
+
+
+def days(seed=0, n_days=30, at=10, change=SLOPE, per_day=200):
+    return list(played.tables(played.records(seed, 1, per_day, played.changed(change, at), n_days)))
+
+
+def watched(tables, delta=0.0, threshold=3650.0, first=0):
+    state = fresh(Tolerance.within(delta))
+    for cohort, table in enumerate(tables, first):
+        state = advance(state, cohort, table, threshold)
+    return state
+
+
+def expected_table(change=SLOPE, n=10_000.0):
+    """A table without chance: every bin's labels are exactly as likely as the change says."""
+    score = (np.arange(15) + 0.5) / 15
+    weight = np.full(15, n / 15)
+    rate = expit(change.intercept + change.slope * logit(score))
+    return UnitTable(weight, weight * score, weight * rate, weight, weight)
+
+
+def test_state_equals_the_sums_over_all_starts():
+    tables = days()
+    state = watched(tables)
+    bets = bets_of(15)
+    gains = np.array([log_bets(t.weight, t.confidence, t.correct, bets, NONE) for t in tables])
+    weights = np.exp(bets.log_weights)
+    sums = np.array([gains[s:].sum(axis=0) for s in range(len(gains))])
+    assert np.exp(state.log_mixed_sr) == pytest.approx((weights * np.exp(sums)).sum())
+    assert np.exp(state.log_mixed_evidence) == pytest.approx((weights * np.exp(sums[0])).sum())
+    heaviest = int(np.argmax(weights * np.exp(sums).sum(axis=0)))
+    assert state.heaviest_bet == heaviest
+    assert state.start_of_change == int(np.argmax(sums[:, heaviest]))
+    running = [(weights * np.exp(gains[: t + 1].sum(axis=0))).sum() for t in range(len(gains))]
+    assert state.anytime_p == pytest.approx(min(1.0, 1.0 / max(running)))
+
+
+def test_repeats_are_ignored_and_replays_give_the_same_bytes():
+    tables = days()
+    once = watched(tables)
+    state = fresh(NONE)
+    for cohort, table in enumerate(tables):
+        state = advance(state, cohort, table, 3650.0)
+        if cohort == 12:
+            state = unpack_state(pack_state(state))
+        for earlier in range(cohort + 1):
+            assert advance(state, earlier, tables[0], 3650.0) is state
+    assert pack_state(state) == pack_state(once)
+
+
+def test_cohorts_passed_over_are_closed():
+    tables = days(n_days=3)
+    state = advance(advance(fresh(NONE), 5, tables[0], 10.0), 9, tables[1], 10.0)
+    assert advance(state, 7, tables[2], 10.0) is state
+    assert state.n_cohorts == 2
+    assert fresh(NONE, after=4).last == 4
+
+
+def test_evidence_since_the_baseline_does_not_depend_on_order():
+    tables = days()
+    one, other = watched(tables), watched(tables[::-1])
+    assert other.log_evidence == pytest.approx(one.log_evidence)
+    assert other.log_mixed_evidence == pytest.approx(one.log_mixed_evidence)
+
+
+def test_empty_cohorts_bring_no_evidence():
+    state = watched([UnitTable.empty()] * 7)
+    assert np.exp(state.log_mixed_sr) == pytest.approx(7.0)
+    assert state.log_mixed_evidence == pytest.approx(0.0, abs=1e-12)
+    assert state.anytime_p == pytest.approx(1.0)
+    assert fresh(NONE).start_of_change is None
+
+
+def test_acknowledged_alarms_start_again_and_promotion_forgets():
+    state = watched(days(n_days=40), threshold=100.0)
+    assert state.alarmed_at is not None
+    noted = acknowledge(state)
+    assert noted.alarmed_at is None
+    assert noted.acknowledged_at == state.last
+    assert noted.log_mixed_evidence == state.log_mixed_evidence
+    assert acknowledge(noted) is noted
+    ahead = advance(noted, 40, UnitTable.empty(), 100.0)
+    assert np.exp(ahead.log_mixed_sr) == pytest.approx(1.0)
+    assert ahead.start_of_change == 40
+    renewed = promote(state, "v2")
+    assert (renewed.last, renewed.n_cohorts, renewed.map_version) == (state.last, 0, "v2")
+    assert renewed.anytime_p == 1.0
+    assert advance(renewed, 39, days(n_days=1)[0], 100.0) is renewed
+
+
+def test_state_is_small_and_comes_back_to_the_bit():
+    state = replace(watched(days()), map_version="t-3", acknowledged_at=2)
+    data = pack_state(state)
+    again = unpack_state(data)
+    assert pack_state(again) == data
+    for name in ("log_sr", "log_evidence", "lowest", "since"):
+        assert (getattr(again, name) == getattr(state, name)).all()
+    assert len(data) < 6000
+    assert pack_state(unpack_state(pack_state(fresh(NONE)))) == pack_state(fresh(NONE))
+
+
+def test_the_first_format_is_read_forever():
+    state = unpack_state(GOLDEN.read_bytes())
+    again = watched(days(seed=11), 0.02, first=100)
+    assert (state.last, state.n_cohorts, state.alarmed_at) == (129, 30, again.alarmed_at)
+    for name in ("log_sr", "log_evidence", "lowest", "since"):
+        assert getattr(state, name) == pytest.approx(getattr(again, name), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"since": np.zeros(3, np.int64)},
+        {"log_sr": np.full(134, np.inf)},
+        {"log_evidence": np.full(134, np.nan)},
+        {"peak": -1.0},
+        {"last": 1.5},
+        {"n_cohorts": -1},
+        {"map_version": 3},
+        {"tolerance": Tolerance(np.ones(15), np.zeros(15))},
+    ],
+)
+def test_other_states_are_refused(change):
+    with pytest.raises(PackingError):
+        unpack_state(pack_state(replace(watched(days(n_days=2)), **change)))
+
+
+def test_other_bytes_are_refused():
+    with pytest.raises(PackingError):
+        unpack_state(pack_tables({}))
+    with pytest.raises(PackingError):
+        unpack_state(pack_state(fresh(NONE))[:-1])
+
+
+def test_tables_that_are_none_are_refused():
+    with pytest.raises(ValueError):
+        advance(fresh(NONE), 0, UnitTable.empty(10), 10.0)
+    one = np.ones(15)
+    with pytest.raises(ValueError):
+        advance(fresh(NONE), 0, UnitTable(one, one, 2 * one, one, one), 10.0)
+    with pytest.raises(ValueError):
+        advance(fresh(NONE), 0, UnitTable(one, one, np.nan * one, one, one), 10.0)
+
+
+def test_played_runs_are_the_detector_itself():
+    rate = played.changed(SLOPE, 20)
+    end = played.play(played.records(3, 1, 100, rate, 60), 1)
+    state = fresh(NONE)
+    for day, table in enumerate(played.tables(played.records(3, 1, 100, rate, 60))):
+        state = advance(state, day, table, played.RUN_LENGTH)
+    assert end.change[0] == (np.inf if state.alarmed_at is None else state.alarmed_at)
+
+
+def test_false_alarms_are_rare():
+    end = played.play(played.records(1, 60, 50, n_days=200), 60)
+    assert end.false_rate() <= 0.12
+    assert end.false_rate("evidence") <= 0.12
+
+
+def test_a_slope_is_found_within_a_fortnight_and_dated_within_a_week():
+    early, delay, error = played.slope_change(12, 0.0)
+    assert early <= 1 / 12
+    assert delay <= 14
+    assert error <= 7
+
+
+def test_one_bin_is_found():
+    end = played.play(played.records(2, 16, 200, played.changed_bin(-0.15, at=30), 120), 16)
+    assert 10 <= end.median_delay(since=30) <= 50
+
+
+def test_units_not_contributions_keep_alarms_rare():
+    as_units = played.play(played.clusters(3, 8, 10, 100, 60, 1.0, True), 8)
+    weighted = played.play(played.clusters(3, 8, 10, 100, 60, 0.01, True), 8)
+    assert as_units.false_rate() >= 0.8
+    assert weighted.false_rate() == 0.0
+
+
+def test_late_positives_alarm_on_arrival_and_not_when_cohorts_mature():
+    assert played.play(played.delayed(5, 10, 100, True), 10).false_rate() == 1.0
+    assert played.play(played.delayed(5, 10, 100, False), 10).false_rate() <= 0.2
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.02])
+def test_expected_delay_is_near_the_played_one(delta):
+    change = Change(intercept=0.4)
+    quiet = merged(played.tables(played.records(99, 1, 200, n_days=30, bins=60)))
+    told = expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
+    runs = 40
+    end = played.play(played.records(8, runs, 200, played.changed(change, 40), 90), runs, delta)
+    assert told["median"] == pytest.approx(end.median_delay(since=40), rel=0.3)
+    assert told == expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
+
+
+def test_expected_delay_beyond_the_horizon_is_none():
+    quiet = merged(days(n_days=5, at=5, per_day=2))
+    assert expected_delay(quiet, 5, SLOPE, Tolerance.within(0.05), 1e6, longest=5)["median"] is None
+    with pytest.raises(ValueError):
+        expected_delay(UnitTable.empty(), 5, SLOPE, NONE, 100.0)
+    with pytest.raises(ValueError):
+        expected_delay(quiet, 5, SLOPE, Tolerance.within(0.0, 4), 100.0)
+
+
+@pytest.mark.parametrize("change", [Change(), SLOPE, Change(intercept=0.4), Change(-0.3, 1.4)])
+def test_recalibration_finds_what_was_put_in(change):
+    fit = recalibration(expected_table(change))
+    assert (fit.intercept, fit.slope) == pytest.approx((change.intercept, change.slope), abs=1e-8)
+    told = effect(expected_table(change))
+    assert told["slope"]["interval"][0] < change.slope < told["slope"]["interval"][1]
+
+
+def test_intervals_of_the_effect_cover():
+    inside = 0
+    for seed in range(200):
+        interval = effect(days(seed, 1, 0, SLOPE, 1000)[0])["slope"]["interval"]
+        inside += interval[0] <= 0.75 <= interval[1]
+    assert 0.90 <= inside / 200 <= 0.99
+
+
+def test_no_effect_without_data():
+    for correct in (np.zeros(15), np.ones(15)):
+        alike = UnitTable(np.ones(15), np.linspace(0.1, 0.9, 15), correct, np.ones(15), np.ones(15))
+        assert effect(alike)["slope"] is None
+    assert effect(UnitTable.empty())["intercept"] is None
+    assert effect(UnitTable.empty())["observed_over_expected"] is None
+
+
+def bent(n=20_000.0):
+    """One bin's labels are rarer by half; no shift or stretch mends that."""
+    table = expected_table(Change(), n)
+    correct = table.correct.copy()
+    correct[7] *= 0.5
+    return replace(table, correct=correct)
+
+
+@pytest.mark.parametrize(
+    ("table", "action"),
+    [
+        (expected_table(Change(intercept=0.4)), "intercept"),
+        (expected_table(SLOPE), "temperature"),
+        (expected_table(Change(0.4, 0.7)), "slope"),
+        (bent(), "flexible_map"),
+        (expected_table(SLOPE, 30.0), "collect_labels"),
+    ],
+)
+def test_the_simplest_update_that_mends_is_advised(table, action):
+    assert recommended_action(table)["action"] == action
+
+
+def test_an_update_must_hold_on_later_cohorts():
+    table = expected_table(Change(intercept=0.4))
+    assert recommended_action(table, table)["holds_later"] is True
+    assert recommended_action(table, expected_table(Change(-0.4)))["action"] == "flexible_map"
+    assert misfit(UnitTable.empty(), Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)) == 1.0
+    near = expected_table(Change(intercept=0.05), 1e6)
+    plain = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
+    assert misfit(near, plain) < 1e-6
+    assert misfit(near, plain, Tolerance.within(0.02)) == 1.0
+
+
+def spoken(state, tables, **more):
+    start = state.start_of_change or 0
+    told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[start:]), **more)
+    return json.loads(json.dumps(told, allow_nan=False))
+
+
+def test_verdict_of_an_alarm():
+    tables = days(n_days=40, at=20)
+    told = spoken(watched(tables), tables, coverage={"labelled": 0.9})
+    assert told["status"] == "alarm"
+    assert abs(told["start_of_change"] - 20) <= 7
+    assert told["sr"] >= told["threshold"]
+    assert told["recommended_action"]["action"] in ("temperature", "slope")
+    assert told["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.1)
+    assert told["coverage"] == {"labelled": 0.9}
+    assert len(told["bins"]) == 15
+
+
+def test_verdict_without_data_is_not_ok():
+    told = spoken(fresh(NONE), [])
+    assert told["status"] == "insufficient_data"
+    assert told["evidence_log10"] is None
+    assert told["recommended_action"]["action"] == "collect_labels"
+    assert all(row["gap"] is None and row["n_units"] == 0 for row in told["bins"])
+
+
+def test_verdicts_between():
+    tables = days(n_days=10, at=10)
+    state = watched(tables)
+    assert spoken(state, tables)["status"] == "ok"
+    reference = merged(tables).occupancy
+    moved = see(watch(reference), 0, np.roll(reference, 3))
+    assert spoken(state, tables, shift=moved)["status"] == "watch"
+    drifted = days(n_days=40)
+    noted = acknowledge(watched(drifted))
+    assert spoken(noted, drifted)["status"] == "acknowledged"
+
+
+def test_a_large_error_of_few_units_does_not_alarm():
+    one = days(n_days=1, at=0, change=Change(intercept=1.0), per_day=12)
+    assert spoken(watched(one), one)["status"] == "insufficient_data"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "title"),
+    [
+        (["ok", "ok"], "none"),
+        (["alarm", "ok", "ok"], "rater shift"),
+        (["alarm", "ok", "insufficient_data"], "rater shift"),
+        (["alarm", "alarm", "ok"], "model drift"),
+        (["alarm", "alarm"], "model drift"),
+        (["alarm", "insufficient_data"], "undecided"),
+        ([], "none"),
+    ],
+)
+def test_rater_or_model(statuses, title):
+    told = rater_or_model({f"r{i}": {"status": status} for i, status in enumerate(statuses)})
+    assert told["title"] == title
