@@ -174,10 +174,10 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reducti
         histogram = ground.histogram.unpack(update.packed)
         at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
         sent = update.slices or dict(histogram.slice)
-        for ref, of in _refs(at_us, sent, entry, config, into):
+        for ref in _refs(at_us, sent, entry, config, into):
             key = _key(config, ref)
             if update.is_cumulative:
-                name = _total_name(histogram, update) + of
+                name = _total_name(histogram, update, sent)
                 into.claims.append((entry.id, Claim(key, name, update)))
                 into.touched.add(key)
             else:
@@ -191,7 +191,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
         if update.is_cumulative:
             raise EntryError("a packed pane cannot be a running total")
         pane = ground.pane.unpack(update.packed)
-        for ref, _ in _refs(update.event_time_us, update.slices or {}, entry, config, into):
+        for ref in _refs(update.event_time_us, update.slices or {}, entry, config, into):
             into.delta(_key(config, ref), config, ground).merge(pane)
     return len(updates)
 
@@ -222,9 +222,10 @@ _KINDS = {
 }
 
 
-def _total_name(histogram: Any, update: Update) -> str:
-    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing."""
-    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}"
+def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
+    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing, in one slice."""
+    named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
+    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
 
 
 def _refs(
@@ -233,18 +234,14 @@ def _refs(
     entry: Entry,
     config: ModelConfig,
     into: Reduction,
-) -> list[tuple[PaneRef, str]]:
-    """Panes of an update, each with what tells its running total from others counted as `other`, else nothing."""
+) -> list[PaneRef]:
     at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
     start = pane_start(at_us, config.pane_s)
-    refs = [(PaneRef(ALL_ROWS, start), "")]
+    counted = into.names.pairs(config, slices)
     other = into.other.setdefault(entry.id, {})
-    for key, name in into.names.pairs(config, slices).items():
-        moved = name != slices[key]
-        refs.append((PaneRef(f"{key}:{name}", start), f"|{slices[key]}" if moved else ""))
-        if moved:
-            other[key] = other.get(key, 0) + 1
-    return refs
+    for key in (key for key, name in counted.items() if name != slices[key]):
+        other[key] = other.get(key, 0) + 1
+    return [PaneRef(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
 
 
 def _key(config: ModelConfig, ref: PaneRef) -> PaneKey:
