@@ -59,7 +59,7 @@ class PartitionLoop:
         self._child = DisposableReducer(
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
-        self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
@@ -114,7 +114,7 @@ class PartitionLoop:
 
     def step(self) -> None:
         """Read what there is, and commit it."""
-        if self._housekeeping.when_due():
+        if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
         items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
         if not items:

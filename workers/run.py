@@ -204,7 +204,7 @@ class Run:
         try:
             shelf.fetch(self.reduction.touched, configs)
         except UnreadablePane as error:
-            self._set_aside_touching(error)
+            self._set_aside_touching(error, shelf)
             return False
         for key, delta in self.reduction.deltas.items():
             shelf.merge(key, delta)
@@ -222,11 +222,11 @@ class Run:
             _note_conflicts(item)
         return True
 
-    def _set_aside_touching(self, error: UnreadablePane) -> None:
+    def _set_aside_touching(self, error: UnreadablePane, shelf: Shelf) -> None:
         if not self._careful:
             self.refill()
         for item in self.items:
-            if item.counts and error.key in item.touched:
+            if item.counts and error.key in set(map(shelf.place, item.touched)):
                 item.set_aside(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
