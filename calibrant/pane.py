@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.unit_sample import UnitSample
@@ -133,6 +134,10 @@ class Pane:
     def fill_histogram(self, histogram: Histogram) -> None:
         """Add a plain histogram."""
         self.histograms.add(histogram)
+        if histogram.case is not None and self.keeps("cases"):
+            cases = self["cases"]
+            assert isinstance(cases, Cases)
+            cases.add_histogram(histogram)
 
     def merge(self, other: Pane) -> Pane:
         """Add another pane of the same spec to this one, which is returned.

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from math import isqrt
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
@@ -121,6 +122,7 @@ class Compute:
         self._functions = ANSWERS if functions is None else functions
         self._panes: Recent[Any, Any] = Recent(self._settings.pane_cache_bytes)
         self._windows: Recent[Any, Any] = Recent(self._settings.window_cache_entries)
+        self._neighbourhoods: Recent[Any, Any] = Recent(2 * self._settings.window_cache_entries)
 
     def run(self, stop: threading.Event) -> None:
         """Answer until stopped."""
@@ -271,13 +273,31 @@ class Compute:
         return pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES
 
     def _merged(self, config: ModelConfig, state: State, wanted: Any) -> Any:
-        """The merge of the panes. Answers must not change it: it is kept."""
+        """The merge of the panes. Answers must not change it: it is kept.
+
+        Panes are merged in neighbourhoods and these with each other, because usually one pane has changed and the merges of
+        all other neighbourhoods are still at hand.
+        """
         if (kept := self._windows.get((state.version, wanted))) is not None:
             return kept
         merged = self._ground.pane(self._ground.spec(config))
-        for each in state.panes:
-            merged.merge(each.pane)
+        size = max(2, isqrt(len(state.panes)))
+        for first in range(0, len(state.panes), size):
+            merged.merge(self._neighbourhood(config, state.panes[first : first + size], wanted))
         return self._windows.put((state.version, wanted), merged)
+
+    def _neighbourhood(self, config: ModelConfig, panes: list[Dated], wanted: Any) -> Any:
+        """The merge of a few panes. Panes are told apart as objects: a changed pane is decoded anew."""
+        name = (wanted, tuple(id(each.pane) for each in panes))
+        kept = self._neighbourhoods.get(name)
+        if kept is not None:
+            return kept[0]
+        merged = self._ground.pane(self._ground.spec(config))
+        for each in panes:
+            merged.merge(each.pane)
+        # The panes are kept along with their merge, so that no other object can come to have their identity.
+        self._neighbourhoods.put(name, (merged, panes))
+        return merged
 
 
 def _read_parts(pipe: Any, name: str, wanted: tuple[str, ...] | None) -> None:

@@ -258,6 +258,11 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     if config.task == SEGMENTATION and pane.counts["n_unit_from_row"]:
         detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
+    try:
+        pane.check(config.spec())
+    except CalibrationInputError as error:
+        offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
+        raise CalibrationInputError(offences) from error
     return pane.pack()
 
 
