@@ -83,6 +83,20 @@ class Pane:
         return counts.weight
 
     @property
+    def unit_source(self) -> str | None:
+        """Where the labelled predictions' units come from: "named" (units or cases), "id", "row", or "mixed"; None without.
+
+        A pane that was filled both from named units and from ids says "named".
+        """
+        counts = self.counts
+        if not counts["n_labelled"]:
+            return None
+        from_rows = counts["n_unit_from_row"]
+        if from_rows:
+            return "row" if from_rows == counts["n_labelled"] else "mixed"
+        return "id" if self["unit_sample"].is_empty else "named"
+
+    @property
     def units_split(self) -> dict[str, int | bool]:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 

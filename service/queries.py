@@ -18,7 +18,7 @@ from workers.state.registry import ModelConfig
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
-WINDOW_NAMES = frozenset({"from_", "to", "window", "last"})
+WINDOW_NAMES = frozenset({"from_", "to", "window", "last", "clock"})
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
@@ -76,6 +76,11 @@ class WindowQuery(BaseModel):
     )
     slice: Annotated[str, AfterValidator(slice_name)] | None = Field(
         None, description="One slice, as name:value."
+    )
+    clock: Literal["event", "sealed"] = Field(
+        "event",
+        description="event: everything by its event time, as it stands now. sealed: cohorts that have reached the "
+        "model's label_horizon, as they stood then; now is where the last one ended.",
     )
 
     def params(self) -> dict[str, Any]:

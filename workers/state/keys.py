@@ -23,6 +23,7 @@ T:l:G                 set     slices that have panes                            
 T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:n:G                 hash    tallies of the model's retained records                   commit
+T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
 T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -128,6 +129,9 @@ class PartitionKeys:
 
     def tallies(self, model: str, generation: str) -> str:
         return f"{self.tag}:n:{model}|{generation}"
+
+    def marks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:k:{model}|{generation}"
 
     @cached_property
     def retained(self) -> str:
