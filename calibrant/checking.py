@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, replicates, scores, temperature, units
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.columns import MOST_WEIGHT
 from calibrant.errors import CalibrationInputError, Offence
@@ -81,6 +82,7 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_replicates(pane)
     yield from _laws_of_temperature(pane)
     yield from _laws_of_histograms(pane)
+    yield from _laws_of_sample(pane)
 
 
 def _near(left: Any, right: Any, scale: Any) -> Any:
@@ -357,3 +359,17 @@ def _laws_of_histograms(pane: Pane) -> Laws:
             f"histograms {key}: more correct than counted",
             _inside(0.0, correct, count, count + 1.0),
         )
+
+
+def _laws_of_sample(pane: Pane) -> Laws:
+    """A part of the predictions; a pane of an earlier version has none of them."""
+    if not pane.keeps("sample"):
+        return
+    sample, n = pane["sample"], pane.counts
+    assert isinstance(sample, Sample)
+    yield "sample: more than counts' labelled", sample.n <= n["n_labelled"]
+    yield "sample: more ratings than counts", sample.n_ratings <= n["n_ratings"]
+    yield (
+        "sample: more weight than counts",
+        _inside(0.0, sample.weight, _weight(pane), _weight(pane)),
+    )

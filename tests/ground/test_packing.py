@@ -144,18 +144,29 @@ def test_a_golden_file_of_each_kind_is_here() -> None:
 
 @pytest.mark.parametrize("task", make.SPECS)
 def test_golden_panes_are_what_is_filled_today(task: str) -> None:
-    pane = Pane.unpack(golden()[f"pane-{task}.1.packed"])
+    pane = Pane.unpack(golden()[f"pane-{task}.2.packed"])
     pane.check(make.SPECS[task])
     assert_same(pane, make.pane(task))
     assert pane.counts["n_predictions"] == 80
     assert pane.units_split == {"n": 13, "estimated": False}
 
 
+@pytest.mark.parametrize("task", make.SPECS)
+def test_golden_panes_of_a_version_that_kept_less_are_read_and_add(task: str) -> None:
+    pane = Pane.unpack(golden()[f"pane-{task}.1.packed"])
+    pane.check(make.SPECS[task])
+    assert "sample" not in pane.parts() and len(pane.parts()) >= 9
+    assert pane.counts == make.pane(task).counts
+    pane.merge(make.pane(task))
+    pane.check()
+    assert (pane.sample.n, pane.counts["n_labelled"]) == (64, 128)
+
+
 def test_golden_panes_hold_every_accumulator_of_their_format() -> None:
     held = {
         name
         for task in make.SPECS
-        for name in Pane.unpack(golden()[f"pane-{task}.1.packed"]).parts()
+        for name in Pane.unpack(golden()[f"pane-{task}.2.packed"]).parts()
     }
     assert held == set(accumulators())
 
@@ -291,7 +302,7 @@ def test_strange_panes_with_a_right_checksum_are_refused_or_read(field: str, odd
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(type(odd)))
-@pytest.mark.parametrize("part", ["unit_sample", "histograms", "counts"])
+@pytest.mark.parametrize("part", ["unit_sample", "sample", "histograms", "counts"])
 def test_strange_parts_with_a_right_checksum_are_refused_or_read(part: str, odd: Any) -> None:
     spec = make.SPECS["multiclass"]
     arrays, about = unpack(make.pane("multiclass").parts()[part])
