@@ -258,7 +258,7 @@ class Compute:
         """The merge of the panes. Answers must not change it: it is kept."""
         if (kept := self._windows.get((state.version, wanted))) is not None:
             return kept
-        merged = self._ground.pane(self._ground.spec(config))
+        merged = self._ground.window(self._ground.spec(config))
         for _, pane in state.panes:
             merged.merge(pane)
         return self._windows.put((state.version, wanted), merged)

@@ -3,8 +3,8 @@
 Vector and Dirichlet scaling, the choice between maps and comparisons of frozen maps need rows. So every labelled
 prediction whose id hash lies below a threshold is kept as it was sent; where the sample passes its bound in bytes the
 threshold is halved until it fits, and it never rises. Which predictions are kept depends on nothing but their ids
-(their rows and votes where they have none), therefore samples merge in any order, to the smaller threshold, and a correction
-finds the row that it replaces.
+(their rows and votes where they have none), therefore samples merge in any order, to the smaller threshold, and a
+correction finds the row that it replaces.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ ROW_BYTES, VOTE_BYTES = 32, 4
 MOST_HALVINGS = 64
 ROW_SUM = 1e-6
 _CHUNK = 8192
+_COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -106,9 +107,8 @@ class _Rows:
 
     def take(self, index: Ints) -> _Rows:
         votes = Batch("multiclass", self.scores, False, self.votes).take(index).votes
-        columns = (self.ids, self.units, self.logits, self.weights, self.scores, self.counts)
-        taken: Any = (column[index] for column in columns)
-        return _Rows(*taken, votes=votes)
+        taken: dict[str, Any] = {name: getattr(self, name)[index] for name in _COLUMNS}
+        return _Rows(**taken, votes=votes)
 
     def counted(self, counts: Ints) -> _Rows:
         """The same rows, come so often."""
@@ -117,14 +117,15 @@ class _Rows:
         )
 
     def joined(self, other: _Rows) -> _Rows:
-        names = ("ids", "units", "logits", "weights", "scores", "counts")
-        pairs: Any = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
+        both: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
+        }
         votes = Votes(
             np.concatenate([self.votes.row, other.votes.row + len(self)]),
             np.concatenate([self.votes.klass, other.votes.klass]),
             np.concatenate([self.votes.count, other.votes.count]),
         )
-        return _Rows(*pairs, votes=votes)
+        return _Rows(**both, votes=votes)
 
     def bytes_at(self, halvings: int, *, every_version: bool) -> int:
         """Bytes of the rows below a threshold; of each id's longest version alone unless `every_version`."""
@@ -262,9 +263,8 @@ class Sample(Accumulator):
         whole = cls(spec)
         try:
             votes = Votes(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
-            names = ("ids", "units", "logits", "weights", "scores", "counts")
-            columns: Any = (arrays[name] for name in names)
-            whole._rows = _Rows(*columns, votes=votes)
+            columns: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
+            whole._rows = _Rows(**columns, votes=votes)
             whole.halvings = about["halvings"]
         except KeyError as missing:
             raise PackingError(f"a sample without {missing}") from missing
