@@ -70,6 +70,11 @@ OPERATIONS = {
         "/v1/models/m/calibration-map/apply",
         {"all", "reader", "mapper"},
     ),
+    "createMap": ("POST", "/v1/models/m/maps", {"all"}),
+    "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),
+    "getMap": ("GET", "/v1/models/m/maps/1", {"all", "reader", "mapper"}),
+    "getCurrentMap": ("GET", "/v1/models/m/maps/current", {"all", "reader", "mapper"}),
+    "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }
