@@ -233,8 +233,8 @@ class Compute:
                     Dated(start, marks.length(start, config.pane_s), held[start][1])
                     for start in versions
                 ]
-                version = name_state(config, slice_, window, versions, marks)
-                return State(version, panes, window, marks)
+                name = name_state(config, slice_, window, versions, marks)
+                return State(name, panes, window, marks)
             with node.pipeline(transaction=True) as pipe:
                 pipe.hgetall(versions_key)
                 pipe.hmget(marks_key, fields_of(slice_))
