@@ -42,7 +42,7 @@ def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
         | {"n_predictions": kept.n_predictions(key)}
         for key in sorted(kept.blocks)
     ]
-    most = max((each["n_predictions"] or 0 for each in found), default=0)
+    most = max((kept.n_predictions(key) or 0 for key in kept.blocks), default=0)
     return {"n_predictions": held["n_predictions"] + most, "histograms": found}
 
 
