@@ -26,6 +26,7 @@ from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
+from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.maps import MapVersions
 from workers.state.registry import ModelConfig
@@ -128,6 +129,7 @@ class Receipt:
     duplicate_rows: int = 0
     stale_rows: int = 0
     conflicts: int = 0
+    slices_other: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -231,11 +233,15 @@ class Inbox:
         """A name of the state that answers about a window rest on; other state has another name."""
         return await self._kept_up(lambda: self._versions.state_version(model, slice_, window))
 
+    async def marks(self, model: ModelConfig, slice_: str) -> Marks:
+        """How far the panes of a slice are sealed and merged into days."""
+        return await self._kept_up(lambda: self._versions.marks(model, slice_))
+
     async def slices(self, model: ModelConfig) -> list[str]:
-        """Slices of a model that have panes, `""` (all rows) first."""
+        """Slices of a model that batches fill, `""` (all rows) first."""
         name = self.keys.of_model(model.key).slices(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.smembers(name))
-        return sorted(member.decode() for member in found)
+        return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """How many retained records a model has, by what they wait for."""
@@ -385,7 +391,7 @@ class Inbox:
         return Receipt(
             batch_id, record.status, duplicate or record.duplicate, record.accepted, record.rejected,
             record.errors, self.durability, record.stale,
-            record.duplicate_rows, record.stale_rows, record.conflicts,
+            record.duplicate_rows, record.stale_rows, record.conflicts, record.slices_other,
         )  # fmt: skip
 
     async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:

@@ -25,7 +25,6 @@ from service.map_questions import MapAnswer, MapQuery, map_ask
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import unanswerable
-from service.reading import resolved
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -101,7 +100,7 @@ async def apply_calibration_map(
     with reception.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold)
         ask = map_ask(query, config)
-        fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
+        fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

@@ -44,7 +44,7 @@ from service.map_questions import MapAnswer, MapQuery, map_ask
 from service.names import ModelId
 from service.problem_responses import invalid_input, offence_of
 from service.queries import WindowQuery
-from service.reading import Ask, Reading, resolved
+from service.reading import Ask, Reading
 from service.reception import Reception, model_of
 from workers.state.maps import (
     CurrentMap,
@@ -155,7 +155,7 @@ async def create_map(
     ask = map_ask(wanted, config)
     note = ask.params.pop("note", None)
     with engine_errors(), _map_errors():
-        fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
+        fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
             raise invalid_input([Offence("/method", "no_map", detail)])
@@ -366,7 +366,7 @@ async def _evidence(
     ask = Ask("map_comparison", config, params, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, resolved(ask))).body)
+    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
     compared.pop("model", None)
     return compared
 

@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.drift.comparison import compare
 from calibrant.pane import Pane
 from workers.durations import parse_duration
-from workers.windows import rfc3339
+from workers.windows import Dated, rfc3339
 
 BY_PANE = True
 CURRENT = "P7D"
@@ -21,29 +21,36 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 
 def answer(
-    panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int
+    panes: list[Dated], config: Any, params: dict[str, Any], seed: int
 ) -> dict[str, Any]:
     """The last `current` of the window against the rest of it."""
     length = parse_duration(params.get("current") or CURRENT)
-    last = max((start for start, _ in panes), default=0) + config.pane_s
+    last = max((each.start_s + each.length_s for each in panes), default=0)
     cut = last - length
-    current, reference = Pane(config.spec()), Pane(config.spec())
-    for start, pane in panes:
-        (current if start >= cut else reference).merge(pane)
-    starts = [start for start, _ in panes]
-    earlier = [start for start in starts if start < cut]
+    sides = {
+        True: [each for each in panes if each.start_s >= cut],
+        False: [each for each in panes if each.start_s < cut],
+    }
+    current, reference = (_merged(sides[side], config) for side in (True, False))
     told = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
-    told["current"]["window"] = _window([s for s in starts if s >= cut], config.pane_s)
-    told["reference"]["window"] = _window(earlier, config.pane_s)
+    told["current"]["window"] = _window(sides[True])
+    told["reference"]["window"] = _window(sides[False])
     told["n_excluded"] = _in_histograms(current) + _in_histograms(reference)
     return told
 
 
-def _window(starts: list[int], pane_s: int) -> dict[str, str] | None:
+def _merged(panes: list[Dated], config: Any) -> Pane:
+    merged = Pane(config.spec())
+    for each in panes:
+        merged.merge(each.pane)
+    return merged
+
+
+def _window(panes: list[Dated]) -> dict[str, str] | None:
     """First and last pane of a side as an interval; None where it has none."""
-    if not starts:
+    if not panes:
         return None
-    ends = (min(starts), max(starts) + pane_s)
+    ends = (min(each.start_s for each in panes), max(each.start_s + each.length_s for each in panes))
     return dict(
         zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
     )

@@ -23,6 +23,7 @@ T:l:G                 set     slices that have panes                            
 T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:n:G                 hash    tallies of the model's retained records                   commit
+T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
 T:nr                  hash    records and bytes retained in the partition               commit
@@ -133,6 +134,9 @@ class PartitionKeys:
 
     def tallies(self, model: str, generation: str) -> str:
         return f"{self.tag}:n:{model}|{generation}"
+
+    def marks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:k:{model}|{generation}"
 
     @cached_property
     def current_maps(self) -> str:
