@@ -166,7 +166,7 @@ class Housekeeping:
                 self._chain.send(commit, self._chain.new_token())
 
     def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
-        """Remove panes, versions, frozen maps and batch records of a generation; repeats harmlessly."""
+        """Remove panes, versions and batch records of a generation; repeats harmlessly."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):
             progress()

@@ -70,6 +70,8 @@ OPERATIONS = {
         "/v1/models/m/calibration-map/apply",
         {"all", "reader", "mapper"},
     ),
+    "getDisagreement": ("GET", "/v1/models/m/disagreement", {"all", "reader"}),
+    "computePosterior": ("POST", "/v1/models/m/posterior", {"all", "reader", "mapper"}),
     "createMap": ("POST", "/v1/models/m/maps", {"all"}),
     "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),
     "getMap": ("GET", "/v1/models/m/maps/1", {"all", "reader", "mapper"}),

@@ -22,7 +22,7 @@ SPECS = {
     "multiclass": PaneSpec("multiclass", 3, grid=60),
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
 }
-GENERATION = 2
+GENERATION = 3
 N = 40
 
 
