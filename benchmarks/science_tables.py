@@ -1,10 +1,10 @@
 """`python -m benchmarks.science_tables FOLDER [--kernel]`: notions of calibration and stability on public votes.
 
-FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts`, `y_true` and `logits_...`. Nothing is downloaded and
-nothing of it is kept. Each number stands beside the published or reference one, once from raw rows (ties split as the papers'
-code does) and once from the kept state alone. Stability tables rest on random rows and votes, which
-publications do not give: they agree to the spread over such choices, not to digits. `--kernel` adds the kernel error's
-stability, which takes minutes.
+FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts`, `y_true` and `logits_...`. Nothing is
+downloaded and nothing of it is kept. Each number stands beside the published or reference one, once from raw rows (ties
+split as the papers' code does) and once from the kept state alone. Stability tables rest on random rows and votes,
+which publications do not give: they agree to the spread over such choices, not to digits. `--kernel` adds the kernel
+error's stability, which takes minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from calibrant.stability import stability
 from calibrant.view import View
 
 Arrays = Mapping[str, NDArray[Any]]
+Wanted = tuple[str, int, int, tuple[float, ...]]
 TRUE_LABELS = {
     "ece": (0.03978, 0.03059),
     "adaptive_ece": (0.03972, 0.02977),
@@ -149,7 +150,7 @@ def drawn(logits: NDArray[Any], counts: NDArray[Any], n: int, raters: int, seed:
 
 
 def stability_table(
-    title: str, slug: str, wanted: Sequence[tuple[str, int, int, tuple[float, ...]]], cifar: Arrays, nli: Arrays, n_bootstraps: int
+    title: str, slug: str, wanted: Sequence[Wanted], cifar: Arrays, nli: Arrays, n_bootstraps: int
 ) -> Table:
     """Published over ours, from rows and, where the state carries the metric, from its replicates."""
     columns = ("model", "N, R", "disagreement", "from", "pooled", "majority", "one", "ratio maj.", "ratio one")

@@ -71,7 +71,7 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
     pairs = total * (total - 1.0)
     agreeing = (label_counts * (label_counts - 1.0)).sum(axis=1)
     return Comparisons(
-        entropy_gap=_entropy(shares) - _entropy(probabilities),
+        entropy_gap=entropy(shares) - entropy(probabilities),
         distance=over_classes(np.ascontiguousarray(np.abs(shares - probabilities).T)) / 2.0,
         same_order=_is_stably_sorted(sorted_by_votes, order),
         same_strict_order=_separates(sorted_by_votes, step),
@@ -80,10 +80,16 @@ def compare(probabilities: Floats, label_counts: Ints) -> Comparisons:
     )
 
 
-def _entropy(distribution: Floats) -> Floats:
-    """Entropy of each row, in nats."""
-    logs = np.log(distribution, where=distribution > 0, out=np.zeros(distribution.shape))
-    return -over_classes(np.ascontiguousarray((distribution * logs).T))
+def entropy(distribution: Floats) -> Floats:
+    """Entropy of each row, in nats; (n, n_classes) to (n,).
+
+    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it
+    was put into.
+    """
+    rows = np.ascontiguousarray(distribution)
+    terms = np.log(rows, where=rows > 0, out=np.zeros(rows.shape))
+    terms *= rows
+    return np.abs(over_classes(np.ascontiguousarray(terms.T)))
 
 
 def _is_stably_sorted(values: Floats, order: Ints) -> Bools:

@@ -174,9 +174,9 @@ def ratio_error(below: Floats, above: Floats) -> float:
 
     Notes
     -----
-    By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the orders
-    add is estimated within resamples and taken away, but never more than three quarters of the variance, because
-    the difference of two estimates may by chance leave nothing.
+    By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the
+    orders add is estimated within resamples and taken away, but never more than three quarters of the variance,
+    because the difference of two estimates may by chance leave nothing.
     """
     residual = above - above.mean() / below.mean() * below
     by_resample = residual.mean(axis=1).var(ddof=1)

@@ -12,7 +12,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.filling import Filling
 from calibrant.grid import Grid, grid_of
-from calibrant.summing import over_classes
+from calibrant.label_distribution import entropy
 
 SUMS = (
     "weight_pooled",
@@ -46,9 +46,7 @@ def normalised_entropy(probabilities: Floats) -> Floats:
     >>> normalised_entropy(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
     [1.0, 0.0]
     """
-    logs = np.log(probabilities, where=probabilities > 0, out=np.zeros(probabilities.shape))
-    entropy = -over_classes(np.ascontiguousarray((probabilities * logs).T))
-    return np.minimum(np.abs(entropy) / np.log(probabilities.shape[1]), 1.0)
+    return np.minimum(entropy(probabilities) / np.log(probabilities.shape[1]), 1.0)
 
 
 def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: Floats) -> None:

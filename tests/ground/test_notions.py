@@ -449,6 +449,24 @@ def test_predictions_merged_before_a_notion_was_kept_are_not_passed_over() -> No
         assert (found["value"], found["reason"], found["n_excluded"]) == (None, "not_kept", 36)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 8, 10, 40])
+@pytest.mark.parametrize("logits", [False, True])
+def test_a_row_falls_into_the_same_cells_alone_and_in_a_batch(n_classes: int, logits: bool) -> None:
+    rng = np.random.default_rng(n_classes)
+    z = rng.multinomial(8, np.full(n_classes, 1 / n_classes), 60) / 8  # equal entropies, distances on edges
+    columns: dict[str, Any] = {"label_counts": rng.multinomial(4, np.full(n_classes, 1 / n_classes), 60)}
+    columns |= {"logits": np.log(z + 1e-3)} if logits else {"probabilities": np.asfortranarray(z)}
+    batch = Batch.from_columns(columns).batch
+    whole, single = pane_of(batch), Pane(PaneSpec("multiclass", n_classes))
+    for row in range(60):
+        single.fill(batch.take(np.array([row])))
+    for name in ("uncertainty", "label_distribution"):
+        for key, block in whole[name].blocks.items():
+            np.testing.assert_array_equal(block.counts, single[name].blocks[key].counts)
+    whole.subtract(single)
+    assert whole["uncertainty"].is_empty and whole["label_distribution"].is_empty
+
+
 def test_quantiles_and_histogram_of_the_distance() -> None:
     batch = batch_of(21, n=300, weights=False)
     found = asked(batch, "dist_ce", instances="yes")["dist_ce"]
