@@ -54,6 +54,12 @@ class MetricsAnswer(BaseModel):
     n_ratings: int | None = None
     state_version: str | None = None
     metrics: Estimates | None = None
+    label_coverage: dict[str, Any] | None = Field(
+        None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+    )
+    clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
+    sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
+    matured: bool | None = Field(None, description="Whether all of the window's cohorts are sealed.")
     series: list[dict[str, Any]] | None = Field(None, description="With `every`: one object a part.")
     slices: dict[str, dict[str, Any]] | None = Field(None, description="With `by`: one answer a value.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.coverage import PARTS, coverage
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
 from calibrant.pane import Pane
 from calibrant.score import question_of
@@ -13,7 +14,7 @@ from calibrant.view import View
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
     """The accumulators that the asked metrics read."""
-    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample"}
+    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample", *PARTS}
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         "raters": view.question.raters,
         "scope": view.scope,
         "metrics": compute_metrics(view, slugs, seed),
+        "label_coverage": coverage(pane, ci=view.question.ci),
     }
 
 
