@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from workers.alarm.removal import remove_alarm
 from workers.chain import Chain
 from workers.entries import Entry
 from workers.expiry import drop_old_records, remove_records
@@ -96,6 +97,7 @@ class Housekeeping:
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         left.append(self._keys.slices(model, generation))
+        left += remove_alarm(self._node, self._keys, self._chain, model, generation)
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
         )

@@ -23,6 +23,12 @@ T:l:G                 set     slices that have panes                            
 T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:n:G                 hash    tallies of the model's retained records                   commit
+T:a:G                 hash    detectors of a model by name; `*` -> version of the last change     commit
+T:h:G|detector        hash    cohort start -> what it said to the detector              commit
+T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
+T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
+T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
+T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -128,6 +134,27 @@ class PartitionKeys:
 
     def tallies(self, model: str, generation: str) -> str:
         return f"{self.tag}:n:{model}|{generation}"
+
+    def detectors(self, model: str, generation: str) -> str:
+        return f"{self.tag}:a:{model}|{generation}"
+
+    def looks(self, model: str, generation: str, detector: str) -> str:
+        return f"{self.tag}:h:{model}|{generation}|{detector}"
+
+    @cached_property
+    def episodes(self) -> str:
+        return f"{self.tag}:e"
+
+    @cached_property
+    def summaries(self) -> str:
+        return f"{self.tag}:as"
+
+    @cached_property
+    def deliveries(self) -> str:
+        return f"{self.tag}:w"
+
+    def delivery_log(self, model: str, generation: str) -> str:
+        return f"{self.tag}:wl:{model}|{generation}"
 
     @cached_property
     def retained(self) -> str:
