@@ -16,6 +16,8 @@ from workers.state.registry import ModelConfig
 from workers.windows import Window
 
 _SLICES_KEPT = 256
+# Kinds of answers that rest on the alarm's state beside that of panes.
+READ_ALARM = frozenset({"drift", "drift_history", "expected_delay"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -26,13 +28,17 @@ def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
     return {start: starts[start] for start in sorted(starts) if start in window}
 
 
-def name_state(config: ModelConfig, slice_: str, window: Window, panes: dict[int, bytes]) -> str:
-    """The name of the state: configuration, slice, window and every pane's version."""
+def name_state(
+    config: ModelConfig, slice_: str, window: Window, panes: dict[int, bytes], alarm: bytes = b""
+) -> str:
+    """The name of the state: configuration, slice, window, every pane's version, and the alarm's where it is read."""
     digest = blake2b(digest_size=12)
     digest.update(f"{config.key}|{config.generation}|{config.revision}|{slice_}".encode())
     digest.update(f"|{window.from_s}|{window.to_s}".encode())
     for start, version in panes.items():
         digest.update(b"|%d:%s" % (start, version))
+    if alarm:
+        digest.update(b"|alarm:" + alarm)
     return digest.hexdigest()
 
 
@@ -49,10 +55,17 @@ class Versions:
         self._keys = keys
         self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
 
-    async def state_version(self, config: ModelConfig, slice_: str, window: Window) -> str:
-        """The name of the state that answers about a window rest on now."""
-        name = self._keys.of_model(config.key).versions(config.key, config.generation, slice_)
-        return name_state(config, slice_, window, panes_in(await self._read(name), window))
+    async def state_version(
+        self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
+    ) -> str:
+        """The name of the state that an answer of a kind about a window rests on now."""
+        keys = self._keys.of_model(config.key)
+        alarm = b""
+        if kind in READ_ALARM:
+            detectors = keys.detectors(config.key, config.generation)
+            alarm = await self._client.hget(detectors, LAST_CHANGE) or b""
+        found = await self._read(keys.versions(config.key, config.generation, slice_))
+        return name_state(config, slice_, window, panes_in(found, window), alarm)
 
     async def _read(self, name: str) -> dict[bytes, bytes]:
         kept = self._kept.get(name)

@@ -25,6 +25,7 @@ from workers.alarm.detectors import (
     tables_of,
 )
 from workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
+from workers.alarm.gathering import close_gathered, take_sealed
 from workers.alarm.held import Held
 from workers.alarm.orders import acknowledgement, promotion, trial
 from workers.alarm.settings import AlarmSettings
@@ -79,6 +80,21 @@ class Sealing:
         )
         self.chain.send(commit, token)
         return raised
+
+    def take(self, start_s, end_s, panes):
+        """Seal a pane of every slice in one commit."""
+        self.chain.reload()
+        commit = Commit(self.keys)
+        take_sealed(commit, self.keys, self.node, self.config, start_s, end_s, panes)
+        self.chain.send(commit, self.chain.new_token())
+
+    def close(self, until_s):
+        """Close the day that is being gathered if its time is over; tells whether it was."""
+        self.chain.reload()
+        commit = close_gathered(self.node, self.keys, self.config, until_s)
+        if commit is not None:
+            self.chain.send(commit, self.chain.new_token())
+        return commit is not None
 
     def order(self, order):
         """Have an order followed, as the partition's worker does."""
@@ -235,7 +251,7 @@ def test_slices_share_the_rate_of_false_alarms(sealing):
 
 def test_other_settings_begin_anew(sealing):
     rng = np.random.default_rng(8)
-    day, raised = sealing.until_alarm(rng)
+    day, _ = sealing.until_alarm(rng)
     sealing.config = replace(CONFIG, alarm={**CONFIG.alarm, "tolerance": 0.05})
     sealing.seal(day + 1, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 1
@@ -326,3 +342,27 @@ def test_packed_detectors_and_looks_read_back():
     assert read.log_sr == look.log_sr
     np.testing.assert_allclose(read.table.columns, look.table.columns, rtol=1e-6)
     assert datetime.fromtimestamp(read.cohort, UTC).day == 2
+
+
+def hours(rng, day, numbers):
+    return [(day * DAY_S + hour * 3600, {"": pane_of(rng, 20)}) for hour in numbers]
+
+
+def test_hours_are_gathered_into_days(sealing, bench):
+    """As one pane a day, whichever hours there are; the last day is seen when its time is over."""
+    rng = np.random.default_rng(14)
+    whole = Sealing(bench, replace(CONFIG, model="whole"))
+    for day, numbers in enumerate(([1, 5, 23], [2, 9], [0, 12])):
+        together = Pane(CONFIG.spec())
+        for start, panes in hours(rng, day, numbers):
+            sealing.take(start, start + 3600, panes)
+            together.merge(panes[""])
+        whole.seal(day, {"": together})
+    assert sealing.detector().last == DAY_S
+    assert sealing.close(3 * DAY_S - 1) is False
+    assert sealing.close(3 * DAY_S) is True
+    assert sealing.close(3 * DAY_S) is False
+    first, second = sealing.detector(), whole.detector()
+    assert first.last == second.last == 2 * DAY_S
+    np.testing.assert_allclose(first.state.log_sr, second.state.log_sr, rtol=1e-9)
+    assert first.state.n_cohorts == 3

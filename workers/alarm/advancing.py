@@ -26,6 +26,7 @@ from workers.alarm.deliveries import (
     delivery_of,
 )
 from workers.alarm.detectors import (
+    Cohort,
     Detector,
     Look,
     advanced,
@@ -125,25 +126,30 @@ def advance_detectors(
     alarms that went off.
     """
     writing = Writing(commit, config, held_states, token, now_s)
-    settings = writing.settings
-    cohorts = tables_of(settings, cohort, panes_by_slice)
-    names = watched(held_states.detectors, cohorts)
+    return advance_cohort(writing, cohort, tables_of(writing.settings, cohort, panes_by_slice))
+
+
+def advance_cohort(
+    writing: Writing, start_s: int, cohorts: Mapping[str, Cohort]
+) -> list[Episode]:
+    """As `advance_detectors`, from the tables by detector."""
+    settings, held = writing.settings, writing.held
+    names = watched(held.detectors, cohorts)
     threshold = settings.threshold(max(1, len(names)))
     changed: dict[str, Detector] = {}
     raised: list[Episode] = []
     for name in names:
-        before = held_states.detectors.get(name) or Detector.begin(settings)
-        if name not in cohorts or (before.last is not None and cohort <= before.last):
+        before = held.detectors.get(name) or Detector.begin(settings)
+        if name not in cohorts or (before.last is not None and start_s <= before.last):
             continue
         after = advanced(before, cohorts[name], settings, threshold)
         look = look_of(after, cohorts[name], threshold)
         if before.episode is not None and after.episode is None:
             _close(writing, before.episode, "the settings of the alarm changed")
-        if after.state is not None and after.state.alarmed_at == cohort:
+        if after.state is not None and after.state.alarmed_at == start_s:
             if after.episode is not None:
                 _close(writing, after.episode, "the alarm went off again")
-            looks = [*held_states.looks(name), look]
-            episode = _raised(writing, name, after, looks, threshold)
+            episode = _raised(writing, name, after, [*held.looks(name), look], threshold)
             writing.episode(episode, RAISED)
             after = replace(after, episode=episode.id)
             raised.append(episode)
@@ -158,6 +164,7 @@ def _write_look(writing: Writing, name: str, last: int | None, look: Look) -> No
     config = writing.config
     key = writing.commit.keys.looks(config.key, config.generation, name)
     writing.commit.set_fields(key, {str(look.cohort): look.pack()})
+    writing.held.note(name, look)
     lost = lost_looks(name, last, look.cohort, writing.settings.bucket_s)
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])

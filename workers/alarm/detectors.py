@@ -183,6 +183,52 @@ class Cohort:
     coverage: Ints
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """What is sealed of a cohort that is longer than a pane and not sealed to its end.
+
+    Attributes
+    ----------
+    start_s, end_s : of the cohort
+    cohorts : by detector, so far
+    """
+
+    start_s: int
+    end_s: int
+    cohorts: dict[str, Cohort]
+
+    def joined(self, more: Mapping[str, Cohort]) -> Gathered:
+        """With one more pane's."""
+        cohorts = dict(self.cohorts)
+        for name, each in more.items():
+            held = cohorts.get(name)
+            table = each.table if held is None else merged([held.table, each.table])
+            coverage = each.coverage if held is None else held.coverage + each.coverage
+            cohorts[name] = Cohort(self.start_s, table, coverage)
+        return Gathered(self.start_s, self.end_s, cohorts)
+
+    def pack(self) -> bytes:
+        """As kept."""
+        arrays: dict[str, Any] = {}
+        for number, each in enumerate(self.cohorts.values()):
+            arrays[f"{number}.table"] = each.table.columns
+            arrays[f"{number}.coverage"] = each.coverage
+        about = {"gathered": FORMAT, "start": self.start_s, "end": self.end_s, "names": list(self.cohorts)}
+        return pack(arrays, about)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Gathered:
+        """Read what `pack` wrote; raises PackingError."""
+        arrays, about = unpack(data, largest=_MOST_BYTES * 4)
+        if about.get("gathered") != FORMAT:
+            raise PackingError(f"this is not a cohort being gathered in format {FORMAT}")
+        cohorts = {
+            name: Cohort(about["start"], UnitTable(*arrays[f"{i}.table"]), arrays[f"{i}.coverage"])
+            for i, name in enumerate(about["names"])
+        }
+        return cls(about["start"], about["end"], cohorts)
+
+
 def detector_name(scope: str, slice_: str) -> str:
     """The name of a detector of a model."""
     return f"{scope}|{slice_}"

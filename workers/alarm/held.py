@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
-from workers.alarm.detectors import Detector, Look
+from workers.alarm.detectors import Detector, Gathered, Look
 from workers.alarm.episodes import LAST_NUMBER, Episode
 from workers.state.keys import LAST_CHANGE, PartitionKeys
 from workers.state.registry import ModelConfig
@@ -18,14 +19,31 @@ class Held:
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self.config = node, keys, config
-        found = node.hgetall(keys.detectors(config.key, config.generation))
-        self.detectors = read_detectors(found)
         self._number: int | None = None
+        self._noted: dict[str, list[Look]] = {}
+
+    @cached_property
+    def detectors(self) -> dict[str, Detector]:
+        """By name; kept up as changes are written into a commit."""
+        key = self._keys.detectors(self.config.key, self.config.generation)
+        return read_detectors(self._node.hgetall(key))
+
+    @cached_property
+    def gathered(self) -> Gathered | None:
+        """The cohort of which not everything is sealed yet."""
+        data = self._node.hget(
+            self._keys.gathered, f"{self.config.key}|{self.config.generation}"
+        )
+        return None if data is None else Gathered.unpack(data)
+
+    def note(self, name: str, look: Look) -> None:
+        """A look that is written into the commit at hand."""
+        self._noted.setdefault(name, []).append(look)
 
     def looks(self, name: str) -> list[Look]:
         """The kept looks of a detector, oldest first."""
         key = self._keys.looks(self.config.key, self.config.generation, name)
-        return read_looks(self._node.hgetall(key))
+        return [*read_looks(self._node.hgetall(key)), *self._noted.get(name, [])]
 
     def episode(self, alarm_id: str) -> Episode | None:
         """An episode, or None."""

@@ -32,6 +32,7 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, gener
         commit.drop_fields(keys.deliveries, waiting)
     if summary is not None and json.loads(summary)["generation"] == generation:
         commit.drop_fields(keys.summaries, [model])
+    commit.drop_fields(keys.gathered, [f"{model}|{generation}"])
     chain.send(commit, chain.new_token())
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if name != LAST_CHANGE.encode()]

@@ -25,6 +25,7 @@ T:u:G                 hash    pane start, unit -> prediction ids of the unit    
 T:n:G                 hash    tallies of the model's retained records                   commit
 T:a:G                 hash    detectors of a model by name; `*` -> version of the last change     commit
 T:h:G|detector        hash    cohort start -> what it said to the detector              commit
+T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
 T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
 T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
@@ -140,6 +141,10 @@ class PartitionKeys:
 
     def looks(self, model: str, generation: str, detector: str) -> str:
         return f"{self.tag}:h:{model}|{generation}|{detector}"
+
+    @cached_property
+    def gathered(self) -> str:
+        return f"{self.tag}:ag"
 
     @cached_property
     def episodes(self) -> str:
