@@ -16,8 +16,8 @@ from service.errors import (
     BatchConflict,
     BatchUnknown,
     IdsFull,
-    RecordsFull,
     ModelConflict,
+    RecordsFull,
     StoreUnavailable,
 )
 from service.settings import Settings

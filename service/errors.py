@@ -2,10 +2,12 @@
 
     Problem
       400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown
+      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown,
+                                                         AlarmUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict             412  PreconditionFailed
+      409  BatchConflict, ModelConflict,            412  PreconditionFailed
+           AlarmClosed, WebhooksMissing
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
       429  BacklogFull, IdsFull, RecordsFull        500  InternalError
@@ -146,6 +148,12 @@ class BatchUnknown(Problem):
     status = 404
 
 
+class AlarmUnknown(Problem):
+    """There is no alarm with this id among the models of your key."""
+
+    status = 404
+
+
 class MethodNotAllowed(Problem):
     """This path does not answer this method; the header Allow lists those that it does."""
 
@@ -172,6 +180,18 @@ class BatchConflict(Problem):
 
 class ModelConflict(Problem):
     """The request does not agree with the model as it is defined."""
+
+    status = 409
+
+
+class AlarmClosed(Problem):
+    """The alarm is closed: another map, other settings or a later alarm took its place."""
+
+    status = 409
+
+
+class WebhooksMissing(Problem):
+    """The model's alarm has no webhooks; declare them in its settings first."""
 
     status = 409
 
