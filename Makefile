@@ -4,7 +4,9 @@ PORT ?= 8000
 DATA_DIR ?= data
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-export PORT DATA_DIR
+# Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
+OPENBLAS_NUM_THREADS ?= 1
+export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run test test-slow check format bench bench-drift openapi lock clean
 
@@ -37,7 +39,7 @@ demo: $(VENV)/dev.stamp
 	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
 run: $(VENV)/run.stamp
-	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" $(BIN)/python -m service
+	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
 test: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
@@ -55,6 +57,7 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+	@$(BIN)/python -m benchmarks.end_to_end
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)

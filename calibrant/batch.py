@@ -20,6 +20,7 @@ from calibrant.columns import Columns, Offences
 from calibrant.errors import Offence
 from calibrant.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.packing import PackingError, pack, unpack
+from calibrant.summing import over_classes
 
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
@@ -83,7 +84,7 @@ class Batch:
         if not self.is_logits:
             return self.scores
         shifted = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+        return np.asarray(shifted / over_classes(np.ascontiguousarray(shifted.T))[:, None])
 
     @cached_property
     def row_total(self) -> NDArray[np.int64]:

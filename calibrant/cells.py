@@ -84,8 +84,8 @@ class Cells:
             *(total(getattr(self, name)) for name in SUM_FIELDS),
         )
 
-    def kept(self, keep: NDArray[np.bool_]) -> Cells:
-        """The cells marked in `keep`."""
+    def kept(self, keep: NDArray[np.bool_] | Ints) -> Cells:
+        """The cells marked in `keep`, or those at its places."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
     def together(self) -> Cells:

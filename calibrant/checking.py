@@ -14,8 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells, replicates, scores, temperature, units
+from calibrant import case_tables
+from calibrant.accumulators import (
+    cells,
+    disagreement,
+    label_distribution,
+    label_uncertainty,
+    replicates,
+    scores,
+    temperature,
+    uncertainty,
+    units,
+)
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.columns import MOST_WEIGHT
 from calibrant.errors import CalibrationInputError, Offence
@@ -80,7 +92,11 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_units(pane)
     yield from _laws_of_replicates(pane)
     yield from _laws_of_temperature(pane)
+    yield from _laws_of_uncertainty(pane)
+    yield from _laws_of_label_distribution(pane)
+    yield from _laws_of_several_votes(pane)
     yield from _laws_of_histograms(pane)
+    yield from _laws_of_cases(pane)
 
 
 def _near(left: Any, right: Any, scale: Any) -> Any:
@@ -344,6 +360,101 @@ def _laws_of_temperature(pane: Pane) -> Laws:
     )
 
 
+def _laws_of_uncertainty(pane: Pane) -> Laws:
+    """Its cells hold the top label's sums, in another order."""
+    whole, grid = _scores(pane)[1], uncertainty.uncertainty_grid()
+    places, counts, columns = pane["uncertainty"].blocks["cells"].filled()
+    sums = dict(zip(uncertainty.SUMS, columns, strict=True))
+    yield "uncertainty: predictions differ from counts", counts[0].sum() == pane.counts["n_labelled"]
+    for suffix, at in (("_pooled", 0), ("", 1)):
+        own, weight = sums["weight" + suffix], whole["weight"][at]
+        yield f"uncertainty: weight{suffix} differs from scores", _near(own.sum(), weight, weight)
+        yield (
+            "uncertainty: entropy outside its cell",
+            _inside(grid.lower[places] * own, sums["uncertainty" + suffix], grid.upper[places] * own, own),
+        )
+        confidence = sums["confidence" + suffix].sum()
+        yield (
+            f"uncertainty: confidence{suffix} differs from scores",
+            _near(confidence, whole["accuracy_null"][at], weight),
+        )
+        yield (
+            "uncertainty: null_variance is negative",
+            sums["null_variance" + suffix] >= -_slack(own),
+        )
+    for policy, correct, weight in zip(POLICIES, whole["correct"], whole["weight"], strict=True):
+        yield (
+            f"uncertainty: correct_{policy} differs from scores",
+            _near(sums[f"correct_{policy}"].sum(), correct, weight),
+        )
+
+
+def _laws_of_label_distribution(pane: Pane) -> Laws:
+    n, weight = pane.counts, _weight(pane)
+    kept = pane["label_distribution"].blocks
+    counts, columns = kept["sums"].counts, kept["sums"].sums
+    sums = dict(zip(label_distribution.SUMS, columns, strict=True))
+    own, of_two = sums["weight"], sums["weight_of_two"]
+    yield "label_distribution: predictions differ from counts", counts[0].sum() == n["n_labelled"]
+    yield "label_distribution: more untied than predictions", counts[1] <= counts[0]
+    several = n["n_labelled"] - n["n_one_rating"]
+    yield "label_distribution: rows of two ratings differ from counts", counts[2].sum() == several
+    yield "label_distribution: weight differs from counts", _near(own.sum(), weight, weight)
+    most = np.log(pane.spec.n_classes) * own
+    for name, low, high in (
+        ("entropy_gap", -most, most),
+        ("entropy_gap_absolute", np.abs(sums["entropy_gap"]), most),
+        ("distance", 0.0, own),
+        ("same_order", 0.0, own),
+        ("same_strict_order", 0.0, own),
+        ("untied", 0.0, own),
+        ("weight_of_two", 0.0, own),
+        ("disagreement", 0.0, of_two),
+    ):
+        yield f"label_distribution: {name} out of range", _inside(low, sums[name], high, own)
+    for name in ("entropy_gap", "distance"):
+        block = kept[name]
+        yield (
+            f"label_distribution: {name} of other predictions",
+            block.counts[0].sum() == n["n_labelled"],
+        )
+        yield (
+            f"label_distribution: {name} of another weight",
+            _near(block.sums[0].sum(), weight, weight),
+        )
+def _laws_of_several_votes(pane: Pane) -> Laws:
+    """What is kept of label uncertainty knows which predictions have one vote, and which several."""
+    n, weight = pane.counts, _scores(pane)[1]["weight"]
+    one, several = n["n_one_rating"], n["n_labelled"] - n["n_one_rating"]
+    block = pane["label_uncertainty"].blocks["sums"]
+    kept = dict(zip(label_uncertainty.SUMS, block.sums, strict=True))
+    by_vote = block.counts[0].reshape(-1, 2).sum(axis=0)
+    yield "label_uncertainty: predictions differ from counts", by_vote == [one, several]
+    yield "label_uncertainty: ratings differ from counts", block.counts[1].sum() == n["n_ratings"]
+    for suffix, whole in (("", weight[1]), ("_by_ratings", weight[0])):
+        own = kept["weight" + suffix].sum()
+        yield f"label_uncertainty: weight{suffix} differs from scores", _near(own, whole, whole)
+        for name in ("squared_gap", "spread"):
+            scale = kept["weight" + suffix]
+            inside = _inside(0.0, kept[name + suffix], 2.0 * scale, scale)
+            yield f"label_uncertainty: {name}{suffix} out of range", inside
+    for name, block in pane["disagreement"].blocks.items():
+        yield (
+            f"disagreement ({name}): predictions differ from counts",
+            block.counts.sum() == several,
+        )
+        seen, whole = block.sums[disagreement.SUMS.index("disagreement")], block.sums[0]
+        yield f"disagreement ({name}): beyond the weight", _inside(0.0, seen, whole, whole)
+    profile = pane["concentration"].blocks["profile"].counts
+    yield "concentration: predictions differ from counts", profile[0] == several
+    yield "concentration: more impossible than predictions", profile[1] <= several
+    if pane.keeps("label_bins"):
+        counts = pane["label_bins"].blocks["bins"].counts
+        wanted = pane.spec.n_classes * np.array([n["n_labelled"], one])
+        yield "label_bins: predictions differ from counts", counts.sum(axis=1) == wanted
+        yield "label_bins: more single votes than predictions", counts[1] <= counts[0]
+
+
 def _laws_of_histograms(pane: Pane) -> Laws:
     for key, block in pane.histograms.blocks.items():
         places, _, (count, confidence, correct) = block.filled()
@@ -357,3 +468,41 @@ def _laws_of_histograms(pane: Pane) -> Laws:
             f"histograms {key}: more correct than counted",
             _inside(0.0, correct, count, count + 1.0),
         )
+        yield f"histograms {key}: confidence outside its cell", _inside(lower * count, confidence, upper * count, count + 1.0)
+        yield f"histograms {key}: more correct than counted", _inside(0.0, correct, count, count + 1.0)
+
+
+def _laws_of_cases(pane: Pane) -> Laws:
+    if not pane.keeps("cases"):
+        return
+    cases = pane["cases"]
+    assert isinstance(cases, Cases)
+    layout = cases.layout
+    lower = np.concatenate([np.tile(layout.grid.lower, layout.n_classes), np.zeros(layout.n_classes)])
+    upper = np.concatenate([np.tile(layout.grid.upper, layout.n_classes), np.ones(layout.n_classes)])
+    n, total = 0, np.zeros((len(case_tables.SUMS), layout.size))
+    for block in cases.tables.values():
+        places, counts, columns = block.filled()
+        n += int(counts[0, places >= layout.n_classes * layout.width].sum())
+        total[:, places] += columns
+        sums = dict(zip(case_tables.SUMS, columns, strict=True))
+        for suffix, policies in (("_pooled", POLICIES[:1]), ("", POLICIES[1:])):
+            weight, mean = sums["weight" + suffix], sums["confidence" + suffix]
+            low, high = lower[places] * weight, upper[places] * weight
+            yield "cases: confidences outside their cells", _inside(low, mean, high, weight)
+            squares = sums["confidence_squared" + suffix]
+            low, high = lower[places] ** 2 * weight, upper[places] ** 2 * weight
+            yield "cases: squared confidences outside their cells", _inside(low, squares, high, weight)
+            for policy in policies:
+                correct, product = sums["correct_" + policy], sums["product_" + policy]
+                yield "cases: more correct than weight", _inside(0.0, correct, weight, weight)
+                low, high = lower[places] * correct, upper[places] * correct
+                yield "cases: products outside their cells", _inside(low, product, high, weight)
+    yield "cases: more predictions than counts", n <= pane.counts["n_labelled"]
+    kept = pane["classes"].blocks["cells"].sums
+    held = pane.histograms.blocks
+    histograms = sum(pane.histograms.weight(key) for key in held if key.startswith("class|"))
+    for name in ("weight_pooled", "correct_pooled"):
+        mine = total[case_tables.SUMS.index(name)][: layout.n_classes * layout.width].sum()
+        all_of_it = kept[cells.SUMS.index(name)].sum() + histograms
+        yield f"cases: more {name} than classes hold", mine <= all_of_it + _slack(all_of_it)

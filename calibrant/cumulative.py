@@ -1,7 +1,7 @@
 """Cumulative differences of hits and scores, and the law of their largest excursion for a calibrated model.
 
-Scaled by its standard deviation, the curve of a calibrated model runs like a Brownian motion; so the two statistics have known
-distributions and need no bins.
+Scaled by its standard deviation, the curve of a calibrated model runs like a Brownian motion; so the two statistics
+have known distributions and need no bins.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from calibrant.accumulators.disagreement import (
     REPLICATE_SUMS,
 )
 from calibrant.concentration import PENALTY, Concentration, fit_concentration
-from calibrant.errors import CalibrationInputError
 from calibrant.filling import N_REPLICATES
 from calibrant.grid import Edges, equal_width_bin
 from calibrant.intervals import gap_interval, resampled_gaps
@@ -39,11 +38,15 @@ from calibrant.label_losses import (
     rows_with_several,
     share,
 )
+from calibrant.options import Option
 from calibrant.posterior import posterior_epistemic_loss
 from calibrant.replication import LEAST_FILLED, ReplicateTables, nearest_divisor
 from calibrant.view import NotAnswerable, View
 
 NEEDS = frozenset({"counts", "histograms", "label_uncertainty", "disagreement", "concentration"})
+PENALTY_OF_FIT = Option(
+    "penalty", PENALTY, "Pull of the concentration towards one.", low=0.0, high=1e6
+)
 Floats = NDArray[np.float64]
 
 
@@ -305,11 +308,9 @@ def disagreement_answer(view: View, seed: int = 0) -> dict[str, Any]:
 
 def _fitted(view: View) -> Concentration | None:
     """The concentration, None where every prediction has a vote for a class at probability 0."""
-    penalty = view.question.options.get("penalty", PENALTY)
-    if not isinstance(penalty, int | float) or not 0 <= penalty <= 1e6:
-        raise CalibrationInputError.at("/penalty", "range", "penalty lies in 0 to 1e6")
+    penalty = float(PENALTY_OF_FIT.of(view.question))
     try:
-        return fit_concentration(view.pane["concentration"], float(penalty), view.question.ci)
+        return fit_concentration(view.pane["concentration"], penalty, view.question.ci)
     except NotAnswerable as refusal:
         if refusal.reason != "zero_probability":
             raise

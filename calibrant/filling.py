@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.batch import Batch
 from calibrant.hashing import mix
 from calibrant.policies import N_POLICIES
+from calibrant.summing import over_classes
 
 N_REPLICATES = 64
 Floats = NDArray[np.float64]
@@ -147,6 +148,11 @@ class Filling:
         return (mix(self.batch.unit_hash ^ np.uint64(0xA5A5A5A5)) >> np.uint64(58)).astype(np.int64)
 
     @cached_property
+    def squares(self) -> Floats:
+        """Sum over classes of the squared probabilities of each prediction; (n,)."""
+        return over_classes(self.columns**2)
+
+    @cached_property
     def policy_weights(self) -> Floats:
         """Weight of each vote entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
         hits = self.hits
@@ -177,7 +183,7 @@ class Filling:
         finite = np.isfinite(self.log_probability)
         loss = np.where(finite, -self.log_probability, 0.0)
         probability = self.batch.probabilities[hits.row, hits.klass]
-        squares = np.einsum("kn,kn->n", self.columns, self.columns)
+        squares = self.squares
         brier = squares[hits.row] - 2.0 * probability + 1.0
         correct = hits.klass == self.top_class[hits.row]
         sums = np.empty((5, N_POLICIES, n))

@@ -1,7 +1,7 @@
 """Isotonic recalibration of cells, and the three parts into which it takes a proper score apart.
 
-The score of the predictions is miscalibration less discrimination plus uncertainty: what recalibration would gain, what the order
-of the scores is worth, and the score of the base rate.
+The score of the predictions is miscalibration less discrimination plus uncertainty: what recalibration would gain,
+what the order of the scores is worth, and the score of the base rate.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decompo
 def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
     """Mean recalibrated score were every miss of a divisible cell scored below every hit of it.
 
-    No arrangement inside the cells can be recalibrated to less: the running sums of hits lie above this one's, and a lower convex
-    minorant has slopes further apart.
+    No arrangement inside the cells can be recalibrated to less: the running sums of hits lie above this one's, and a
+    lower convex minorant has slopes further apart.
     """
     misses = np.where(divisible, weight - correct, weight)
     hits = np.where(divisible, correct, 0.0)

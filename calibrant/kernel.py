@@ -1,7 +1,7 @@
 """Kernel calibration error: the accuracy at each score is a beta-kernel mean over the others, so there are no bins.
 
-Works on groups of equal score, with weights; the cost is the square of their number, in bounded memory. Each sample is left out of
-its own estimate: alone (`label`), or with every other rating of its prediction (`instance`).
+Works on groups of equal score, with weights; the cost is the square of their number, in bounded memory. Each sample
+is left out of its own estimate: alone (`label`), or with every other rating of its prediction (`instance`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Points:
     ----------
     score : in [CLIP, 1 - CLIP], not decreasing
     weight, hits : of the group's samples
-    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its outcome, 1
+    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its
+        outcome, 1
         for a hit and 0 for a miss.
     """
 
@@ -97,7 +98,8 @@ def kernel_distances(points: Points, hits: Floats, bandwidth: float) -> tuple[Fl
 
     Returns
     -------
-    float64 (n_outcomes, n_points), 0 at points that no other is near enough to estimate; and whether each is not of those.
+    float64 (n_outcomes, n_points), 0 at points that no other is near enough to estimate; and whether each is not of
+    those.
 
     Source
     ------
@@ -145,7 +147,7 @@ def _distance(
 
 
 def log_likelihood(points: Points, bandwidth: float) -> float:
-    """Leave-one-out log-likelihood of the scores under their own kernel density; minus infinity where one is isolated."""
+    """Leave-one-out log-likelihood of the scores under their kernel density; minus infinity where one is isolated."""
     first, second = points.score / bandwidth, (1.0 - points.score) / bandwidth
     constant = betaln(first + 1.0, second + 1.0)
     others = float(points.weight.sum()) - points.own_weight

@@ -23,9 +23,9 @@ from calibrant.accumulators.label_bins import LABEL_GRID
 from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
 from calibrant.accumulators.replicates import CLASS_BINS
-from calibrant.errors import CalibrationInputError
 from calibrant.filling import N_REPLICATES
 from calibrant.intervals import gap_interval, ratio_interval, resampled_gaps
+from calibrant.options import Option
 from calibrant.replication import LEAST_FILLED, class_tables, nearest_divisor
 from calibrant.view import NotAnswerable, View
 
@@ -33,6 +33,15 @@ Floats = NDArray[np.float64]
 Interval = tuple[tuple[float, float] | None, dict[str, Any]]
 JACKKNIFE = "jackknife of 64 unit replicates"
 BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
+SINGLE_VOTE = Option(
+    "single_vote",
+    "exclude",
+    "Predictions with one vote: left out of what needs two, or kept uncorrected, which biases upwards.",
+    allowed=("exclude", "keep"),
+)
+LOSS_WEIGHT = Option(
+    "loss_weight", "1", "Weight of a prediction: one, or its number of votes.", allowed=("1", "n")
+)
 
 
 @dataclass(frozen=True)
@@ -55,19 +64,9 @@ class Choice:
         Raises
         ------
         CalibrationInputError
-            An option is none of its values.
+            An option has none of its values.
         """
-        options = view.question.options
-        single = str(options.get("single_vote", "exclude"))
-        weight = str(options.get("loss_weight", "1"))
-        for name, value, known in (
-            ("single_vote", single, ("exclude", "keep")),
-            ("loss_weight", weight, ("1", "n")),
-        ):
-            if value not in known:
-                detail = f"{name} is one of {', '.join(known)}"
-                raise CalibrationInputError.at(f"/{name}", "one_of", detail)
-        return cls(single == "keep", weight == "n")
+        return cls(SINGLE_VOTE.of(view.question) == "keep", LOSS_WEIGHT.of(view.question) == "n")
 
     @property
     def named(self) -> dict[str, str]:

@@ -67,7 +67,7 @@ def label_rows(filling: Filling) -> LabelRows:
     probability = filling.batch.probabilities[hits.row, hits.klass]
     share_squared = np.bincount(hits.row, hits.share**2, n)
     cross = np.bincount(hits.row, hits.share * probability, n)
-    squares = np.einsum("kn,kn->n", filling.columns, filling.columns)
+    squares = filling.squares
     total = filling.n_ratings.astype(np.float64)
     spread = 1.0 - np.bincount(hits.row, hits.votes**2, n) / total**2
     return LabelRows(

@@ -6,6 +6,8 @@ Sums are taken as normal. The draws are seeded, so that an answer repeats.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,10 +28,18 @@ def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: in
     weight, variance : float64 (n_tables, n_bins), weight and variance of hits minus confidence
     seed : of the draws
     """
-    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, *weight.shape))
+    draws = _draws(weight.shape, seed)
     spread = np.divide(np.sqrt(variance), weight, out=np.zeros_like(weight), where=weight > 0)
-    values = statistic(np.broadcast_to(weight, draws.shape), draws * spread)
+    values = statistic(weight[None], draws * spread)
     return float(values.mean()), float(np.quantile(values, 0.95))
+
+
+@lru_cache(maxsize=8)
+def _draws(shape: tuple[int, ...], seed: int) -> Floats:
+    """Standard normal draws, shared by the metrics of one answer."""
+    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, *shape))
+    draws.setflags(write=False)
+    return draws
 
 
 def sum_null(expected: float, variance: float, weight: float) -> tuple[float, float]:

@@ -55,7 +55,7 @@ class PackingError(ValueError):
     """The bytes are not of this format, are damaged, or are of a newer format than this code reads."""
 
 
-def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level: int = 1) -> bytes:
+def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level: int = 3) -> bytes:
     """Named arrays and a small JSON-able description, as bytes.
 
     Parameters

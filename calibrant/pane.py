@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.unit_sample import UnitSample
@@ -82,6 +83,20 @@ class Pane:
         return counts.weight
 
     @property
+    def unit_source(self) -> str | None:
+        """Where the labelled predictions' units come from: "named" (units or cases), "id", "row", or "mixed"; None without.
+
+        A pane that was filled both from named units and from ids says "named".
+        """
+        counts = self.counts
+        if not counts["n_labelled"]:
+            return None
+        from_rows = counts["n_unit_from_row"]
+        if from_rows:
+            return "row" if from_rows == counts["n_labelled"] else "mixed"
+        return "id" if self["unit_sample"].is_empty else "named"
+
+    @property
     def units_split(self) -> dict[str, int | bool]:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 
@@ -119,6 +134,10 @@ class Pane:
     def fill_histogram(self, histogram: Histogram) -> None:
         """Add a plain histogram."""
         self.histograms.add(histogram)
+        if histogram.case is not None and self.keeps("cases"):
+            cases = self["cases"]
+            assert isinstance(cases, Cases)
+            cases.add_histogram(histogram)
 
     def merge(self, other: Pane) -> Pane:
         """Add another pane of the same spec to this one, which is returned.

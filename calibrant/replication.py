@@ -48,7 +48,7 @@ def score_tables(view: View, bins: int) -> ReplicateTables:
     NotAnswerable
         Too few replicates are filled, or plain histograms hold too much of the window.
     """
-    _refuse_if_thin(view)
+    refuse_if_thin(view)
     return _tables(view, "tables", 1, SCORE_BINS, bins)
 
 
@@ -60,7 +60,7 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
     NotAnswerable
         As `score_tables`, or the replicates of this model keep no classes.
     """
-    _refuse_if_thin(view)
+    refuse_if_thin(view)
     if not keeps_class_tables(view.spec):
         raise NotAnswerable("classes_not_replicated", "replicates keep classes' tables for up to 20 classes")
     return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
@@ -98,7 +98,7 @@ def score_columns(view: View) -> dict[str, Floats]:
     NotAnswerable
         As `score_tables`.
     """
-    _refuse_if_thin(view)
+    refuse_if_thin(view)
     block = view.pane["replicates"].blocks["scores"]
     sums = block.sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[:, :, view.policy]
     filled = sums[0] > 0
@@ -115,7 +115,7 @@ def _resamples(n: int, seed: int) -> Floats:
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), N_RESAMPLES).astype(np.float64)
 
 
-def _refuse_if_thin(view: View) -> None:
+def refuse_if_thin(view: View) -> None:
     if view.histogram_share() > MOST_HISTOGRAM_SHARE:
         raise NotAnswerable("histograms_not_replicated", "more than a tenth of the window came as plain histograms")
     counts = view.pane["replicates"].blocks["scores"].counts

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.batch import Batch
+from calibrant.case_bins import MEMBERSHIPS
 from calibrant.metrics import DEFAULT_METRICS, compute_metrics
 from calibrant.pane import Pane
 from calibrant.question import Question
@@ -56,7 +57,12 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def question_of(params: Mapping[str, Any]) -> Question:
-    """The question that query parameters ask; those it does not know become its options."""
+    """The question that query parameters ask; those it does not know become its options.
+
+    `binning` may name the membership of `ml1_*` in place of a binning: "hard" or "soft", in equal-width bins.
+    """
+    if params.get("binning") in MEMBERSHIPS:
+        params = {**params, "binning": "equal_width", "membership": params["binning"]}
     known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
     rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
     return Question(**known, options={name: value for name, value in rest.items() if value is not None})

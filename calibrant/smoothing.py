@@ -1,7 +1,8 @@
 """Smooth calibration error: differences of hits and scores smoothed by a Gaussian that is reflected at 0 and 1.
 
-The reflected Gaussian is the heat kernel of [0, 1], so that smoothing multiplies the coefficients of a cosine series; every score keeps
-its place and its full weight, exact 0 and 1 included, and each bandwidth costs one cosine transform.
+The reflected Gaussian is the heat kernel of [0, 1], so that smoothing multiplies the coefficients of a cosine series;
+every score keeps its place and its full weight, exact 0 and 1 included, and each bandwidth costs one cosine
+transform.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
 def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, Floats]:
     """The bandwidth that equals its own smoothed error, by bisection: error and bandwidth; (..., n) to (...) twice.
 
-    The error falls as the bandwidth grows, so there is one such point. Where it lies below what the coefficients resolve,
-    the error at the smallest bandwidth is returned: the true one lies between the two.
+    The error falls as the bandwidth grows, so there is one such point. Where it lies below what the coefficients
+    resolve, the error at the smallest bandwidth is returned: the true one lies between the two.
 
     Source
     ------
@@ -81,8 +82,8 @@ def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, 
 
     Returns
     -------
-    error in [0, 1], and the bandwidth at which it was taken: the same number, or the smallest that is resolved where that
-    is larger
+    error in [0, 1], and the bandwidth at which it was taken: the same number, or the smallest that is resolved where
+    that is larger
 
     Examples
     --------

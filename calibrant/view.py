@@ -19,7 +19,7 @@ from calibrant.accumulators import scores as score_sums
 from calibrant.accumulators.histograms import Histograms
 from calibrant.batch import Batch
 from calibrant.cells import Cells, equal_mass_groups, rank_groups
-from calibrant.filling import Filling
+from calibrant.filling import Filling, Hits
 from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
 from calibrant.policies import policy_index
@@ -192,6 +192,12 @@ class View:
         detail = "the window holds plain histograms, which feed equal-width bins of their own kind, policy and edges only"
         raise NotAnswerable("not_in_histogram", detail, held)
 
+    def refuse_partial(self, n_held: int, name: str) -> None:
+        """Raise where an accumulator holds fewer predictions than were labelled: some came before it was kept."""
+        missing = self.counts["n_labelled"] - n_held
+        if missing:
+            raise NotAnswerable("not_kept", f"{name} of {missing} predictions of the window was not kept", missing)
+
     def histogram_key(self, scope: str) -> str | None:
         """Key of the plain histograms that speak of a scope under this question; None where none can."""
         kind, _, name = scope.partition(":")
@@ -279,8 +285,8 @@ class View:
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
 
-    def row_cells(self, scope: str) -> Cells:
-        """One cell for each raw row, in order of score.
+    def rows(self, scope: str) -> Cells:
+        """One cell for each labelled raw row, in the rows' order; for `all`, class after class.
 
         Raises
         ------
@@ -289,32 +295,50 @@ class View:
         """
         if self.filling is None:
             raise NotAnswerable("needs_rows", "the kept state holds cells, no rows")
-        return self.once(("rows", scope), lambda: self._raw_cells(scope, by_row=True))
+        return self.once(("rows", scope), lambda: self._filled_rows(scope))
 
-    def _raw_cells(self, scope: str, by_row: bool | None = None) -> Cells:
+    def row_cells(self, scope: str) -> Cells:
+        """One cell for each labelled raw row, in order of score; equal scores stay in the rows' order.
+
+        Raises
+        ------
+        NotAnswerable
+            There are no raw rows.
+        """
+        rows = self.rows(scope)
+        return rows.kept(np.argsort(rows.lower, kind="stable"))
+
+    def _raw_cells(self, scope: str) -> Cells:
         """One cell for each distinct score of the raw rows; for each row where ties may be split."""
+        if self._splits_ties:
+            return self.row_cells(scope)
+        score, hits, hit_at = self._scores_and_hits(scope)
+        unique, place = np.unique(score, return_inverse=True)
+        return self._filled_cells(unique, score, place, hits, hit_at)
+
+    def _filled_rows(self, scope: str) -> Cells:
+        score, hits, hit_at = self._scores_and_hits(scope)
+        return self._filled_cells(score, score, np.arange(len(score)), hits, hit_at)
+
+    def _filled_cells(self, bounds: Floats, score: Floats, place: Ints, hits: Hits, hit_at: Ints) -> Cells:
+        assert self.filling is not None
+        block = kept.empty_cells(len(bounds))
+        if self.filling.n:
+            kept.fill_cells(block, self.filling, place, score, hits, place[hit_at])
+        return _under_policy(self.policy, bounds, bounds, block.counts, block.sums)
+
+    def _scores_and_hits(self, scope: str) -> tuple[Floats, Hits, Ints]:
+        """The raw rows' scores under a scope, their hits, and the score that each hit belongs to."""
         filling = self.filling
         assert filling is not None
         kind, _, name = scope.partition(":")
         if kind == "top_label":
-            score, hits, hit_at = filling.confidence, filling.top_hits, filling.top_hits.row
-        elif kind == "all":
-            score, hits = filling.columns.ravel(), filling.hits
-            hit_at = hits.klass * filling.n + hits.row
-        else:
-            klass = 1 if kind == "positive" else int(name)
-            score, hits = filling.columns[klass], filling.hits.where(filling.hits.klass == klass)
-            hit_at = hits.row
-        if self._splits_ties if by_row is None else by_row:
-            order = np.argsort(score, kind="stable")
-            unique, place = score[order], np.empty(len(score), np.int64)
-            place[order] = np.arange(len(score))
-        else:
-            unique, place = np.unique(score, return_inverse=True)
-        block = kept.empty_cells(len(unique))
-        if filling.n:
-            kept.fill_cells(block, filling, place, score, hits, place[hit_at])
-        return _under_policy(self.policy, unique, unique, block.counts, block.sums)
+            return filling.confidence, filling.top_hits, filling.top_hits.row
+        if kind == "all":
+            return filling.columns.ravel(), filling.hits, filling.hits.klass * filling.n + filling.hits.row
+        klass = 1 if kind == "positive" else int(name)
+        hits = filling.hits.where(filling.hits.klass == klass)
+        return filling.columns[klass], hits, hits.row
 
 
 def _under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: Floats) -> Cells:

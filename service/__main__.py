@@ -1,7 +1,12 @@
 """`python -m service`: serve over HTTP."""
 
 import logging
+import os
 import sys
+
+# Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 import uvicorn
 from pydantic import ValidationError

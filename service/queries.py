@@ -5,10 +5,12 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.metrics import OPTIONS
+from calibrant.options import Option
 from calibrant.question import Question
 from service.errors import InvalidQuery
 from workers.durations import parse_duration
@@ -16,10 +18,11 @@ from workers.state.registry import ModelConfig
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
-WINDOW_NAMES = frozenset({"from_", "to", "window", "last"})
+WINDOW_NAMES = frozenset({"from_", "to", "window", "last", "clock"})
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
+MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft"]
 Edges = Literal["right", "left"]
 
 
@@ -74,6 +77,11 @@ class WindowQuery(BaseModel):
     slice: Annotated[str, AfterValidator(slice_name)] | None = Field(
         None, description="One slice, as name:value."
     )
+    clock: Literal["event", "sealed"] = Field(
+        "event",
+        description="event: everything by its event time, as it stands now. sealed: cohorts that have reached the "
+        "model's label_horizon, as they stood then; now is where the last one ended.",
+    )
 
     def params(self) -> dict[str, Any]:
         """Return what is asked of the window's data, without the window."""
@@ -101,6 +109,24 @@ class BinningQuery(WindowQuery):
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
 
 
+def _option_field(option: Option) -> Any:
+    limits = {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    kind: Any = Literal[option.allowed] if option.allowed else option.type
+    described = f"{option.description} {option.default} without it."
+    if option.allowed:
+        return (Annotated[kind, BeforeValidator(option.type)] | None, Field(None, description=described))
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    return (kind | None, Field(None, description=described, **given))
+
+
+# One source: the options that the metrics declare are the options that a query may name.
+OptionsQuery = create_model(
+    "OptionsQuery",
+    __config__=ConfigDict(extra="forbid", populate_by_name=True),
+    **{name: _option_field(option) for name, option in sorted(OPTIONS.items())},
+)
+
+
 def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, once the model's panes can be asked it.
 
@@ -109,9 +135,10 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     scope = query.scope
     if scope is not None and scope.startswith("class:"):
         scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+    membership = query.binning in ("hard", "soft")
     question = Question(
         bins=query.bins,
-        binning=query.binning,
+        binning="equal_width" if membership else query.binning,
         edges=query.edges,
         raters=query.raters,
         min_count=query.min_count,

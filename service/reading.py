@@ -18,11 +18,12 @@ from fastapi import Request, Response
 from calibrant.errors import CalibrationInputError
 from service.engine import Connection, engine_errors
 from service.headers import entity_tags, names, negotiated, preferred_wait
-from service.queries import WindowQuery, invalid_query
+from service.queries import WindowQuery, invalid_query, unanswerable
 from service.settings import Settings
 from service.version import VERSION
 from workers import windows
 from workers.questions import CODE_VERSION, Answer
+from workers.state.marks import Marks, sealed_slice
 from workers.state.registry import ModelConfig
 
 JSON = "application/json"
@@ -40,8 +41,9 @@ class Ask:
 
     @property
     def slice_name(self) -> str:
-        """Return the slice that is asked about, empty for all rows."""
-        return self.slice if self.slice is not None else self.view.slice or ""
+        """Return the slice that is asked about, on its clock; empty for all rows."""
+        plain = self.slice if self.slice is not None else self.view.slice or ""
+        return sealed_slice(plain) if self.view.clock == "sealed" else plain
 
 
 Render = Callable[[bytes], Awaitable[bytes]]
@@ -89,7 +91,7 @@ class Reading:
             headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization", "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            window = resolved(whole)
+            window = await self.window(whole)
             found = await asyncio.gather(*(self.ask(ask, window) for ask in asks.values()))
         slices = {
             each.partition(":")[2]: orjson.loads(answer.body)
@@ -97,6 +99,10 @@ class Reading:
         }
         body = {"model": whole.config.model, "window": window.to_dict(), "by": name, "slices": slices}
         return Response(orjson.dumps(body), 200, headers, JSON)
+
+    async def window(self, ask: Ask) -> windows.Window:
+        """Return the panes that the question covers now."""
+        return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
     async def ask(self, ask: Ask, window: windows.Window) -> Answer:
         """Return the workers' answer."""
@@ -118,7 +124,7 @@ class Reading:
         return window, etag
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
-        window = resolved(ask)
+        window = await self.window(ask)
         version = await self.inbox.state_version(
             ask.config, ask.slice_name, window, ask.kind
         )
@@ -136,13 +142,19 @@ def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: st
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
 
 
-def resolved(ask: Ask) -> windows.Window:
-    """Return the panes that the question covers now."""
-    view = ask.view
+def resolved(ask: Ask, marks: Marks) -> windows.Window:
+    """Return the panes that the question covers: on the clock of sealed cohorts, now is where the last one ended."""
+    view, to = ask.view, ask.view.to
+    if view.clock == "sealed":
+        if ask.config.label_horizon_s is None and not marks.sealed_to:
+            detail = "no cohort is sealed: the model declares no label_horizon"
+            raise unanswerable("/clock", "no_label_horizon", detail)
+        if to is None and marks.sealed_to:
+            to = datetime.fromtimestamp(marks.sealed_to, UTC)
     try:
-        return windows.resolve(
+        window = windows.resolve(
             from_=view.from_,
-            to=view.to,
+            to=to,
             window=view.window,
             last=view.last,
             pane_s=ask.config.pane_s,
@@ -150,3 +162,4 @@ def resolved(ask: Ask) -> windows.Window:
         )
     except CalibrationInputError as error:
         raise invalid_query(error) from error
+    return marks.widened(window)

@@ -52,6 +52,9 @@ class IngestAnswer(BaseModel):
     duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
     stale_rows: int = Field(0, description="Ratings older than what is known of their raters.")
     conflicts: int = Field(0, description="Rows whose id came before with other content.")
+    slices_other: dict[str, int] = Field(
+        {}, description="By slice key, rows whose value found no room and that fill key:other."
+    )
     errors: list[ProblemError]
 
 
@@ -196,7 +199,7 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         "durability": receipt.durability,
         "errors": receipt.errors,
     }
-    for name in ("duplicate_rows", "stale_rows", "conflicts"):
+    for name in ("duplicate_rows", "stale_rows", "conflicts", "slices_other"):
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
     return body if receipt.stale is None else {**body, "stale": receipt.stale}

@@ -6,6 +6,7 @@ Tests of the store run on the server of the embedded wheel and, where one is ins
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.stores import SERVERS, StoreServer
+
+# Read when numpy is first imported, for tests that are run without make; see the Makefile.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture

@@ -1,7 +1,11 @@
 """`python -m workers`."""
 
+import os
 import sys
 
-from workers.main import main
+# Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from workers.main import main  # noqa: E402 - after the setting that numpy reads when it is imported
 
 sys.exit(main())

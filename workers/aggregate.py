@@ -27,9 +27,10 @@ from workers.leases import Leases
 from workers.retained import RetainedRecords
 from workers.run import Item, Run
 from workers.shelf import Shelf
+from workers.slices import SliceNames
 from workers.state.commit import Commit, id_order
 from workers.state.records import BatchRecord
-from workers.state.registry import read_configs
+from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class PartitionLoop:
         self._child = DisposableReducer(
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
-        self._housekeeping = Housekeeping(store, self.keys, self._chain)
+        self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
@@ -115,7 +116,7 @@ class PartitionLoop:
 
     def step(self) -> None:
         """Read what there is, and commit it."""
-        if self._housekeeping.when_due():
+        if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
         items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
         if not items:
@@ -133,12 +134,19 @@ class PartitionLoop:
         else:
             self._commit(self._gather(items, dry))
 
+    def _names(self) -> SliceNames:
+        return SliceNames(self._slices_of, self._settings.max_slice_values)
+
+    def _slices_of(self, config: ModelConfig) -> list[str]:
+        members = self._node.smembers(self.keys.slices(config.key, config.generation))
+        return [member.decode() for member in members]
+
     def _busy(self) -> None:
         self._leases.busy(self.partition)
 
     def _gather(self, items: list[Item], dry: bool) -> Run:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = Run(self._ground, self._busy, self._records)
+        run = Run(self._ground, self._busy, self._records, self._names())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
@@ -211,7 +219,7 @@ class PartitionLoop:
 
     def _one_in_child(self, item: Item) -> Run:
         """A run of a single entry of the danger zone, reduced in a process that may die of it."""
-        run = Run(self._ground, records=self._records)
+        run = Run(self._ground, records=self._records, names=self._names())
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
@@ -227,8 +235,8 @@ class PartitionLoop:
         except EntryRefused as error:
             item.judge(error, error.offences)
         else:
-            if reduction.outcomes:
-                # It harms nobody; what it changes depends on the records, which only the worker has.
+            if reduction.outcomes or any(key.slice for key in reduction.touched):
+                # It harms nobody; what it changes depends on records and slices, which only the worker knows.
                 run.add(item)
             else:
                 run.add_reduced(item, reduction, n)

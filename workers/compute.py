@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from math import isqrt
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +26,11 @@ from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
 from workers.state.keys import SOURCE_FIELD, PaneKey
+from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 from workers.versions import READ_ALARM, name_state, panes_in, seed_of
-from workers.windows import Window
+from workers.windows import Dated, Window, rfc3339
 
 log = logging.getLogger(__name__)
 K = TypeVar("K")
@@ -48,8 +50,7 @@ class AnswerFunction:
 
     Attributes
     ----------
-    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of (start in
-        seconds, pane)
+    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
 
@@ -112,10 +113,12 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True)
 class State:
-    """The panes of a window as one state, oldest first."""
+    """The panes of a window as one state, oldest first, and the window as its boundaries are now."""
 
     version: str
-    panes: list[tuple[int, Any]]
+    panes: list[Dated]
+    window: Window
+    marks: Marks
 
 
 class Compute:
@@ -130,6 +133,7 @@ class Compute:
         self._functions = ANSWERS if functions is None else functions
         self._panes: Recent[Any, Any] = Recent(self._settings.pane_cache_bytes)
         self._windows: Recent[Any, Any] = Recent(self._settings.window_cache_entries)
+        self._neighbourhoods: Recent[Any, Any] = Recent(2 * self._settings.window_cache_entries)
 
     def run(self, stop: threading.Event) -> None:
         """Answer until stopped."""
@@ -191,7 +195,7 @@ class Compute:
             given = [] if view is None else [view]
             told = function.compute(subject, config, question.params, seed_of(version), *given)
             body = json.dumps(
-                _headed(config, question.slice, window, state, told),
+                _headed(config, question.slice, state, told),
                 allow_nan=False,
                 separators=(",", ":"),
             ).encode()
@@ -224,11 +228,15 @@ class Compute:
     ) -> State:
         """The name of the state, and no pane."""
         partition = self._store.keys.partition_of(config.key)
-        key = self._store.keys.partition(partition).versions(
-            config.key, config.generation, slice_
-        )
-        versions = panes_in(self._store.node(partition).hgetall(key), window)
-        return State(name_state(config, slice_, window, versions, alarm), [])
+        keys = self._store.keys.partition(partition)
+        with self._store.node(partition).pipeline(transaction=True) as pipe:
+            pipe.hgetall(keys.versions(config.key, config.generation, slice_))
+            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+            found, values = pipe.execute()
+        marks = Marks.read(values)
+        whole = marks.widened(window)
+        version = name_state(config, slice_, whole, panes_in(found, whole), marks, alarm)
+        return State(version, [], whole, marks)
 
     def _state(
         self,
@@ -246,7 +254,15 @@ class Compute:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         versions_key = keys.versions(config.key, config.generation, slice_)
-        versions = panes_in(node.hgetall(versions_key), window)
+        marks_key = keys.marks(config.key, config.generation)
+        asked = window
+        with node.pipeline(transaction=True) as pipe:
+            pipe.hgetall(versions_key)
+            pipe.hmget(marks_key, fields_of(slice_))
+            found, values = pipe.execute()
+        marks = Marks.read(values)
+        window = marks.widened(asked)
+        versions = panes_in(found, window)
         held: dict[int, tuple[bytes, Any]] = {}
         for _ in range(_TRIES + len(versions) // _PANES_A_RUN):
             missing = []
@@ -260,17 +276,24 @@ class Compute:
                     else:
                         held[start] = (version, pane)
             if not missing:
-                panes = [(start, held[start][1]) for start in versions]
-                return State(name_state(config, slice_, window, versions, alarm), panes)
+                panes = [
+                    Dated(start, marks.length(start, config.pane_s), held[start][1])
+                    for start in versions
+                ]
+                name = name_state(config, slice_, window, versions, marks, alarm)
+                return State(name, panes, window, marks)
             with node.pipeline(transaction=True) as pipe:
                 pipe.hgetall(versions_key)
+                pipe.hmget(marks_key, fields_of(slice_))
                 for start in missing[:_PANES_A_RUN]:
                     _read_parts(
                         pipe,
                         keys.pane(PaneKey(config.key, config.generation, slice_, start)),
                         wanted,
                     )
-                found, *replies = pipe.execute()
+                found, values, *replies = pipe.execute()
+            marks = Marks.read(values)
+            window = marks.widened(asked)
             versions = panes_in(found, window)
             for start, reply in zip(missing, replies, strict=False):
                 if start in versions:
@@ -297,13 +320,31 @@ class Compute:
         return pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES
 
     def _merged(self, config: ModelConfig, state: State, wanted: Any) -> Any:
-        """The merge of the panes. Answers must not change it: it is kept."""
+        """The merge of the panes. Answers must not change it: it is kept.
+
+        Panes are merged in neighbourhoods and these with each other, because usually one pane has changed and the merges of
+        all other neighbourhoods are still at hand.
+        """
         if (kept := self._windows.get((state.version, wanted))) is not None:
             return kept
         merged = self._ground.pane(self._ground.spec(config))
-        for _, pane in state.panes:
-            merged.merge(pane)
+        size = max(2, isqrt(len(state.panes)))
+        for first in range(0, len(state.panes), size):
+            merged.merge(self._neighbourhood(config, state.panes[first : first + size], wanted))
         return self._windows.put((state.version, wanted), merged)
+
+    def _neighbourhood(self, config: ModelConfig, panes: list[Dated], wanted: Any) -> Any:
+        """The merge of a few panes. Panes are told apart as objects: a changed pane is decoded anew."""
+        name = (wanted, tuple(id(each.pane) for each in panes))
+        kept = self._neighbourhoods.get(name)
+        if kept is not None:
+            return kept[0]
+        merged = self._ground.pane(self._ground.spec(config))
+        for each in panes:
+            merged.merge(each.pane)
+        # The panes are kept along with their merge, so that no other object can come to have their identity.
+        self._neighbourhoods.put(name, (merged, panes))
+        return merged
 
 
 def _read_parts(pipe: Any, name: str, wanted: tuple[str, ...] | None) -> None:
@@ -318,13 +359,29 @@ def _told(status: str, version: str, detail: str) -> Reply:
 
 
 def _headed(
-    config: ModelConfig, slice_: str, window: Window, state: State, told: dict[str, Any]
+    config: ModelConfig, slice_: str, state: State, told: dict[str, Any]
 ) -> dict[str, Any]:
-    """What every answer starts with: of which model, slice, window and state it is.
+    """What every answer starts with: of which model, slice, clock, window and state it is.
 
     A window without a beginning begins where its data do.
     """
+    window = state.window
     if window.from_s == 0 and state.panes:
-        window = Window(state.panes[0][0], window.to_s)
+        window = Window(state.panes[0].start_s, window.to_s)
     head = {"model": config.model, "window": window.to_dict(), "state_version": state.version}
-    return head | ({"slice": slice_} if slice_ else {}) | told
+    if (name := plain_slice(slice_)) != "":
+        head["slice"] = name
+    return head | _clock(config, slice_, state) | told
+
+
+def _clock(config: ModelConfig, slice_: str, state: State) -> dict[str, Any]:
+    """Where labels are waited for: which clock it is, and whether all that were waited for have had their time."""
+    if config.label_horizon_s is None:
+        return {}
+    sealed_to = Window(0, state.marks.sealed_to).to_at if state.marks.sealed_to else None
+    ends = max((each.start_s + each.length_s for each in state.panes), default=0)
+    return {
+        "clock": "sealed" if is_sealed(slice_) else "event",
+        "sealed_to": None if sealed_to is None else rfc3339(sealed_to),
+        "matured": ends <= state.marks.sealed_to if state.panes else None,
+    }

@@ -15,27 +15,25 @@ from workers.state.registry import ModelConfig
 _A_SCAN = 500
 
 
-def drop_old_records(
-    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, last_start_s: float
-) -> int:
-    """Remove records whose pane began at `last_start_s` or earlier; returns how many.
+def old_records(
+    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, kept_from_s: int
+) -> Iterator[None]:
+    """Remove records whose pane had ended by `kept_from_s`, some at a step; it may be left at any step.
 
     Labels that never met a prediction count from when they came.
     """
-    removed = 0
     for shard in range(RECORD_SHARDS):
         name = keys.facts(config.key, config.generation, shard)
         for fields in _scanned(node, name):
             old = {
                 field.decode(): facts
                 for field, facts in ((field, Facts.unpack(text)) for field, text in fields.items())
-                if _began_s(facts) <= last_start_s
+                if _began_s(facts) < kept_from_s
             }
             if old:
                 _remove(keys, chain, config, name, old)
-                removed += len(old)
-    _drop_old_members(node, keys, chain, config, last_start_s)
-    return removed
+            yield
+    yield from _drop_old_members(node, keys, chain, config, kept_from_s)
 
 
 def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) -> Commit:
@@ -80,14 +78,13 @@ def _remove(
 
 
 def _drop_old_members(
-    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, last_start_s: float
-) -> None:
+    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, kept_from_s: int
+) -> Iterator[None]:
     name = keys.members(config.key, config.generation)
     for fields in _scanned(node, name):
-        old = [field for field in fields if int(field.partition(b"|")[0]) <= last_start_s]
+        old = [field for field in fields if int(field.partition(b"|")[0]) < kept_from_s]
         if old:
             commit = Commit(keys)
             commit.drop_fields(name, old)
             chain.send(commit, chain.new_token())
-
-
+        yield

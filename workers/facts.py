@@ -19,6 +19,7 @@ from calibrant.batch import Batch, Votes
 from calibrant.labels import WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
+EXPIRED = "expired"
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
@@ -232,10 +233,12 @@ def _unpack_prediction(data: bytes, at: int, flags: int, n_scores: int, n_slices
     return Prediction(scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices)
 
 
-def rows_of(batch: Batch, received_us: int) -> Iterable[tuple[str, Prediction, dict[int, int]]]:
-    """Id, prediction and unnamed ratings of each row of a batch that carries ids."""
+def rows_of(
+    batch: Batch, received_us: int, sent: Batch | None = None
+) -> Iterable[tuple[str, Prediction, dict[int, int]]]:
+    """Id, prediction and unnamed ratings of each row of a batch that carries ids; repeats are told by what was `sent`."""
     assert batch.ids is not None
-    digests = row_digests(batch)
+    digests = row_digests(batch if sent is None else sent)
     times = None if batch.event_times is None else batch.event_times.tolist()
     weights = None if batch.weights is None else batch.weights.tolist()
     votes: list[dict[int, int]] = [{} for _ in range(batch.n)]

@@ -28,6 +28,7 @@ from workers.entries import (
     unpack_updates,
 )
 from workers.join import Join, NoRecords, RowOutcomes
+from workers.slices import SliceNames
 from workers.state.commit import id_order
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
@@ -104,8 +105,10 @@ class Reduction:
     Batches are kept as they come and filled at `close`, many at a time.
     """
 
-    def __init__(self, join: Join | None = None) -> None:
+    def __init__(self, join: Join | None = None, names: SliceNames | None = None) -> None:
         self.join = join or Join(NoRecords())
+        self.names = names or SliceNames()
+        self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
         self.deltas: dict[PaneKey, Any] = {}
         self.claims: list[tuple[str, Claim]] = []
@@ -141,6 +144,7 @@ class Reduction:
                 self.deltas[key] = delta
         self.claims += other.claims
         self.outcomes |= other.outcomes
+        self.other |= other.other
         self.touched |= other.touched
 
 
@@ -153,9 +157,10 @@ def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
 
 
 def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
-    batch = ground.batch.unpack(entry.payload)
+    sent = ground.batch.unpack(entry.payload)
+    batch, into.other[entry.id] = into.names.batch(config, sent)
     if getattr(batch, "ids", None) is not None:
-        into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms)
+        into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
         return batch.n
     for ref, rows in panes_of(batch, config, entry.received_at).items():
         part = batch if rows is None else batch.take(rows)
@@ -168,10 +173,12 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reducti
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
         at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
-        for ref in _refs(at_us, update.slices or dict(histogram.slice), entry, config):
+        sent = update.slices or dict(histogram.slice)
+        for ref in _refs(at_us, sent, entry, config, into):
             key = _key(config, ref)
             if update.is_cumulative:
-                into.claims.append((entry.id, Claim(key, _total_name(histogram, update), update)))
+                name = _total_name(histogram, update, sent)
+                into.claims.append((entry.id, Claim(key, name, update)))
                 into.touched.add(key)
             else:
                 into.delta(key, config, ground).fill_histogram(histogram)
@@ -184,7 +191,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
         if update.is_cumulative:
             raise EntryError("a packed pane cannot be a running total")
         pane = ground.pane.unpack(update.packed)
-        for ref in _refs(update.event_time_us, update.slices or {}, entry, config):
+        for ref in _refs(update.event_time_us, update.slices or {}, entry, config, into):
             into.delta(_key(config, ref), config, ground).merge(pane)
     return len(updates)
 
@@ -215,18 +222,26 @@ _KINDS = {
 }
 
 
-def _total_name(histogram: Any, update: Update) -> str:
-    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing."""
-    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}"
+def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
+    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing, in one slice."""
+    named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
+    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
 
 
 def _refs(
-    event_time_us: int | None, slices: dict[str, str], entry: Entry, config: ModelConfig
+    event_time_us: int | None,
+    slices: dict[str, str],
+    entry: Entry,
+    config: ModelConfig,
+    into: Reduction,
 ) -> list[PaneRef]:
     at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
     start = pane_start(at_us, config.pane_s)
-    named = [f"{key}:{value}" for key, value in sorted(slices.items())]
-    return [PaneRef(name, start) for name in (ALL_ROWS, *named)]
+    counted = into.names.pairs(config, slices)
+    other = into.other.setdefault(entry.id, {})
+    for key in (key for key, name in counted.items() if name != slices[key]):
+        other[key] = other.get(key, 0) + 1
+    return [PaneRef(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
 
 
 def _key(config: ModelConfig, ref: PaneRef) -> PaneKey:

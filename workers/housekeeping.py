@@ -1,4 +1,5 @@
-"""What a partition's worker removes: panes past retention, all of a deleted model, spent counters.
+"""What a partition's worker does as time goes by: seals cohorts, merges old panes into days, removes what is past retention
+and all of a deleted model, forgets spent counters.
 
 Panes go through the token chain like any other change, so that no other worker can write one back.
 """
@@ -10,38 +11,114 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from workers.alarm.gathering import close_gathered
 from workers.alarm.removal import remove_alarm
 from workers.chain import Chain
+from workers.compaction import Compaction
 from workers.entries import Entry
-from workers.expiry import drop_old_records, remove_records
+from workers.expiry import old_records, remove_records
+from workers.filling import Ground
+from workers.sealing import Sealing
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from workers.state.marks import KEPT_FROM, Marks, is_baseline
 from workers.state.records import expiry_bucket_s
 from workers.state.registry import ModelConfig
 from workers.store import Store
 
 _A_COMMIT = 400
 _SCAN_COUNT = 1000
+# A walk over retained records goes on for so long, then lets entries through.
+_STRIDE_S = 0.1
+_BETWEEN_STRIDES_S = 0.5
+_WALKS_A_RETENTION = 24
 
 
 class Housekeeping:
     """Removals of one partition."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, chain: Chain):
+    def __init__(self, store: Store, keys: PartitionKeys, chain: Chain, ground: Ground):
         self._settings = store.settings
         self._node = store.node(keys.partition)
         self._keys = keys
         self._chain = chain
         self._next_at = 0.0
         self._looked: dict[tuple[str, str], int] = {}
+        self._walked: dict[tuple[str, str], int] = {}
+        self._walk: Iterator[None] | None = None
+        self._sealing = Sealing(self._node, keys, chain, ground)
+        self._compaction = Compaction(self._node, keys, chain, ground)
 
-    def when_due(self) -> bool:
-        """Once in a while, remove what has outlived its time; tells whether panes have gone."""
+    def when_due(self, progress: Callable[[], None] = lambda: None) -> bool:
+        """Once in a while, see to what has come of age; tells whether panes or marks have changed."""
         if time.monotonic() < self._next_at:
             return False
-        self._next_at = time.monotonic() + self._settings.housekeeping_s
-        self.drop_spent_buckets()
-        return self.drop_old_panes() > 0
+        n_changed = 0
+        if self._walk is None:
+            self.drop_spent_buckets()
+            n_changed = self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
+            self._walk = self.old_records()
+        if self._walk_on(progress):
+            self._walk = None
+        pause_s = self._settings.housekeeping_s
+        self._next_at = time.monotonic() + (min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s)
+        return n_changed > 0
+
+    def seal(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Seal the cohorts that have reached their model's label horizon; returns how many."""
+        now_s = self._seen_to_s()
+        n_sealed = 0
+        for config in self._configs():
+            n_sealed += self._sealing.seal(config, now_s, progress)
+            self._close_gathered(config, now_s)
+        return n_sealed
+
+    def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
+        """Let detectors see a cohort of the alarm that no further pane will complete."""
+        until_s = now_s - (config.label_horizon_s or 0)
+        commit = close_gathered(self._node, self._keys, config, until_s)
+        if commit is not None:
+            self._chain.send(commit, self._chain.new_token())
+
+    def _seen_to_s(self) -> float:
+        """Everything received before is merged: now, or when the next entry came that waits."""
+        waiting = self._node.xrange(self._keys.stream, f"({self._chain.cursor.id}", "+", count=1)
+        if not waiting:
+            return time.time()
+        return min(time.time(), int(waiting[0][0].partition(b"-")[0]) / 1000)
+
+    def merge_days(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Merge the panes of days that are old enough; returns how many days."""
+        age_s = self._settings.compact_after_s
+        if not age_s:
+            return 0
+        until_s = time.time() - age_s
+        return sum(self._compaction.merge_days(config, until_s, progress) for config in self._configs())
+
+    def _configs(self) -> list[ModelConfig]:
+        return [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+
+    def _walk_on(self, progress: Callable[[], None]) -> bool:
+        """Go on with the walk over retained records for a while; tells whether it has come to its end."""
+        assert self._walk is not None
+        until = time.monotonic() + _STRIDE_S
+        for _ in self._walk:
+            progress()
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def old_records(self) -> Iterator[None]:
+        """Remove retained records whose panes are gone, some at a step; each model a few times in its retention."""
+        for config in self._configs():
+            if config.retention_s is None:
+                continue
+            name = (config.key, config.generation)
+            kept_from = int(self._node.hget(self._keys.marks(*name), KEPT_FROM) or 0)
+            step_s = max(config.pane_s, config.retention_s // _WALKS_A_RETENTION)
+            if kept_from >= self._walked.get(name, 0) + step_s:
+                yield from old_records(self._node, self._keys, self._chain, config, kept_from)
+                self._walked[name] = kept_from
 
     def drop_spent_buckets(self) -> None:
         """Forget the counts of batch records that have expired."""
@@ -52,11 +129,13 @@ class Housekeeping:
         if spent:
             self._node.hdel(self._keys.record_bytes, *spent)
 
-    def drop_old_panes(self) -> int:
-        """Remove the panes that ended longer ago than their model's retention; returns how many."""
+    def drop_old_panes(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Remove the panes that ended longer ago than their model's retention; returns how many.
+
+        First the model's mark moves: from then on no label changes a pane that goes, or brings it back.
+        """
         n_removed = 0
-        for text in self._node.hvals(self._keys.models):
-            config = ModelConfig.from_json(text)
+        for config in self._configs():
             if config.retention_s is None:
                 continue
             # Panes grow old one boundary at a time; between two there is nothing to look for.
@@ -64,14 +143,30 @@ class Housekeeping:
             name = (config.key, config.generation)
             if self._looked.get(name) == boundary:
                 continue
-            old = (pane for pane in self._panes(*name) if pane.start_s + config.pane_s <= boundary)
-            for some in _in_runs(old):
+            found = self._node.hgetall(self._keys.marks(*name))
+            if boundary > int(found.get(KEPT_FROM.encode(), 0)):
+                self._mark_kept(config, boundary)
+            for some in _in_runs(self._panes_before(config, found, boundary)):
+                progress()
                 self._remove(some)
                 n_removed += len(some)
             if n_removed:
                 self._drop_empty_slices(config)
             self._looked[name] = boundary
         return n_removed
+
+    def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
+        commit = Commit(self._keys)
+        commit.set_fields(self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)})
+        self._chain.send(commit, self._chain.new_token())
+
+    def _panes_before(
+        self, config: ModelConfig, marks: dict[bytes, bytes], boundary: int
+    ) -> Iterator[PaneKey]:
+        for pane in self._panes(config.key, config.generation):
+            length_s = Marks.of(pane.slice, marks).length(pane.start_s, config.pane_s)
+            if pane.start_s + length_s <= boundary and not is_baseline(pane.slice):
+                yield pane
 
     def _drop_empty_slices(self, config: ModelConfig) -> None:
         slices = self._keys.slices(config.key, config.generation)
@@ -96,7 +191,7 @@ class Housekeeping:
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
-        left.append(self._keys.slices(model, generation))
+        left += [self._keys.slices(model, generation), self._keys.marks(model, generation)]
         left += remove_alarm(self._node, self._keys, self._chain, model, generation)
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT

@@ -28,6 +28,7 @@ from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
+from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.registry import ModelConfig
 from workers.store import connect_async, join
@@ -129,6 +130,7 @@ class Receipt:
     duplicate_rows: int = 0
     stale_rows: int = 0
     conflicts: int = 0
+    slices_other: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -261,11 +263,15 @@ class Inbox:
         """What there is to read of alarms."""
         return AlarmBook(self.client, self.keys, self._kept_up)
 
+    async def marks(self, model: ModelConfig, slice_: str) -> Marks:
+        """How far the panes of a slice are sealed and merged into days."""
+        return await self._kept_up(lambda: self._versions.marks(model, slice_))
+
     async def slices(self, model: ModelConfig) -> list[str]:
-        """Slices of a model that have panes, `""` (all rows) first."""
+        """Slices of a model that batches fill, `""` (all rows) first."""
         name = self.keys.of_model(model.key).slices(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.smembers(name))
-        return sorted(member.decode() for member in found)
+        return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """How many retained records a model has, by what they wait for."""
@@ -415,7 +421,7 @@ class Inbox:
         return Receipt(
             batch_id, record.status, duplicate or record.duplicate, record.accepted, record.rejected,
             record.errors, self.durability, record.stale,
-            record.duplicate_rows, record.stale_rows, record.conflicts,
+            record.duplicate_rows, record.stale_rows, record.conflicts, record.slices_other,
         )  # fmt: skip
 
     async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from calibrant.labels import LabelRow
-from workers.facts import CONFLICT, DUPLICATE, GONE, NEW, STALE, Facts, batches_of, rows_of
+from workers.facts import CONFLICT, DUPLICATE, EXPIRED, GONE, NEW, STALE, Facts, batches_of, rows_of
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS, pane_start
@@ -28,6 +28,9 @@ class Records(Protocol):
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """The ids of each unit of a pane."""
 
+    def kept_from(self, config: ModelConfig) -> int:
+        """Panes that began earlier, in seconds, have outlived their retention."""
+
 
 class NoRecords:
     """Knows of no record: for trying an entry out where the store must not be reached."""
@@ -37,6 +40,9 @@ class NoRecords:
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         return {}
+
+    def kept_from(self, config: ModelConfig) -> int:
+        return 0
 
 
 @dataclass
@@ -63,6 +69,7 @@ class RowOutcomes:
 _RULES = {
     CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
     GONE: ("deleted", "the prediction of this id was deleted"),
+    EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
 
 
@@ -75,6 +82,7 @@ class ModelJoin:
     after: dict[str, Facts] = field(default_factory=dict)
     members: dict[Group, list[str]] = field(default_factory=dict)
     members_before: dict[Group, list[str]] = field(default_factory=dict)
+    kept_from: int = 0
 
     def changed(self) -> dict[str, Facts]:
         """Records that differ from what the store holds."""
@@ -97,11 +105,16 @@ class Join:
         for key, model in self.models.items():
             model.after = mark.get(key, {})
 
-    def predictions(self, config: ModelConfig, batch: Any, received_ms: int) -> RowOutcomes:
-        """Apply a batch that carries ids."""
+    def predictions(
+        self, config: ModelConfig, batch: Any, received_ms: int, sent: Any = None
+    ) -> RowOutcomes:
+        """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
         model = self._model(config, [str(name) for name in batch.ids])
         outcomes = RowOutcomes()
-        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000)):
+        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
+            if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
+                outcomes.note(f"/ids/{i}", EXPIRED)
+                continue
             facts, result = self._facts(model, name, received_ms).predicted(prediction, votes)
             model.after[name] = facts
             outcomes.note(f"/ids/{i}", result)
@@ -153,7 +166,9 @@ class Join:
     def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
         """The model's facts, with those of `names` read."""
         key = (config.key, config.generation)
-        model = self.models.setdefault(key, ModelJoin(config))
+        if key not in self.models:
+            self.models[key] = ModelJoin(config, kept_from=self._records.kept_from(config))
+        model = self.models[key]
         missing = [name for name in dict.fromkeys(names) if name not in model.before]
         self._read(model, missing)
         return model
@@ -193,6 +208,9 @@ class Join:
                 if each is None or each.prediction is None:
                     continue
                 start = pane_start(each.prediction.event_us, model.config.pane_s)
+                if start < model.kept_from:
+                    # The pane is gone, and its records will be: nothing is taken out of it any more.
+                    continue
                 group = each.prediction.group
                 if group is None:
                     singles[(start, f"i{name}")] = [name]

@@ -9,6 +9,7 @@ from workers.facts import Facts
 from workers.join import Group, Join, ModelJoin, RowOutcomes
 from workers.state.commit import Commit
 from workers.state.keys import PartitionKeys
+from workers.state.marks import KEPT_FROM
 from workers.state.registry import ModelConfig
 
 # What a field of a hash costs in the server beside its name and value, in tables of many fields.
@@ -59,6 +60,11 @@ class RetainedRecords:
             for group, text in zip(groups, texts, strict=True)
             if text is not None
         }
+
+
+    def kept_from(self, config: ModelConfig) -> int:
+        """Panes that began earlier, in seconds, have outlived their retention."""
+        return int(self._node.hget(self._keys.marks(config.key, config.generation), KEPT_FROM) or 0)
 
 
 def group_field(group: Group) -> str:

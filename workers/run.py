@@ -11,6 +11,7 @@ from workers.entries import Entry, EntryError, fields_bytes
 from workers.filling import Ground, Reduction, reduce_entry
 from workers.join import Join, NoRecords, Records, RowOutcomes
 from workers.retained import write_facts
+from workers.slices import SliceNames
 from workers.shelf import CONFLICT, DUPLICATE, STALE, Shelf, UnreadablePane
 from workers.state import records
 from workers.state.commit import Commit
@@ -38,6 +39,7 @@ class Item:
     claims: list[str] = field(default_factory=list)
     touched: set[PaneKey] = field(default_factory=set)
     rows: RowOutcomes | None = None
+    other: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
@@ -80,7 +82,7 @@ class Item:
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             return record.ended(str(self.status), errors=record.errors + errors)
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"slices_other": self.other}
         if self.claims:
             changes["stale"] = STALE in self.claims
             changes["duplicate"] = all(claim == DUPLICATE for claim in self.claims)
@@ -102,14 +104,16 @@ class Run:
         ground: Ground,
         progress: Callable[[], None] = lambda: None,
         records: Records | None = None,
+        names: SliceNames | None = None,
     ):
         self._ground = ground
         self._records = records or NoRecords()
+        self._names = names or SliceNames()
         self._progress = progress
         self._seen: set[tuple[str, str, str]] = set()
         self._careful = False
         self.items: list[Item] = []
-        self.reduction = Reduction(Join(self._records))
+        self.reduction = Reduction(Join(self._records), self._names)
 
     @property
     def n_bytes(self) -> int:
@@ -146,7 +150,7 @@ class Run:
         self._progress()
         # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
         join = self.reduction.join
-        target = Reduction(join) if self._careful else self.reduction
+        target = Reduction(join, self.reduction.names) if self._careful else self.reduction
         mark = join.mark() if self._careful else {}
         try:
             item.n = reduce_entry(item.entry, item.config, self._ground, target)
@@ -162,6 +166,7 @@ class Run:
                 self.refill()
             return
         item.rows = target.outcomes.get(item.id)
+        item.other = target.other.get(item.id, {})
         if self._careful:
             item.touched = target.touched
             self.reduction.absorb(target)
@@ -169,7 +174,7 @@ class Run:
     def refill(self) -> None:
         """Begin the reduction anew with the items that still count, each by itself."""
         self._careful = True
-        self.reduction = Reduction(Join(self._records))
+        self.reduction = Reduction(Join(self._records), self._names.again())
         for item in self.items:
             item.claims = []
             if item.counts:
@@ -199,7 +204,7 @@ class Run:
         try:
             shelf.fetch(self.reduction.touched, configs)
         except UnreadablePane as error:
-            self._set_aside_touching(error)
+            self._set_aside_touching(error, shelf)
             return False
         for key, delta in self.reduction.deltas.items():
             shelf.merge(key, delta)
@@ -217,11 +222,11 @@ class Run:
             _note_conflicts(item)
         return True
 
-    def _set_aside_touching(self, error: UnreadablePane) -> None:
+    def _set_aside_touching(self, error: UnreadablePane, shelf: Shelf) -> None:
         if not self._careful:
             self.refill()
         for item in self.items:
-            if item.counts and error.key in item.touched:
+            if item.counts and error.key in set(map(shelf.place, item.touched)):
                 item.set_aside(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:

@@ -47,6 +47,8 @@ class EngineSettings:
     retained_bytes: int = 512 << 20
     retained_records: int = 5_000_000
     max_panes: int = 64
+    max_slice_values: int = 50
+    compact_after_s: int = 14 * 86_400
     future_skew_s: int = 300
     create_models: bool = True
 
@@ -170,6 +172,8 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "CALIBRANT_RETAINED_BYTES": ("retained_bytes", parse_size),
     "CALIBRANT_RETAINED_RECORDS": ("retained_records", int),
     "CALIBRANT_MAX_PANES": ("max_panes", int),
+    "CALIBRANT_MAX_SLICE_VALUES": ("max_slice_values", int),
+    "CALIBRANT_COMPACT_AFTER": ("compact_after_s", _whole_seconds),
     "CALIBRANT_FUTURE_SKEW": ("future_skew_s", _whole_seconds),
     "CALIBRANT_CREATE_MODELS": ("create_models", _truth),
     "CALIBRANT_SOCKET_TIMEOUT": ("socket_timeout_s", _seconds),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 from workers.filling import Claim, Ground
 from workers.state.commit import Commit
+from workers.state.marks import Marks
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from workers.state.registry import ModelConfig
 from workers.store import Store
@@ -45,6 +46,11 @@ class HeldPane:
         return sum(map(len, self.parts.values())) + sum(map(len, self.sources.values()))
 
 
+def total_field(name: str, start_s: int | None = None) -> str:
+    """The field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
+    return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
+
+
 class Shelf:
     """Held panes, least recently used first, bounded in packed bytes."""
 
@@ -54,19 +60,26 @@ class Shelf:
         self._ground = ground
         self._limit_bytes = limit_bytes
         self._held: OrderedDict[PaneKey, HeldPane] = OrderedDict()
+        self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
     def forget(self) -> None:
         """Drop everything: what the store holds is no longer known."""
         self._held.clear()
+        self._marks.clear()
 
     def fetch(
         self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
     ) -> None:
         """Load panes that are not held, in one round trip; raises UnreadablePane."""
-        missing = [key for key in wanted if key not in self._held]
+        wanted = list(wanted)
+        node = self._store.node(self._keys.partition)
+        for model in {(key.model, key.generation) for key in wanted} - self._marks.keys():
+            self._marks[model] = node.hgetall(self._keys.marks(*model))
+        places = dict.fromkeys(map(self.place, wanted))
+        missing = [key for key in places if key not in self._held]
         if not missing:
             return
-        with self._store.node(self._keys.partition).pipeline(transaction=False) as pipe:
+        with node.pipeline(transaction=False) as pipe:
             for key in missing:
                 pipe.hgetall(self._keys.pane(key))
             found = pipe.execute()
@@ -84,13 +97,20 @@ class Shelf:
             raise UnreadablePane(key, error) from error
         return HeldPane(pane, parts, sources)
 
+    def place(self, key: PaneKey) -> PaneKey:
+        """The pane that holds what is filled into `key`: itself, or the day that it was merged into."""
+        return replace(key, start_s=self._marks_of(key).start(key.start_s))
+
+    def _marks_of(self, key: PaneKey) -> Marks:
+        return Marks.of(key.slice, self._marks[key.model, key.generation])
+
     def merge(self, key: PaneKey, delta: Any) -> None:
         """Add a delta to a fetched pane."""
-        self._held[key].pane.merge(delta)
+        self._held[self.place(key)].pane.merge(delta)
 
     def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
         """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
-        pane = self._held[key].pane
+        pane = self._held[self.place(key)].pane
         pane.merge(gained)
         pane.subtract(lost)
 
@@ -100,8 +120,9 @@ class Shelf:
         The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
         at which its sums would be dropped.
         """
-        held, update = self._held[claim.pane], claim.update
-        name = SOURCE_FIELD + claim.name
+        held, update = self._held[self.place(claim.pane)], claim.update
+        is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
+        name = total_field(claim.name, claim.pane.start_s if is_daily else None)
         digest = blake2b(update.packed, digest_size=16).digest()
         sequence = int(update.sequence or 0)
         earlier = held.sources.get(name)
@@ -121,7 +142,7 @@ class Shelf:
 
     def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
         """Put the changes of touched panes into a commit."""
-        for key in touched:
+        for key in dict.fromkeys(map(self.place, touched)):
             held = self._held[key]
             self._held.move_to_end(key)
             parts = held.pane.parts()
@@ -130,6 +151,8 @@ class Shelf:
             }
             changed |= {name: held.sources[name] for name in held.changed_sources}
             gone = [name for name in held.parts if name not in parts]
+            if not (changed or held.parts or held.sources):
+                continue
             if not held.parts and not held.sources.keys() - held.changed_sources:
                 commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
             if changed:

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from workers.state.keys import LAST_CHANGE, Keys
+from workers.state.marks import Marks, fields_of, is_live
 from workers.state.registry import ModelConfig
 from workers.windows import Window
 
@@ -29,12 +30,22 @@ def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
 
 
 def name_state(
-    config: ModelConfig, slice_: str, window: Window, panes: dict[int, bytes], alarm: bytes = b""
+    config: ModelConfig,
+    slice_: str,
+    window: Window,
+    panes: dict[int, bytes],
+    marks: Marks = Marks(),  # noqa: B008
+    alarm: bytes = b"",
 ) -> str:
-    """The name of the state: configuration, slice, window, every pane's version, and the alarm's where it is read."""
+    """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
+
+    `alarm` is the version of the alarm's last change, where it is read.
+    """
     digest = blake2b(digest_size=12)
     digest.update(f"{config.key}|{config.generation}|{config.revision}|{slice_}".encode())
     digest.update(f"|{window.from_s}|{window.to_s}".encode())
+    if config.label_horizon_s is not None and is_live(slice_) and marks.sealed_to > window.from_s:
+        digest.update(b"|sealed %d" % min(marks.sealed_to, window.to_s))
     for start, version in panes.items():
         digest.update(b"|%d:%s" % (start, version))
     if alarm:
@@ -59,20 +70,37 @@ class Versions:
         self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
     ) -> str:
         """The name of the state that an answer of a kind about a window rests on now."""
-        keys = self._keys.of_model(config.key)
         alarm = b""
         if kind in READ_ALARM:
+            keys = self._keys.of_model(config.key)
             detectors = keys.detectors(config.key, config.generation)
             alarm = await self._client.hget(detectors, LAST_CHANGE) or b""
-        found = await self._read(keys.versions(config.key, config.generation, slice_))
-        return name_state(config, slice_, window, panes_in(found, window), alarm)
+        found, marks = await self._read(config, slice_)
+        window = marks.widened(window)
+        return name_state(config, slice_, window, panes_in(found, window), marks, alarm)
 
-    async def _read(self, name: str) -> dict[bytes, bytes]:
+    async def marks(self, config: ModelConfig, slice_: str) -> Marks:
+        """How far the panes of a slice are sealed and merged into days."""
+        name = self._keys.of_model(config.key).marks(config.key, config.generation)
+        return Marks.read(await self._client.hmget(name, fields_of(slice_)))
+
+    async def _read(self, config: ModelConfig, slice_: str) -> tuple[dict[bytes, bytes], Marks]:
+        """Versions and marks, of one moment."""
+        keys = self._keys.of_model(config.key)
+        name = keys.versions(config.key, config.generation, slice_)
+        marks_name = keys.marks(config.key, config.generation)
         kept = self._kept.get(name)
-        last = await self._client.hget(name, LAST_CHANGE)
+        async with self._client.pipeline(transaction=True) as pipe:
+            pipe.hget(name, LAST_CHANGE)
+            pipe.hmget(marks_name, fields_of(slice_))
+            last, marks = await pipe.execute()
         if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
-            kept = self._kept[name] = await self._client.hgetall(name)
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hgetall(name)
+                pipe.hmget(marks_name, fields_of(slice_))
+                self._kept[name], marks = await pipe.execute()
         self._kept.move_to_end(name)
+        kept = self._kept[name]
         while len(self._kept) > _SLICES_KEPT:
             self._kept.popitem(last=False)
-        return kept
+        return kept, Marks.read(marks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workers.state.registry import ModelConfig
 
 __all__ = [
-    "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
+    "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
     "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
 ]  # fmt: skip
 
@@ -69,6 +69,14 @@ class Window:
     def to_dict(self) -> dict[str, str]:
         """As answers name it."""
         return {"from": rfc3339(self.from_at), "to": rfc3339(self.to_at)}
+
+
+class Dated(NamedTuple):
+    """A pane with its place in time, in seconds."""
+
+    start_s: int
+    length_s: int
+    pane: Any
 
 
 def rfc3339(instant: datetime) -> str:

@@ -9,6 +9,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.filling import Filling
 from calibrant.policies import N_POLICIES
+from calibrant.summing import over_classes
 
 COUNTS = ("samples", "predictions", "n_zero_probability")
 SUMS = (
@@ -45,8 +46,7 @@ class ScoreSums(Accumulator):
 
 def _null_sums(filling: Filling) -> Floats:
     """Mean and variance of Brier and accuracy sums were labels drawn from the predictions; (4, 4)."""
-    p2 = np.einsum("kn,kn->n", filling.columns, filling.columns)
-    p3 = np.einsum("kn,kn,kn->n", filling.columns, filling.columns, filling.columns)
+    p2, p3 = filling.squares, over_classes(filling.columns**3)
     top = filling.confidence
     result = np.empty((4, N_POLICIES))
     for policy in range(N_POLICIES):

@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics.base import Estimate, Metric, null_fields
-from calibrant.metrics.options import Option, check_options
+from calibrant.options import Option, check_options
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
@@ -46,6 +46,7 @@ DEFAULT_METRICS = tuple(
         "debiased_ece",
         "brier",
         "nll",
+        "corp_miscalibration",
     )
     if slug in METRICS
 )
@@ -112,4 +113,15 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-__all__ = ["DEFAULT_METRICS", "METRICS", "OPTIONS", "Metric", "Option", "Pane", "Question", "View", "accumulators_for", "compute_metrics"]
+__all__ = [
+    "DEFAULT_METRICS",
+    "METRICS",
+    "OPTIONS",
+    "Metric",
+    "Option",
+    "Pane",
+    "Question",
+    "View",
+    "accumulators_for",
+    "compute_metrics",
+]

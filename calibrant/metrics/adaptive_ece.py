@@ -1,6 +1,7 @@
 """Adaptive ECE: the weighted mean gap over bins of equal mass, ties never split.
 
-From the kept state cuts fall at limits of cells. `error_bound` says how far the value can lie from the one over raw rows.
+From the kept state cuts fall at limits of cells. `error_bound` says how far the value can lie from the one over raw
+rows.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import numpy as np
 from calibrant.cells import Cells, cuts_inside
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
-from calibrant.metrics.options import TIES
 from calibrant.view import View
 
 
 def cut_bound(cells: Cells, bins: int) -> float:
     """Largest change of the mean gap when each cut may fall anywhere inside the cell that holds it.
 
-    Moving part of a cell to the neighbouring bin changes the sum of absolute differences by at most twice the part's own
-    difference, which lies between the cell's misses at their highest score and its hits at their lowest. A cell with one cut moves one
-    part; one with several can be taken apart altogether.
+    Moving part of a cell to the neighbouring bin changes the sum of absolute differences by at most twice the part's
+    own difference, which lies between the cell's misses at their highest score and its hits at their lowest. A cell
+    with one cut moves one part; one with several can be taken apart altogether.
     """
     total = float(cells.weight.sum())
     if not total:
@@ -53,7 +53,6 @@ METRIC = AdaptiveMetric(
     needs=("scope",),
     source="Nguyen, O'Connor (EMNLP 2015); equal mass in the policy's weight",
     options=("bins", "min_count", "scope"),
-    own_options=(TIES,),
     statistic=ece_statistic,
     binning="equal_mass",
 )

@@ -1,7 +1,7 @@
 """The shape of a metric: what it is called, what it reads, how it is computed.
 
-Most metrics are one of three: a statistic of the bins' gaps, the mean of such over classes, or a ratio of kept sums. Each gives
-value, interval and null reference from one formula. The rest define `estimate`.
+Most metrics are one of three: a statistic of the bins' gaps, the mean of such over classes, or a ratio of kept sums.
+Each gives value, interval and null reference from one formula. The rest define `estimate`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
-from calibrant.metrics.options import Option
 from calibrant.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.options import TIES, Option
 from calibrant.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.view import NotAnswerable, Table, View
 
@@ -44,7 +44,8 @@ class Metric:
     slug, title, unit, source : text
     range : lowest and highest value, None where unbounded
     direction : "lower", "higher" or "zero" is better
-    needs : names of the accumulators that it reads, beside `counts` and `histograms`; a scope's own table may stand as "scope"
+    needs : names of the accumulators that it reads, beside `counts` and `histograms`; a scope's own table may stand
+        as "scope"
     options : names of the question's own fields that it reads beside raters
     own_options : options that are not every metric's, declared
     """
@@ -101,10 +102,23 @@ class GapMetric(Metric):
     `statistic(bias)` makes the statistic; `bias(table)` is a constant of the data that it takes away, 0 for most.
     """
 
+    own_options: tuple[Option, ...] = (TIES,)
     statistic: Callable[[float], GapStatistic] = field(default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2)))
     bias: Callable[[Table], float] = field(default=_no_bias)
     binning: str | None = None
     scope: str | None = None
+
+    @property
+    def takes_bias(self) -> bool:
+        """Whether it is more than a statistic of weights and gaps."""
+        return self.bias is not _no_bias
+
+    def value(self, view: View) -> float | None:
+        table = view.binned(self.scope or view.scope, self.binning or view.question.binning, view.question.bins)
+        cells = table.cells
+        if not cells.weight.sum():
+            return None
+        return float(self.statistic(self.bias(table))(cells.weight[None], cells.gap[None]))
 
     def estimate(self, view: View, seed: int) -> Estimate:
         scope = self.scope or view.scope
@@ -130,18 +144,30 @@ class GapMetric(Metric):
 class ClasswiseGapMetric(Metric):
     """The mean over classes of a statistic of one class against the rest."""
 
+    own_options: tuple[Option, ...] = (TIES,)
     statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
     binning: str | None = None
 
-    def estimate(self, view: View, seed: int) -> Estimate:
+    def value(self, view: View) -> float | None:
+        tables = self._tables(view)
+        if not sum(float(table.cells.weight.sum()) for table in tables):
+            return None
+        width = max(table.n_bins for table in tables)
+        weight, gap = _stacked(tables, "weight", width), _stacked(tables, "gap", width)
+        return float(self.statistic(weight, gap).mean())
+
+    def _tables(self, view: View) -> list[Table]:
         binning = self.binning or view.question.binning
-        tables = [view.binned(f"class:{k}", binning, view.question.bins) for k in range(view.spec.n_classes)]
+        return [view.binned(f"class:{k}", binning, view.question.bins) for k in range(view.spec.n_classes)]
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        tables = self._tables(view)
         if not sum(float(table.cells.weight.sum()) for table in tables):
             return Estimate(None, "no_data")
         width = max(table.n_bins for table in tables)
         weight, gap, variance = (_stacked(tables, name, width) for name in ("weight", "gap", "null_variance"))
         by_class = self.statistic(weight, gap)
-        whole = _mean_over_classes(self.statistic)
+        whole = mean_over_classes(self.statistic)
         interval, about = _gap_interval(
             view, "classes", (whole, whole), seed, lambda: class_tables(view, view.question.bins)
         )
@@ -206,7 +232,8 @@ def _stacked(tables: list[Table], name: str, width: int) -> Floats:
     return result
 
 
-def _mean_over_classes(statistic: GapStatistic) -> GapStatistic:
+def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
+    """The statistic of each class's table, averaged."""
     return lambda weight, gap: statistic(weight, gap).mean(axis=-1)
 
 

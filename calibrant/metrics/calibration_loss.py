@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import math
 
-from calibrant.label_losses import Choice, calibration_interval, class_bins, n_one_vote
+from calibrant.label_losses import (
+    LOSS_WEIGHT,
+    Choice,
+    calibration_interval,
+    class_bins,
+    n_one_vote,
+)
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -54,6 +60,7 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("classes", "label_bins", "replicates"),
     source="Mimori et al. (AISTATS 2021), eqs. 11 to 14; Broecker (2012), Ferro and Fricker (2012) for single labels",
-    options=("bins", "edges", "loss_weight"),
+    options=("bins", "edges"),
+    own_options=(LOSS_WEIGHT,),
     compute=calibration_loss,
 )

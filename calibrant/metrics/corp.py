@@ -1,4 +1,4 @@
-"""CORP: miscalibration, discrimination and uncertainty of a proper score, by isotonic recalibration; no bins, no choices.
+"""CORP: a proper score's miscalibration, discrimination and uncertainty by isotonic recalibration, without bins.
 
 From the kept state scores are cells' means, and `error_bound` holds for any place of the scores inside their cells.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells
 from calibrant.intervals import jackknife_interval
 from calibrant.isotonic import (
@@ -21,7 +22,6 @@ from calibrant.isotonic import (
     recalibrated,
 )
 from calibrant.metrics.ks import few
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import (
     DRAWN,
     JACKKNIFE,
@@ -33,7 +33,8 @@ from calibrant.metrics.reading import (
     quantiles_of,
     scored_cells,
 )
-from calibrant.replication import SCORE_BINS, tables_for
+from calibrant.options import Option
+from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from calibrant.disagreement import calibration_interval, disagreement_table
-from calibrant.label_losses import Choice, n_one_vote
+from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -44,6 +44,7 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty", "disagreement"),
     source="Mimori et al. (AISTATS 2021), section 4 and Table 1",
-    options=("bins", "edges", "loss_weight"),
+    options=("bins", "edges"),
+    own_options=(LOSS_WEIGHT,),
     compute=disagreement_ce,
 )

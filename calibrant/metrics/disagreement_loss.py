@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.disagreement import disagreement_loss_interval
-from calibrant.label_losses import Choice, n_one_vote, rows_with_several
+from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -36,6 +36,6 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty",),
     source="Mimori et al. (AISTATS 2021), eqs. 15 and 16",
-    options=("loss_weight",),
+    own_options=(LOSS_WEIGHT,),
     compute=disagreement_loss,
 )

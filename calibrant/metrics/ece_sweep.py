@@ -1,7 +1,7 @@
 """ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never falls with confidence.
 
-Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MOST_BINS` are tried, because a sample
-without a miss stays monotone for ever; `at_bound` then says so.
+Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MOST_BINS` are tried,
+because a sample without a miss stays monotone for ever; `at_bound` then says so.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells, cuts_inside
-from calibrant.metrics.options import NORM, TIES
 from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
 from calibrant.null_reference import gap_null
+from calibrant.options import NORM, TIES
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Sweep:
-    """Where a sweep ended: first cell of every bin, the number of bins asked for there, whether it was the last allowed."""
+    """Where a sweep ended: first cell of every bin, the number of bins tried there, whether it was the last allowed."""
 
     starts: Ints
     bins: int
@@ -101,7 +101,7 @@ def read(view: View) -> Reading | None:
         return None
     norm = NORM.of(view.question)
     ended = sweep(cells.weight, cells.correct, split)
-    value, bins = sweep_error(cells, ended.starts, norm)
+    value = sweep_error(cells, ended.starts, norm)[0]
     extra = {
         "bins_chosen": ended.bins,
         "at_bound": ended.at_bound,

@@ -7,7 +7,14 @@ them in, uncorrected).
 
 from __future__ import annotations
 
-from calibrant.label_losses import Choice, n_one_vote, row_interval, rows_with_spread
+from calibrant.label_losses import (
+    LOSS_WEIGHT,
+    SINGLE_VOTE,
+    Choice,
+    n_one_vote,
+    row_interval,
+    rows_with_spread,
+)
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -41,6 +48,6 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty",),
     source="Mimori et al. (AISTATS 2021), eqs. 9 and 10",
-    options=("single_vote", "loss_weight"),
+    own_options=(SINGLE_VOTE, LOSS_WEIGHT),
     compute=epistemic_loss,
 )

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses import Choice, class_bins, n_one_vote, rows_with_spread
+from calibrant.label_losses import (
+    LOSS_WEIGHT,
+    SINGLE_VOTE,
+    Choice,
+    class_bins,
+    n_one_vote,
+    rows_with_spread,
+)
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -37,6 +44,7 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty", "classes", "label_bins"),
     source="Kull, Flach (ECML 2015); Mimori et al. (AISTATS 2021), eq. 6",
-    options=("bins", "edges", "single_vote", "loss_weight"),
+    options=("bins", "edges"),
+    own_options=(SINGLE_VOTE, LOSS_WEIGHT),
     compute=grouping_loss,
 )

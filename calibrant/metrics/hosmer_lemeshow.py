@@ -1,7 +1,7 @@
 """Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, over their variance.
 
-For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data two fewer.
-Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
+For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data
+two fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from calibrant.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
@@ -93,7 +93,11 @@ def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: F
     size = np.abs(groups.correct - groups.confidence)
     high = (size + shift) ** 2 / (variance - moved) - size**2 / variance
     low = size**2 / variance - np.maximum(size - shift, 0.0) ** 2 / (variance + moved)
-    return float(np.maximum(high, low).sum())
+    # The design effect divides by the cells' own variance, which differs from the scores' by their spread inside.
+    inside = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * (cells.predictions > 1)
+    spread = np.bincount(group, cells.weight * inside, len(groups))
+    own = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), len(groups))
+    return float((np.maximum(high, low) + size**2 / variance * spread / np.maximum(own - spread, spread)).sum())
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:

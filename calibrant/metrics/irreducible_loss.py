@@ -6,7 +6,14 @@ predictions.
 
 from __future__ import annotations
 
-from calibrant.label_losses import Choice, n_one_vote, row_interval, rows_with_spread
+from calibrant.label_losses import (
+    LOSS_WEIGHT,
+    SINGLE_VOTE,
+    Choice,
+    n_one_vote,
+    row_interval,
+    rows_with_spread,
+)
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -39,6 +46,6 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty",),
     source="Kull, Flach (ECML 2015); Mimori et al. (AISTATS 2021), eqs. 6, 8 and 10",
-    options=("single_vote", "loss_weight"),
+    own_options=(SINGLE_VOTE, LOSS_WEIGHT),
     compute=irreducible_loss,
 )

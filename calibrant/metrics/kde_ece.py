@@ -21,15 +21,15 @@ from calibrant.kernel import (
     likeliest_bandwidth,
     points_of,
 )
-from calibrant.metrics.options import Option
 from calibrant.metrics.reading import (
-    Reading,
     DRAWN,
+    Reading,
     ReadMetric,
     drawn_hits,
     quantiles_of,
     scored_cells,
 )
+from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
@@ -49,14 +49,14 @@ LEAVE = Option(
 SELECTION = Option(
     "selection",
     "fixed",
-    "`fixed` takes `bandwidth`; `likelihood` the one of a few with the largest leave-one-out likelihood, which is fragile where "
-    "scores pile up at 1.",
+    "`fixed` takes `bandwidth`; `likelihood` the one of a few with the largest leave-one-out likelihood, which is "
+    "fragile where scores pile up at 1.",
     allowed=("fixed", "likelihood"),
 )
 
 
 def places(score: Floats, fineness: int) -> Ints:
-    """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of that more in each halving towards 0 or 1."""
+    """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of it in each halving towards 0 or 1."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
     return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(np.int64)
 
@@ -65,7 +65,7 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     """Cells of the asked scope, grouped where they are more than `most`, and their points."""
     leave = LEAVE.of(view.question)
     cells = scored_cells(view)
-    if view.is_raw and leave == "instance" and view.counts["n_labelled"] <= most:
+    if view.filling is not None and leave == "instance" and view.filling.n <= most:
         rows = view.row_cells(view.scope)
         cells = rows.kept(rows.weight > 0)
     if len(cells) > most:
@@ -84,7 +84,7 @@ def read(view: View) -> Reading | None:
     values, isolated = kernel_error(found, found.hits[None], bandwidth)
     value = float(values[0])
     if not np.isfinite(value):
-        raise NotAnswerable("too_few_samples", "every sample is left out of its own estimate and there is no other near")
+        raise NotAnswerable("too_few_samples", "no sample has another one near enough to estimate its accuracy")
     extra |= {"bandwidth": bandwidth, "selection": SELECTION.of(view.question), "n_points": len(cells)}
     extra["null_assumption"] = DRAWN
     if isolated > 1e-9 * cells.weight.sum():

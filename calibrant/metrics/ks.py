@@ -1,7 +1,7 @@
 """Cumulative calibration statistics: the largest excursion (KS) and the range (Kuiper) of running hits minus scores.
 
-The curve is read after each distinct score, so that the order of rows does not matter. From the kept state it is read at
-limits of cells; `error_bound` says how far it can stray inside one.
+The curve is read after each distinct score, so that the order of rows does not matter. From the kept state it is read
+at limits of cells; `error_bound` says how far it can stray inside one.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells
 from calibrant.intervals import jackknife_interval
 from calibrant.metrics.reading import (
@@ -17,7 +18,7 @@ from calibrant.metrics.reading import (
     bin_scores,
     scored_cells,
 )
-from calibrant.replication import SCORE_BINS, tables_for
+from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 

@@ -1,8 +1,9 @@
-"""Nixon's adaptive calibration errors: per class, ranges of equal mass; the plain mean of their gaps over ranges and classes.
+"""Nixon's adaptive calibration errors: the plain mean of gaps over classes and ranges of equal mass in each.
 
 ACE takes every probability, TACE those above `epsilon`. A class without any counts as 0, as its empty ranges would.
-In a plain mean a lost range weighs as much as a full one, and the cells of small probabilities hold several cuts each. Kept cells are
-therefore divided in proportion to mass, unlike in the other equal-mass metrics; `error_bound` says how far that can matter.
+In a plain mean a lost range weighs as much as a full one, and the cells of small probabilities hold several cuts
+each. Kept cells are therefore divided in proportion to mass, unlike in the other equal-mass metrics; `error_bound`
+says how far that can matter.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from calibrant.cells import Cells, rank_groups
 from calibrant.metrics.ace import mean_gap
-from calibrant.metrics.options import TIES, Option
 from calibrant.metrics.reading import Reading, ReadMetric
 from calibrant.null_reference import gap_null
+from calibrant.options import TIES, Option
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
@@ -46,7 +47,8 @@ def by_rank(cells: Cells, bins: int) -> Ranges:
 def by_mass(cells: Cells, bins: int) -> Ranges:
     """Cells in ranges of equal mass.
 
-    A cut inside a cell of one score falls behind it, so that ties stay together; inside any other it divides the cell in proportion.
+    A cut inside a cell of one score falls behind it, so that ties stay together; inside any other it divides the cell
+    in proportion.
     """
     if not len(cells):
         return _NO_RANGES
@@ -66,8 +68,8 @@ def by_mass(cells: Cells, bins: int) -> Ranges:
 def _proportion_bound(cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats) -> float:
     """Largest change of the mean gap over ranges when hits lie anywhere inside the cells that were divided.
 
-    Over the pieces of a cell the differences can be off by twice its hits' and misses' own; a cut at a row instead of at
-    the exact mass moves at most one prediction.
+    Over the pieces of a cell the differences can be off by twice its hits' and misses' own; a cut at a row instead of
+    at the exact mass moves at most one prediction.
     """
     if not len(cut):
         return 0.0
@@ -83,7 +85,9 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
     if epsilon is None:
         return cells, 0.0
     astride = (cells.lower < epsilon) & (cells.upper > epsilon)
-    return cells.kept(cells.mean > epsilon), float(cells.weight[astride].sum())
+    # A mean of equal scores is rounded; the score itself is not.
+    score = np.where(cells.upper > cells.lower, cells.mean, cells.lower)
+    return cells.kept(score > epsilon), float(cells.weight[astride].sum())
 
 
 def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
@@ -132,7 +136,7 @@ def _made(view: View, thresholded: bool) -> list[Ranges]:
 def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
     def read(view: View) -> Reading | None:
         tables = _made(view, thresholded)
-        if not view.counts["n_labelled"]:
+        if not any(len(table.weight) for table in tables) and not len(view.cells_of("class:0").together()):
             return None
         epsilon, bins = _epsilon_of(view, thresholded), view.question.bins
         by_class = mean_gap(_padded(tables, "weight"), _padded(tables, "gap"))

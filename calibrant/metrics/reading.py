@@ -1,4 +1,4 @@
-"""The metrics that are read from cells by a formula of their own: value first, then interval and null reference where they exist.
+"""Metrics with a formula of their own: the value first, then interval and null reference where they exist.
 
 Formula and what it was made of come as a `Reading`; a metric says how to draw an interval and what a calibrated model
 would show, or names the reason why it has none.
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells
 from calibrant.intervals import GapStatistic, gap_interval, resampled_gaps
 from calibrant.metrics.base import INTERVAL_METHOD, Estimate, Metric
-from calibrant.replication import SCORE_BINS, tables_for
+from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

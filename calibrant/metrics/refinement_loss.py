@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses import Choice, class_bins, n_one_vote, row_losses
+from calibrant.label_losses import LOSS_WEIGHT, Choice, class_bins, n_one_vote, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -38,6 +38,7 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty", "classes", "label_bins"),
     source="DeGroot, Fienberg (1983); Mimori et al. (AISTATS 2021), eq. 5",
-    options=("bins", "edges", "loss_weight"),
+    options=("bins", "edges"),
+    own_options=(LOSS_WEIGHT,),
     compute=refinement_loss,
 )

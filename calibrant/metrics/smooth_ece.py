@@ -35,7 +35,7 @@ _POINTS = 120
 
 
 def error_bound(cells: Cells, bandwidth: float) -> float:
-    """Largest change when scores lie anywhere inside their cells: shifting a Gaussian by x changes it by 0.8 x / bandwidth."""
+    """Largest change when scores lie anywhere in their cells: a Gaussian shifted by x changes by 0.8 x / bandwidth."""
     reach = np.maximum(cells.upper - cells.mean, cells.mean - cells.lower)
     size = np.add(*cells.largest_shift)
     return float((size * reach).sum() / cells.weight.sum() * np.sqrt(2.0 / np.pi) / bandwidth)

@@ -1,7 +1,7 @@
 """Spiegelhalter's z: is the Brier score of these scores what calibrated ones would have? With its two-sided p-value.
 
-The variance is the kept one, in which a unit's ratings and predictions are fully dependent: the cautious end. With one rating a
-prediction and no named units it is the usual one.
+The variance is the kept one, in which a unit's ratings and predictions are fully dependent: the cautious end. With
+one rating a prediction and no named units it is the usual one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Unbiased with any number of votes, one included. With weight one a prediction it
 
 from __future__ import annotations
 
-from calibrant.label_losses import Choice, n_one_vote, row_interval, row_losses
+from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, row_interval, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 
@@ -39,6 +39,6 @@ METRIC = FunctionMetric(
     direction="lower",
     needs=("label_uncertainty",),
     source="Mimori et al. (AISTATS 2021), eq. 8",
-    options=("loss_weight",),
+    own_options=(LOSS_WEIGHT,),
     compute=squared_loss,
 )

@@ -24,7 +24,7 @@ from service.engine import engine_errors
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Binning, Raters, WindowQuery, class_index, unanswerable
-from service.reading import Ask, resolved
+from service.reading import Ask
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -137,7 +137,7 @@ async def apply_calibration_map(
     with reception.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold)
         ask = map_ask(query, config)
-        fitted = orjson.loads((await reading.ask(ask, resolved(ask))).body)
+        fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

@@ -24,6 +24,12 @@ from service.posted import Name, refuse_too_many
 from service.problem_responses import offence_of
 from service.queries import Instant
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.rules import (
+    SEGMENTATION,
+    UNITS_REQUIRED,
+    refuse_undeclared_update,
+    refuse_unitless_update,
+)
 from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
 from workers.state.registry import ModelConfig
 from workers.windows import pane_start
@@ -213,6 +219,7 @@ def _update(
     refuse_unknown(fields, (*names, *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
+    refuse_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
     packed = (_pane if kind == "pane" else _histogram)(rest, config, pointer)
     update = Update(
@@ -230,6 +237,7 @@ def _update(
 def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     if isinstance(fields.get("class"), str) and config.classes:
         fields = {**fields, "class": _class_index(fields["class"], config.classes, pointer)}
+    refuse_unitless_update(fields, config, pointer)
     return Histogram.from_fields(fields, config.spec(), pointer).pack()
 
 
@@ -247,6 +255,14 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
             f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
+    if config.task == SEGMENTATION and pane.counts["n_unit_from_row"]:
+        detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
+        raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
+    try:
+        pane.check(config.spec())
+    except CalibrationInputError as error:
+        offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
+        raise CalibrationInputError(offences) from error
     return pane.pack()
 
 

@@ -9,7 +9,14 @@ from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, The
 from service.document import answers, problems
 from service.estimates import Estimates, WindowShown, metric_slugs
 from service.names import ModelId
-from service.queries import BinningQuery, asked_of, duration, unanswerable
+from service.queries import (
+    BinningQuery,
+    MetricBinning,
+    OptionsQuery,
+    asked_of,
+    duration,
+    unanswerable,
+)
 from service.reading import Ask
 from service.reception import model_of
 from workers.durations import parse_duration
@@ -18,8 +25,12 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class MetricsQuery(BinningQuery):
+class MetricsQuery(BinningQuery, OptionsQuery):  # type: ignore[misc, valid-type]
     """Which metrics, and how they are computed."""
+
+    binning: MetricBinning = Field(  # type: ignore[assignment]
+        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics."
+    )
 
     metrics: str | None = Field(
         None, max_length=4000, description="Slugs with commas between; without it a sensible dozen."

@@ -80,7 +80,11 @@ class ModelSettings(BaseModel):
     pane: Duration = Field("PT1H", description="Shortest time that can be asked for.")
     retention: Duration | None = Field(None, description="Panes older than this are dropped.")
     label_horizon: Duration | None = Field(None, description="Age at which a cohort is sealed.")
-    slices: dict[Name, list[Name] | None] = Field({}, description="Slice names, with their values.")
+    slices: dict[Name, list[Name] | None] = Field(
+        {},
+        description="Slice keys with their values, or null for any: others are then refused. Without any every key "
+        "is taken. Values of an open key beyond a limit are counted as `other`.",
+    )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="What a unit is: patient, item."
     )

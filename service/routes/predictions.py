@@ -14,6 +14,7 @@ from service.document import answers, problems, takes
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.rules import refuse_unitless, without_undeclared
 from workers.state.registry import ModelConfig
 from workers.windows import panes_of
 
@@ -49,6 +50,8 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
     posted = read_columns(body, given.settings)
     checked = checked_batch(posted, given.config, given.partial)
     checked = refuse_unlabelled(checked, posted, given.partial)
+    if given.config is not None:
+        checked = _by_the_models_rules(checked, posted, given.config, given.partial)
     offences = [posted.place(offence) for offence in checked.offences]
     refuse_too_many(checked.batch.n, offences, given.settings.max_row_errors)
     config = given.config or config_for(checked.batch, given.sender)
@@ -83,6 +86,17 @@ def refuse_unlabelled(checked: Checked, posted: Posted, partial: bool) -> Checke
     return Checked(
         checked.batch.take(kept), checked.offences + offences, checked.accepted_rows[kept]
     )
+
+
+def _by_the_models_rules(
+    checked: Checked, posted: Posted, config: ModelConfig, partial: bool
+) -> Checked:
+    """Return the rows that the model takes; a model that a first batch makes has no rules yet."""
+    try:
+        refuse_unitless(checked, config)
+        return without_undeclared(checked, config, partial)
+    except CalibrationInputError as error:
+        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
 
 
 def config_for(batch: Batch, sender: Sender) -> ModelConfig:

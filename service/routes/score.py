@@ -14,25 +14,22 @@ from service.dependencies import AppSettings, Scorer, TheReception
 from service.document import ProblemError, answers, problems, takes
 from service.estimates import Estimates, TemperatureAnswer, metric_slugs
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Binning, Edges, Raters, invalid_query
+from service.queries import Edges, MetricBinning, OptionsQuery, Raters, invalid_query
 from service.settings import Settings
 from service.threads import aside
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 
 
-class ScoreQuery(BaseModel):
+class ScoreQuery(OptionsQuery):  # type: ignore[misc, valid-type]
     """What is computed of the batch."""
 
     model_config = ConfigDict(extra="forbid")
 
     metrics: str | None = Field(None, max_length=4000, description="Slugs with commas between.")
-    bins: int = Field(15, ge=1, le=3600, description="Any number: the raw rows are here.")
-    binning: Binning = "equal_width"
+    bins: int = Field(15, ge=1, le=100_000, description="Any number: the raw rows are here.")
+    binning: MetricBinning = "equal_width"
     edges: Edges = "right"
-    ties: Literal["together", "split"] = Field(
-        "together", description="Equal scores in equal-mass bins; split gives the papers' numbers."
-    )
     raters: Raters = "pooled"
     min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False)
     scope: str | None = Field(None, max_length=200)

@@ -7,6 +7,7 @@ import orjson
 
 from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
 from workers.questions import Answer
+from workers.state.marks import Marks
 from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
 
 
@@ -148,6 +149,10 @@ class FakeInbox:
             if receipt.status != "accepted" or asyncio.get_running_loop().time() > deadline:
                 return receipt
             await asyncio.sleep(0.005)
+
+    async def marks(self, model, slice_):
+        self._stumble()
+        return Marks()
 
     async def state_version(self, model, slice_, window, kind=""):
         self._stumble()

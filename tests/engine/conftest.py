@@ -44,6 +44,7 @@ def settings(server_url, tmp_path):
         read_block_s=0.05,
         child_timeout_s=0.8,
         reask_s=0.3,
+        compact_after_s=0,
     )
 
 

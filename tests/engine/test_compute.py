@@ -41,7 +41,7 @@ def sums(pane, config, params, seed):
 
 
 def by_pane(panes, config, params, seed):
-    return {"starts": [start for start, _ in panes], "totals": [pane.total for _, pane in panes]}
+    return {"starts": [each.start_s for each in panes], "totals": [each.pane.total for each in panes]}
 
 
 FUNCTIONS = {
@@ -177,7 +177,7 @@ def test_a_window_read_during_commits_is_one_state(bench):
         seen = set()
         while not stop.is_set():
             state = compute._state(MODEL, "", EVER, None)
-            counts = [pane.count for _, pane in state.panes]
+            counts = [each.pane.count for each in state.panes]
             assert len(set(counts)) <= 1
             seen.add(tuple(counts))
         thread.join()

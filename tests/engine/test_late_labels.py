@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -187,7 +188,51 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
     assert pane.counts["n_predictions"] == 3
 
 
-def test_retention_and_deletion_leave_no_record(bench):
+def test_records_outlive_retention_no_longer_than_their_panes(bench):
+    model = bench.put_model()
+    bench.engine(ground=Ground())
+    now = datetime.now(UTC)
+    for i, at in ((1, AT), (2, now)):
+        found = {"probabilities": [SCORES[i].tolist()], "ids": [f"i{i}"], "units": [f"u{i}"]}
+        batch = Batch.from_columns(found | {"event_times": [at.isoformat()]}).batch
+        bench.deliver(Delivery(model, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1))
+        bench.merged(f"p{i}")
+    bench.engines[0].stop()
+    model = bench.put_model(replace(MODEL, retention_s=86_400))
+    loop = bench.loop(model=model)
+    loop._housekeeping.drop_old_panes()
+    for _ in loop._housekeeping.old_records():
+        pass
+    tallies = bench.run(bench.inbox.tallies(model))
+    assert (tallies["records"], tallies["pending"]) == (1, 1)
+    assert (tallies["expired"], tallies["expired_unlabelled"]) == (1, 1)
+    keys = bench.store.keys.of_model(model.key)
+    assert len(bench.client.hkeys(keys.members(model.key, model.generation))) == 1
+    assert int(bench.client.hget(keys.retained, "records")) == 1
+    assert len(bench.starts()) == 1
+
+
+def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
+    """The record may outlive its pane for a while; nothing is taken out of a pane that does not hold it."""
+    bench.put_model()
+    bench.ground = Ground()
+    batch = Batch.from_columns(columns(3)).batch
+    bench.deliver(Delivery(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
+    bench.loop().step()
+    model = bench.put_model(replace(MODEL, retention_s=86_400))
+    loop = bench.loop(model=model)
+    assert loop._housekeeping.drop_old_panes() > 0
+    payload = pack_labels([LabelRow("i3", {1: 2}, [])])
+    bench.deliver(Delivery(model, "l1", LABELS, payload, payload[-16:], 1))
+    again = Batch.from_columns(columns(6)).batch
+    bench.deliver(Delivery(model, "p2", PREDICTIONS, again.pack(), again.digest(), 1))
+    loop.step()
+    assert bench.merged("l1").status == "merged"
+    assert bench.merged("p2").errors[0]["rule"] == "retention"
+    assert bench.starts() == []
+
+
+def test_deletion_leaves_no_record(bench):
     model = bench.put_model(MODEL)
     bench.engine(ground=Ground())
     batch = Batch.from_columns(columns(3)).batch

@@ -20,6 +20,7 @@ from calibrant.accumulators import (
     units,
 )
 from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
+from calibrant.columns import MOST_LOGIT, MOST_WEIGHT
 from calibrant.filling import N_REPLICATES
 from tests.ground import reference
 from tests.ground.data import random_batch, shapes
@@ -474,3 +475,35 @@ def test_samples_of_units_merge_in_any_order() -> None:
     left = one.subtract(parts[3])["unit_sample"]
     right = parts[0].merge(parts[1]).merge(parts[2])["unit_sample"]
     assert left.pack() == right.pack()
+
+
+# Limits: no input that is accepted makes a pane that cannot be read again.
+
+
+@pytest.mark.parametrize("spec", [SPECS["two"], SPECS["ten"]], ids=["two", "ten"])
+def test_the_largest_values_overflow_no_sum(spec: PaneSpec) -> None:
+    k = spec.n_classes
+    rows = np.full((50, k), -MOST_LOGIT)
+    rows[:, 0] = MOST_LOGIT
+    columns = {
+        "logits": rows,
+        "weights": [MOST_WEIGHT] * 50,
+        "label_counts": np.full((50, k), 1_000_000),
+        "units": ["one"] * 50,
+    }
+    batch = Batch.from_columns(columns, task=spec.task).batch
+    pane = pane_of(spec, batch, batch)
+    again = Pane.unpack(pane.pack())
+    assert_same(again, pane)
+    again.check(spec)
+
+
+def test_the_smallest_probabilities_are_counted_and_finite() -> None:
+    spec = SPECS["three"]
+    rows = [[1.0, 5e-324, 0.0], [1.0, 0.0, 0.0], [0.0, 5e-324, 1.0]]
+    batch = Batch.from_columns({"probabilities": rows, "labels": [1, [1, 2, 2], 0]}).batch
+    pane = Pane.unpack(pane_of(spec, batch).pack())
+    pane.check(spec)
+    block = pane["scores"].blocks["scores"]
+    assert block.counts[2].tolist() == [4, 4, 2, 2]
+    assert block.sums[3, 0] == pytest.approx(-np.log(5e-324))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.alarm.detectors import Detector, Gathered, Look
 from workers.alarm.episodes import LAST_NUMBER, Episode
 from workers.state.keys import LAST_CHANGE, PartitionKeys
 from workers.state.registry import ModelConfig
+
+log = logging.getLogger(__name__)
 
 
 class Held:
@@ -59,12 +63,18 @@ class Held:
 
 
 def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
-    """Detectors by name from a model's hash, which also names the version of its last change."""
-    return {
-        name.decode(): Detector.unpack(data)
-        for name, data in sorted(found.items())
-        if name != LAST_CHANGE.encode()
-    }
+    """Detectors by name from a model's hash, which also names the version of its last change.
+
+    One that cannot be read begins anew: sealing must not stand still for it.
+    """
+    detectors = {}
+    for name, data in sorted(found.items()):
+        if name != LAST_CHANGE.encode():
+            try:
+                detectors[name.decode()] = Detector.unpack(data)
+            except (PackingError, KeyError, TypeError):
+                log.exception("the detector %s cannot be read and begins anew", name.decode())
+    return detectors
 
 
 def read_looks(found: dict[bytes, bytes]) -> list[Look]:

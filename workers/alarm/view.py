@@ -10,6 +10,7 @@ from workers.alarm.detectors import Detector, Look, detector_name
 from workers.alarm.held import read_detectors, read_looks
 from workers.alarm.settings import AlarmSettings
 from workers.state.keys import LAST_CHANGE, PartitionKeys
+from workers.state.marks import plain_slice
 from workers.state.registry import ModelConfig
 from workers.windows import Window
 
@@ -41,7 +42,7 @@ def read_view(
     node: Any, keys: PartitionKeys, config: ModelConfig, slice_: str, window: Window, params: Mapping[str, Any]
 ) -> AlarmView:
     """Read the alarm of a model; `scope` in the parameters names a class, where classes are watched."""
-    name = detector_name(params.get("scope") or AlarmSettings.of(config).scopes[0], slice_)
+    name = detector_name(params.get("scope") or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     with node.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.detectors(config.key, config.generation))
         pipe.hgetall(keys.looks(config.key, config.generation, name))

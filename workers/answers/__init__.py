@@ -1,6 +1,6 @@
 """Answers, one file each, named as the kind of question.
 
 A file has `answer(pane, config, params, seed) -> dict` of JSON values. It may have `parts(params)`, the names of the
-accumulators that it reads (None: all), and `BY_PANE = True` to get a list of (start in seconds, pane) instead of their
+accumulators that it reads (None: all), and `BY_PANE = True` to get a list of `workers.windows.Dated` instead of their
 merge. The pane is shared with other questions and must not be changed. A `CalibrationInputError` becomes the answer.
 """

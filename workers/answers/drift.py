@@ -17,7 +17,7 @@ from workers.alarm.episodes import at, interval, log10_of
 from workers.alarm.settings import OWN_SCORE, AlarmSettings
 from workers.alarm.view import AlarmView
 from workers.durations import parse_duration
-from workers.windows import rfc3339
+from workers.windows import Dated, rfc3339
 
 BY_PANE = True
 CURRENT = "P7D"
@@ -30,7 +30,7 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 
 def answer(
-    panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
 ) -> dict[str, Any]:
     """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch."""
     comparison = _comparison(panes, config, params)
@@ -149,31 +149,38 @@ def _interval(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | N
 
 
 def _comparison(
-    panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any]
+    panes: list[Dated], config: Any, params: dict[str, Any]
 ) -> dict[str, Any]:
     """The last `current` of the window against the rest of it."""
     length = parse_duration(params.get("current") or CURRENT)
-    last = max((start for start, _ in panes), default=0) + config.pane_s
+    last = max((each.start_s + each.length_s for each in panes), default=0)
     cut = last - length
-    current, reference = Pane(config.spec()), Pane(config.spec())
-    for start, pane in panes:
-        (current if start >= cut else reference).merge(pane)
-    starts = [start for start, _ in panes]
-    earlier = [start for start in starts if start < cut]
+    sides = {
+        True: [each for each in panes if each.start_s >= cut],
+        False: [each for each in panes if each.start_s < cut],
+    }
+    current, reference = (_merged(sides[side], config) for side in (True, False))
     found = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
-    found["current"]["window"] = _window([s for s in starts if s >= cut], config.pane_s)
-    found["reference"]["window"] = _window(earlier, config.pane_s)
+    found["current"]["window"] = _window(sides[True])
+    found["reference"]["window"] = _window(sides[False])
     found["n_excluded"] = _in_histograms(current) + _in_histograms(reference)
     for name in ("detector", "detector_reason"):
         found.pop(name, None)
     return found
 
 
-def _window(starts: list[int], pane_s: int) -> dict[str, str] | None:
+def _merged(panes: list[Dated], config: Any) -> Pane:
+    merged = Pane(config.spec())
+    for each in panes:
+        merged.merge(each.pane)
+    return merged
+
+
+def _window(panes: list[Dated]) -> dict[str, str] | None:
     """First and last pane of a side as an interval; None where it has none."""
-    if not starts:
+    if not panes:
         return None
-    ends = (min(starts), max(starts) + pane_s)
+    ends = (min(each.start_s for each in panes), max(each.start_s + each.length_s for each in panes))
     return dict(
         zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
     )

@@ -9,9 +9,9 @@ from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.delay import ASKED, expected_delay
 from calibrant.drift.tables import merged, unit_table
 from calibrant.drift.tolerance import Tolerance
-from calibrant.pane import Pane
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.view import AlarmView
+from workers.windows import Dated
 
 BY_PANE = True
 
@@ -22,15 +22,15 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 
 def answer(
-    panes: list[tuple[int, Pane]], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
 ) -> dict[str, Any]:
     """Median cohorts to an alarm after each asked change; none without labels to go by."""
     settings = AlarmSettings.of(config)
-    typical = merged((unit_table(pane, settings.raters, UNIT_BINS) for _, pane in panes), UNIT_BINS)
+    typical = merged((unit_table(each.pane, settings.raters, UNIT_BINS) for each in panes), UNIT_BINS)
     if not typical.n_units > 0:
         return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
-    starts = [start for start, _ in panes]
-    length_s = max(starts) + config.pane_s - min(starts)
+    last_s = max(each.start_s + each.length_s for each in panes)
+    length_s = last_s - min(each.start_s for each in panes)
     n_cohorts = max(1, -(-length_s // settings.bucket_s))
     threshold = settings.threshold(max(1, len(alarm.detectors)))
     changes = [

@@ -13,7 +13,7 @@ from calibrant.view import View
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
     """The accumulators that the asked metrics read."""
-    return accumulators_for(params.get("metrics") or DEFAULT_METRICS)
+    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample"}
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -24,7 +24,15 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return {
         **held,
         "weight": pane.weight,
+        **_units(pane),
         "raters": view.question.raters,
         "scope": view.scope,
         "metrics": compute_metrics(view, slugs, seed),
     }
+
+
+def _units(pane: Pane) -> dict[str, Any]:
+    """Where units come from, and how many came in more than one batch or pane and so count more than once."""
+    split = pane.units_split
+    found: dict[str, Any] = {"unit_source": pane.unit_source, "n_units_split": split["n"]}
+    return found | ({"n_units_split_estimated": True} if split["estimated"] else {})

@@ -30,6 +30,7 @@ T:e                   hash    alarm id -> JSON of the episode; `*` -> number of 
 T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
+T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
 T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -160,6 +161,9 @@ class PartitionKeys:
 
     def delivery_log(self, model: str, generation: str) -> str:
         return f"{self.tag}:wl:{model}|{generation}"
+
+    def marks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:k:{model}|{generation}"
 
     @cached_property
     def retained(self) -> str:

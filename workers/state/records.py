@@ -31,6 +31,7 @@ class BatchRecord:
     duplicate_rows: int = 0
     stale_rows: int = 0
     conflicts: int = 0
+    slices_other: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -61,6 +62,7 @@ _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
     "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
+    "slices_other": "so",
 }  # fmt: skip
 _DEFAULTS = {
     "accepted": 0,
@@ -72,6 +74,7 @@ _DEFAULTS = {
     "duplicate_rows": 0,
     "stale_rows": 0,
     "conflicts": 0,
+    "slices_other": {},
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 

@@ -1,9 +1,10 @@
-"""Packed things of every format number, made once and read forever.
+"""Packed things of every generation, made once and read forever.
 
     python tests/ground/golden/make.py
 
 writes the files that are missing and leaves the others alone: a file that is here was written by a version that
-somebody may still have data of. When a format number rises, add the new file beside the old one.
+somebody may still have data of. When a format number rises or an accumulator is added, raise `GENERATION`, and
+new files come to stand beside the old ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SPECS = {
     "multiclass": PaneSpec("multiclass", 3, grid=60),
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
 }
+GENERATION = 2
 N = 40
 
 
@@ -68,8 +70,8 @@ def histogram(task: str) -> Histogram:
 
 def packed() -> dict[str, bytes]:
     """File name to bytes, as this version writes them."""
-    things: dict[str, Batch | Pane | Histogram] = {f"pane-{task}.1": pane(task) for task in SPECS}
-    things |= {"batch.1": batch("multiclass"), "histogram.1": histogram("multiclass")}
+    things: dict[str, Batch | Pane | Histogram] = {f"pane-{task}.{GENERATION}": pane(task) for task in SPECS}
+    things |= {f"batch.{GENERATION}": batch("multiclass"), f"histogram.{GENERATION}": histogram("multiclass")}
     return {f"{name}.packed": thing.pack() for name, thing in things.items()}
 
 

@@ -1,6 +1,7 @@
-"""Options of single metrics, declared once: what a query may say, and what is assumed where it says nothing.
+"""Options of single metrics and fits, declared once: what a query may say, and what is assumed where it says nothing.
 
-The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a metric reads it.
+The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a
+metric reads it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Option:
 
     def _typed(self, value: Any) -> str | int | float:
         whole = isinstance(value, float) and self.type is int and value.is_integer()
-        taken = (str,) if self.type is str else (int, str) if self.type is int else (int, float, str)
+        taken = (int, float, str) if self.type is float else (int, str)
         if isinstance(value, bool) or not (whole or isinstance(value, taken)):
             raise self._refused("type", f"{self.name} is {_TYPE_NAMES[self.type]}")
         try:
@@ -87,6 +88,10 @@ class Option:
         return CalibrationInputError.at(f"/{self.name}", rule, detail)
 
 
+# Options that are no single word or number; the metric that reads one checks it, and no query carries it.
+COMPOUND = frozenset({"composites"})
+
+
 def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None:
     """See that every option is known and has a value that it may have.
 
@@ -96,6 +101,8 @@ def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None
         An unknown name (`unknown_option`), or a value that its option refuses.
     """
     for name, value in given.items():
+        if name in COMPOUND:
+            continue
         if name not in known:
             detail = f"{name[:60]!r} is not an option of a metric; known are {', '.join(sorted(known))}"
             raise CalibrationInputError.at(f"/{name[:60]}", "unknown_option", detail)

@@ -1,0 +1,270 @@
+"""A table for each named case (image, study): what averages over cases, their box plots and reliability histograms
+rest on.
+
+Cases are bounded in number and in filled cells. Beyond, cases are chosen by the hash of their names as units are in
+`unit_sample`: those below a threshold keep tables of their own, the rest share one, so that totals over all
+predictions stay exact. The threshold is halved until the kept ones fit, and never rises; which cases are kept
+depends on nothing but their names, therefore panes merge in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.accumulators.sparse import SparseBlock
+from calibrant.case_tables import COUNTS, SUMS, Layout, case_tables
+from calibrant.filling import Filling
+from calibrant.hashing import hash_names
+from calibrant.histogram import Histogram
+from calibrant.packing import LARGEST_CONTENT, PackingError, pack
+from calibrant.policies import POLICIES
+from calibrant.spec import PaneSpec
+
+MOST_CASES = 256
+MOST_CELLS = 1 << 18
+MOST_HALVINGS = 63
+MOST_BINS = 1 << 20
+OTHER = ""
+Source = tuple[str, str]
+Floats = NDArray[np.float64]
+
+
+class Cases(Accumulator):
+    """Blocks by case name; the name "" is of all cases beyond the bound together.
+
+    Empty where cases are not named. A plain histogram of a class that names its case counts too, under its own
+    policy and edges; its Σ p² and Σ p y are taken as if each of its bins held one score.
+
+    Attributes
+    ----------
+    blocks : case name to table
+    halvings : how often the threshold was halved
+    sources : case name to {(policy, edges) of plain histograms in it: greatest common divisor of their numbers of bins}
+    """
+
+    name = "cases"
+
+    def __init__(self, spec: PaneSpec) -> None:
+        super().__init__(spec)
+        self.tables: dict[str, SparseBlock] = {}
+        self.halvings = 0
+        self.sources: dict[str, dict[Source, int]] = {}
+
+    @classmethod
+    def applies(cls, spec: PaneSpec) -> bool:
+        return spec.keeps_all_classes
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of_classes(range(self.spec.n_classes))
+
+    def zero(self) -> dict[str, Block]:
+        return {}
+
+    @property
+    def names(self) -> list[str]:
+        """Cases with a table of their own, in order."""
+        return sorted(name for name in self.tables if name != OTHER)
+
+    @property
+    def n_cases(self) -> dict[str, int | bool]:
+        """Cases seen: `n`, how many are `kept`, and whether `n` is `estimated` from them."""
+        kept = len(self.names)
+        return {"n": kept << self.halvings, "kept": kept, "estimated": self.halvings > 0}
+
+    def fill(self, filling: Filling) -> None:
+        self._add(case_tables(filling, self.layout), {}, 1)
+
+    def add_histogram(self, histogram: Histogram) -> None:
+        """Add a class's plain histogram to its case, or take it away where it is negated."""
+        if histogram.kind != "class" or histogram.case is None:
+            return
+        sign = -1 if histogram.is_negated else 1
+        table = _table_of(histogram.negated() if sign < 0 else histogram, self.layout)
+        sources = {histogram.case: {(histogram.policy, histogram.edges): histogram.bins}}
+        self._add({histogram.case: table}, sources, sign)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.tables
+
+    def merge(self, other: Accumulator) -> None:
+        assert isinstance(other, Cases)
+        self._lower(other.halvings)
+        self._add(dict(other.tables), other.sources, 1)
+
+    def subtract(self, other: Accumulator) -> None:
+        """Take the other's tables away; the threshold and the note of plain histograms stay as they were."""
+        assert isinstance(other, Cases)
+        self._lower(other.halvings)
+        self._add(dict(other.tables), other.sources, -1)
+
+    def copy(self) -> Self:
+        twin = type(self)(self.spec)
+        twin.tables = {name: block.copy() for name, block in self.tables.items()}
+        twin.blocks = dict(twin.tables)
+        twin.halvings = self.halvings
+        twin.sources = {name: dict(held) for name, held in self.sources.items()}
+        return twin
+
+    def pack(self) -> bytes:
+        names = sorted(self.tables)
+        filled = [self.tables[name].filled() for name in names]
+        arrays: dict[str, NDArray[Any]] = {
+            "lengths": np.array([len(places) for places, _, _ in filled], np.int64),
+            "places": np.concatenate(
+                [np.diff(places, prepend=0) for places, _, _ in filled] or [np.zeros(0, np.int64)]
+            ),
+        }
+        for i, name in enumerate(COUNTS):
+            arrays[name] = np.concatenate(
+                [counts[i] for _, counts, _ in filled] or [np.zeros(0, np.int64)]
+            )
+        for i, name in enumerate(SUMS):
+            arrays[name] = np.concatenate([sums[i] for _, _, sums in filled] or [np.zeros(0)])
+        sources = [
+            [[*key, bins] for key, bins in sorted(self.sources.get(name, {}).items())]
+            for name in names
+        ]
+        return pack(
+            arrays,
+            self._described() | {"names": names, "halvings": self.halvings, "sources": sources},
+        )
+
+    @classmethod
+    def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
+        arrays, about = cls._own_arrays(spec, data, LARGEST_CONTENT)
+        whole = cls(spec)
+        try:
+            whole._read(arrays, about)
+        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+            raise PackingError(f"not the tables of cases: {fault}") from fault
+        return whole
+
+    def _add(
+        self, tables: dict[str, SparseBlock], sources: Mapping[str, Mapping[Source, int]], sign: int
+    ) -> None:
+        kept = self._kept(list(tables))
+        for name, block in tables.items():
+            self._put(name if kept[name] else OTHER, block, sources.get(name, {}), sign)
+        while len(self.tables) > MOST_CASES + (OTHER in self.tables) or self._n_cells > MOST_CELLS:
+            self._lower(self.halvings + 1)
+        self.blocks = dict(self.tables)
+
+    def _put(self, name: str, block: SparseBlock, sources: Mapping[Source, int], sign: int) -> None:
+        own = self.tables.get(name)
+        if own is None:
+            own = self.tables[name] = SparseBlock(len(COUNTS), len(SUMS), self.layout.size)
+        own.merge(block) if sign > 0 else own.subtract(block)
+        if own.n_filled == 0:
+            del self.tables[name]
+            self.sources.pop(name, None)
+        elif sign > 0 and sources:
+            held = self.sources.setdefault(name, {})
+            for key, bins in sources.items():
+                held[key] = math.gcd(bins, held.get(key, 0))
+
+    @property
+    def _n_cells(self) -> int:
+        """Filled cells of the cases' own tables."""
+        return sum(block.n_filled for name, block in self.tables.items() if name != OTHER)
+
+    def _kept(self, names: list[str]) -> dict[str, bool]:
+        """Whether each case lies below the threshold."""
+        below = hash_names(names) <= np.uint64((1 << (64 - self.halvings)) - 1)
+        return {name: bool(kept) and name != OTHER for name, kept in zip(names, below, strict=True)}
+
+    def _lower(self, halvings: int) -> None:
+        """Let tables of cases that lie above a lower threshold join the others'."""
+        if halvings <= self.halvings:
+            return
+        self.halvings = min(halvings, MOST_HALVINGS)
+        for name, kept in self._kept(self.names).items():
+            if not kept:
+                self._put(OTHER, self.tables.pop(name), self.sources.pop(name, {}), 1)
+        self.blocks = dict(self.tables)
+
+    def _read(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        names, sources, self.halvings = about["names"], about["sources"], about["halvings"]
+        if type(self.halvings) is not int or not 0 <= self.halvings <= MOST_HALVINGS:
+            raise PackingError("a threshold out of range")
+        if not all(isinstance(name, str) for name in names) or names != sorted(set(names)):
+            raise PackingError("cases that are not in order")
+        lengths = arrays["lengths"]
+        if lengths.dtype != np.int64 or lengths.shape != (len(names),) or (lengths < 1).any():
+            raise PackingError("a case without cells")
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        for i, name in enumerate(names):
+            columns = {
+                key: column[starts[i] : starts[i + 1]]
+                for key, column in arrays.items()
+                if key != "lengths"
+            }
+            self.tables[name] = self._block(columns, int(lengths[i]))
+        if any(len(column) != starts[-1] for key, column in arrays.items() if key != "lengths"):
+            raise PackingError("cells are left over")
+        own = [name for name in names if name != OTHER]
+        if not all(self._kept(own).values()) or len(own) > MOST_CASES or self._n_cells > MOST_CELLS:
+            raise PackingError("cases that do not fit their threshold")
+        self.sources = {
+            name: _held(found) for name, found in zip(names, sources, strict=True) if found
+        }
+        self.blocks = dict(self.tables)
+
+    def _block(self, columns: Mapping[str, NDArray[Any]], length: int) -> SparseBlock:
+        named = {"0.places": columns["places"]}
+        named |= {f"0.count{i}": columns[name] for i, name in enumerate(COUNTS)}
+        named |= {f"0.sum{i}": columns[name] for i, name in enumerate(SUMS)}
+        block = SparseBlock(len(COUNTS), len(SUMS), self.layout.size)
+        block.read("0", named)
+        if block.n_filled != length:
+            raise PackingError("a case is shorter than it says")
+        return block
+
+
+def _held(found: Any) -> dict[Source, int]:
+    held = {(str(policy), str(edges)): bins for policy, edges, bins in found}
+    if any(policy not in POLICIES or edges not in ("right", "left") for policy, edges in held):
+        raise PackingError("a histogram of no policy")
+    if not all(type(bins) is int and 0 < bins <= MOST_BINS for bins in held.values()):
+        raise PackingError("a histogram of no bins")
+    return held
+
+
+def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
+    """A plain histogram as a case's table. Cells count as there where any of their numbers is not zero."""
+    n, confidence, correct = histogram.count, histogram.sum_confidence, histogram.sum_correct
+    mean = np.divide(confidence, n, out=np.zeros(len(n)), where=n > 0)
+    predictions = n if histogram.n_predictions is None else histogram.n_predictions
+    cell = np.arange(len(n)) * layout.cells // len(n)
+    assert histogram.klass is not None
+
+    def total(values: NDArray[Any]) -> Floats:
+        return np.bincount(cell, values, layout.cells).astype(np.float64)
+
+    sums = np.zeros((len(SUMS), layout.cells))
+    suffix = "_pooled" if histogram.policy == "pooled" else ""
+    for name, values in (
+        ("weight" + suffix, n),
+        ("confidence" + suffix, confidence),
+        ("confidence_squared" + suffix, confidence * mean),
+        ("correct_" + histogram.policy, correct),
+        ("product_" + histogram.policy, correct * mean),
+    ):
+        sums[SUMS.index(name)] = total(values)
+    there = np.flatnonzero(sums.any(axis=0))
+    counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(
+        np.int64
+    )
+    places = histogram.klass * layout.width + 1 + 2 * there
+    return SparseBlock.of(layout.size, places, counts[:, there], sums[:, there])
+
+
+ACCUMULATOR = Cases

@@ -1,0 +1,93 @@
+"""Predictions against their label distributions: sums by replicate, and histograms of the two distances.
+
+Each prediction counts once whatever its number of ratings. Of rater disagreement only predictions with two ratings or
+more tell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import N_REPLICATES, Filling
+from calibrant.grid import equal_width_bin
+from calibrant.label_distribution import Comparisons, compare
+
+COUNTS = ("predictions", "untied", "with_two_ratings")
+SUMS = (
+    "weight",
+    "entropy_gap",
+    "entropy_gap_absolute",
+    "distance",
+    "same_order",
+    "same_strict_order",
+    "untied",
+    "weight_of_two",
+    "disagreement",
+)
+HISTOGRAM_BINS = 200
+_CHUNK = 1 << 17
+Floats = NDArray[np.float64]
+
+
+class LabelDistributions(Accumulator):
+    """Block `sums`, one cell a replicate; histograms `entropy_gap` and `distance`.
+
+    The former is of [-1, 1], the gap over the logarithm of the number of classes; the latter of [0, 1].
+    """
+
+    name = "label_distribution"
+
+    def zero(self) -> dict[str, Block]:
+        of_two = COUNTS.index("with_two_ratings")
+        rests_on = tuple(of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS)
+        return {
+            "sums": Block(len(COUNTS), len(SUMS), N_REPLICATES, rests_on),
+            "entropy_gap": Block(1, 1, HISTOGRAM_BINS),
+            "distance": Block(1, 1, HISTOGRAM_BINS),
+        }
+
+    def fill(self, filling: Filling) -> None:
+        rows = max(256, _CHUNK // self.spec.n_classes)
+        for start in range(0, filling.n, rows):
+            part = slice(start, min(start + rows, filling.n))
+            self._add(filling, part, compare_rows(filling, part))
+
+    def _add(self, filling: Filling, part: slice, found: Comparisons) -> None:
+        place, weight = filling.replicate[part], filling.weights[part]
+        two = np.isfinite(found.disagreement)
+        block = self.blocks["sums"]
+        for i, chosen in enumerate((np.ones(len(place)), found.untied, two)):
+            block.counts[i] += np.bincount(place, chosen, N_REPLICATES).astype(np.int64)
+        columns = (
+            np.ones(len(place)),
+            found.entropy_gap,
+            np.abs(found.entropy_gap),
+            found.distance,
+            found.same_order,
+            found.same_strict_order,
+            found.untied,
+            two,
+            np.where(two, found.disagreement, 0.0),
+        )
+        for i, values in enumerate(columns):
+            block.sums[i] += np.bincount(place, weight * values, N_REPLICATES)
+        scaled = (found.entropy_gap / np.log(self.spec.n_classes) + 1.0) / 2.0
+        for name, score in (("entropy_gap", scaled), ("distance", found.distance)):
+            bins = equal_width_bin(np.clip(score, 0.0, 1.0), HISTOGRAM_BINS)
+            self.blocks[name].counts[0] += np.bincount(bins, minlength=HISTOGRAM_BINS)
+            self.blocks[name].sums[0] += np.bincount(bins, weight, HISTOGRAM_BINS)
+
+
+def compare_rows(filling: Filling, part: slice) -> Comparisons:
+    """Comparisons of some labelled rows."""
+    votes = filling.batch.votes
+    first, last = np.searchsorted(votes.row, [part.start, part.stop])
+    counts = np.zeros((part.stop - part.start, filling.batch.n_classes), np.int64)
+    counts[votes.row[first:last] - part.start, votes.klass[first:last]] = votes.count[first:last]
+    return compare(filling.batch.probabilities[part], counts)
+
+
+ACCUMULATOR = LabelDistributions

@@ -1,0 +1,68 @@
+"""A block that is never spread over its whole table: for many tables of which each fills few places."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.block import Block, Counts, Sums
+
+
+class SparseBlock(Block):
+    """As `Block`, with places in order and merging as a union of them; arrays are replaced, never written to."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, size: int, places: NDArray[np.int64], counts: Counts, sums: Sums) -> Self:
+        """The block with these places, in increasing order, and columns; no first count is 0."""
+        block = cls(len(counts), len(sums), size)
+        block._places, block._counts, block._sums = places, counts, sums
+        return block
+
+    @property
+    def counts(self) -> Counts:
+        """int64 (n_counts, size), to read."""
+        places, counts, _ = self.filled()
+        result = np.zeros((self.n_counts, self.size), np.int64)
+        result[:, places] = counts
+        result.setflags(write=False)
+        return result
+
+    @property
+    def sums(self) -> Sums:
+        """float64 (n_sums, size), to read."""
+        places, _, sums = self.filled()
+        result = np.zeros((self.n_sums, self.size))
+        result[:, places] = sums
+        result.setflags(write=False)
+        return result
+
+    @property
+    def n_filled(self) -> int:
+        return len(self.filled()[0])
+
+    def merge(self, other: Block) -> None:
+        """Add the other's cells to these."""
+        self._take(other, 1)
+
+    def subtract(self, other: Block) -> None:
+        """Take the other's cells away, which must be among these; cells left without a count are dropped."""
+        self._take(other, -1)
+
+    def copy(self) -> SparseBlock:
+        return SparseBlock.of(self.size, *self.filled())
+
+    def _take(self, other: Block, sign: int) -> None:
+        own, added = self.filled(), other.filled()
+        places = np.union1d(own[0], added[0])
+        counts = np.zeros((self.n_counts, len(places)), np.int64)
+        sums = np.zeros((self.n_sums, len(places)))
+        for at, more_counts, more_sums, times in ((*own, 1), (*added, sign)):
+            index = np.searchsorted(places, at)
+            counts[:, index] += times * more_counts
+            sums[:, index] += times * more_sums
+        there = counts[0] != 0
+        self._places, self._counts, self._sums = places[there], counts[:, there], sums[:, there]

@@ -1,0 +1,86 @@
+"""Uncertainty of predictions against their errors: the entropy of the probabilities, on a scale from 0 to 1.
+
+Confidence is kept beside it, because a calibrated model errs as its confidence says, not as its entropy says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+from calibrant.grid import Grid, grid_of
+from calibrant.label_distribution import entropy
+
+SUMS = (
+    "weight_pooled",
+    "weight",
+    "uncertainty_pooled",
+    "uncertainty",
+    "confidence_pooled",
+    "confidence",
+    "correct_pooled",
+    "correct_mean",
+    "correct_majority",
+    "correct_single",
+    "null_variance_pooled",
+    "null_variance",
+)
+CELLS = 240
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def uncertainty_grid() -> Grid:
+    """The grid of uncertainties: 240 cells, edges apart; as many as its bins can ask for."""
+    return grid_of(CELLS)
+
+
+def normalised_entropy(probabilities: Floats) -> Floats:
+    """Entropy over the logarithm of the number of classes; (n, n_classes) to (n,) in [0, 1].
+
+    Examples
+    --------
+    >>> normalised_entropy(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
+    [1.0, 0.0]
+    """
+    return np.minimum(entropy(probabilities) / np.log(probabilities.shape[1]), 1.0)
+
+
+def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: Floats) -> None:
+    """Add a batch's predictions to the cells at `place`, int64 (n,)."""
+    size = block.size
+    weights, ratings = filling.weights, filling.n_ratings.astype(np.float64)
+    confidence, hits = filling.confidence, filling.top_hits
+    spread = confidence * (1.0 - confidence) * filling.unit_size * weights**2
+    block.counts[0] += np.bincount(place, minlength=size)
+    pooled = weights * ratings
+    columns = (pooled, weights, pooled * uncertainty, weights * uncertainty, pooled * confidence, weights * confidence)
+    for i, values in enumerate(columns):
+        block.sums[i] += np.bincount(place, values, size)
+    at, own = place[hits.row], weights[hits.row]
+    shares: tuple[Floats | NDArray[np.bool_], ...] = (hits.votes, hits.share, hits.majority, hits.single)
+    for i, share in enumerate(shares, start=len(columns)):
+        block.sums[i] += np.bincount(at, own * share, size)
+    block.sums[10] += np.bincount(place, spread * ratings**2, size)
+    block.sums[11] += np.bincount(place, spread, size)
+
+
+class Uncertainty(Accumulator):
+    """Cells of normalised entropy; `correct` is of the top class."""
+
+    name = "uncertainty"
+
+    def zero(self) -> dict[str, Block]:
+        return {"cells": Block(1, len(SUMS), uncertainty_grid().n_positions)}
+
+    def fill(self, filling: Filling) -> None:
+        if not filling.n:
+            return
+        uncertainty = normalised_entropy(filling.batch.probabilities)
+        fill_uncertainty(self.blocks["cells"], filling, uncertainty_grid().locate(uncertainty), uncertainty)
+
+
+ACCUMULATOR = Uncertainty

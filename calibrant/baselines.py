@@ -1,0 +1,87 @@
+"""One calibration error under every way to read several raters, and for each rater by himself.
+
+The multi-rater value and a consensus estimate different things; so they stand side by side and are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.batch import Batch, Votes
+from calibrant.errors import CalibrationInputError
+from calibrant.metrics import compute_metrics
+from calibrant.pane import Pane
+from calibrant.policies import POLICIES
+from calibrant.question import Question
+from calibrant.spec import PaneSpec
+from calibrant.view import View
+
+Ints = NDArray[np.int64]
+
+
+def baselines(
+    batch: Batch, slug: str, question: Question | None = None, raters: Mapping[str, Ints] | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """A metric under each policy, beside each other; and each named rater's own.
+
+    Parameters
+    ----------
+    batch : raw rows with their ratings
+    slug : the metric
+    question : bins and the like; its policy is replaced by each in turn
+    raters : each rater's class for every row of the batch, int64 (n,), -1 where he gave none
+    seed : of intervals and null references
+
+    Returns
+    -------
+    dict: `policies` (the metric's answer for each of pooled, mean, majority, single) and `n_majority_ties`. With
+    `raters` also `by_rater` (value and n of each) and `mean_of_raters`, which is at least the pooled value for a
+    binned error and raters who rated everything.
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown metric, or raters' columns that do not fit the batch.
+
+    Source
+    ------
+    Riera-Marin et al., section 3: single-rater baselines.
+    """
+    asked = question or Question()
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill(batch)
+    views = {policy: View(pane, replace(asked, raters=policy), batch) for policy in POLICIES}
+    policies = {policy: compute_metrics(view, [slug], seed)[slug] for policy, view in views.items()}
+    answer: dict[str, Any] = {
+        "metric": slug,
+        "policies": policies,
+        "n_majority_ties": pane.counts["n_majority_ties"],
+    }
+    if raters is not None:
+        by_rater = {name: _of_rater(batch, name, classes, slug, asked) for name, classes in raters.items()}
+        values = [each["value"] for each in by_rater.values() if each["value"] is not None]
+        answer["by_rater"] = by_rater
+        answer["mean_of_raters"] = float(np.mean(values)) if values else None
+    return answer
+
+
+def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Question) -> dict[str, Any]:
+    """Value and n with one rater's labels alone."""
+    given = np.asarray(classes)
+    fits = given.shape == (batch.n,) and given.dtype.kind in "iu"
+    if not fits or (given < -1).any() or (given >= batch.n_classes).any():
+        detail = f"each rater has one class index a row, -1 for none: 0 to {batch.n_classes - 1}, {batch.n} rows"
+        raise CalibrationInputError.at(f"/raters/{name}", "rater_classes", detail)
+    row = np.flatnonzero(given >= 0)
+    if not len(row):
+        return {"value": None, "reason": "no_data", "n": 0}
+    own = replace(batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))).take(row)
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill(own)
+    found = compute_metrics(View(pane, replace(question, raters="pooled"), own), [slug])[slug]
+    return {key: found[key] for key in ("value", "reason", "n") if key in found}

@@ -1,0 +1,349 @@
+"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram, pairs of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_rel
+
+from calibrant.case_bins import CaseBins
+from calibrant.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
+from calibrant.errors import CalibrationInputError
+from calibrant.grid import equal_width_bin
+from calibrant.view import NotAnswerable, View
+
+STARS = ((0.01, "**"), (0.05, "*"))
+WHISKER = 1.5
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
+    """Every kept case, averages over them, and the dataset reliability histogram, as JSON-able numbers.
+
+    Parameters
+    ----------
+    view : View; the question's options are those of `CaseOptions`
+    frequency_bins : bins of observed frequency in the histogram; as many as of confidence where None
+
+    Returns
+    -------
+    dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and
+    micro_pooled; by class and over cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason`
+    where there is nothing.
+    """
+    question = view.question
+    answer: dict[str, Any] = {
+        "raters": question.raters,
+        "bins": question.bins,
+        "edges": question.edges,
+        "n": view.counts["n_labelled"],
+    }
+    try:
+        cases = case_errors(view)
+    except NotAnswerable as refusal:
+        nothing = {
+            "n_cases": 0,
+            "cases": [],
+            "summary": None,
+            "boxes": None,
+            "histogram": None,
+            "reliability": [],
+        }
+        return answer | nothing | {"reason": refusal.reason, "detail": refusal.detail}
+    options = cases.options
+    answer |= {
+        "average": options.average,
+        "membership": options.membership,
+        "background": options.background,
+        "missing": options.missing,
+        "n_cases": cases.n_cases["n"],
+        "n_cases_kept": cases.n_cases["kept"],
+        "n_cases_estimated": cases.n_cases["estimated"],
+        "n_missing": cases.n_missing,
+        "classes": [cases.class_names[k] for k in cases.classes],
+        "cases": _rows(cases),
+        "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
+        "boxes": {name: box(values) for name, values in _by_case(cases).items()},
+        "histogram": reliability_histogram(
+            cases, question.bins if frequency_bins is None else frequency_bins
+        ),
+        "reliability": reliability_boxes(cases),
+    }
+    bounds = {name: cases.bound(name) for name in ERRORS}
+    return answer | ({"error_bound": bounds} if any(bounds.values()) else {})
+
+
+def case_reliability(view: View, case: str) -> dict[str, Any]:
+    """One case's reliability table for each class that counts, with its errors.
+
+    Raises
+    ------
+    NotAnswerable
+        As `case_errors`, or the case has no table (`unknown_case`).
+    """
+    cases = case_errors(view)
+    if case not in cases.names:
+        raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
+    one = cases.counted.of_cases(np.array([cases.names.index(case)]))
+    classes = []
+    for slot, place in enumerate(cases.classes):
+        errors = {name: numbers(error(one)[0])[slot] for name, error in ERRORS.items()}
+        classes.append({"class": cases.class_names[place], **errors, "table": _table(one, slot)})
+    return {"case": case, "bins": one.n_bins, "classes": classes}
+
+
+def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, Any]:
+    """How many cases have, in a bin of confidence, which observed frequency.
+
+    Parameters
+    ----------
+    cases : CaseErrors
+    frequency_bins : [lo, hi), the last closed
+
+    Returns
+    -------
+    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the
+    average over classes of each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean
+    observed frequencies of each column, None where no case has it.
+
+    Raises
+    ------
+    CalibrationInputError
+        Fewer than one bin of frequency, or more than 1000.
+
+    Source
+    ------
+    Barfoot et al., fig. 4.
+    """
+    if not 1 <= frequency_bins <= 1000:
+        raise CalibrationInputError.at(
+            "/frequency_bins", "range", "frequency_bins lies in 1 to 1000"
+        )
+    bins = cases.counted
+    use = bins.filled & cases.use[:, :, None]
+    case, klass, column = np.nonzero(use)
+    rate = np.clip(bins.rate[case, klass, column], 0.0, 1.0)
+    row = equal_width_bin(rate, frequency_bins, "left")
+    shape = (len(cases.classes), bins.n_bins, frequency_bins)
+    counts = np.zeros(shape, np.int64)
+    np.add.at(counts, (klass, column, row), 1)
+    n = counts.sum(axis=2, keepdims=True)
+    shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
+    known = np.isfinite(shares)
+    mean = np.divide(
+        np.nansum(shares, axis=0),
+        known.sum(axis=0),
+        out=np.zeros(shape[1:]),
+        where=known.any(axis=0),
+    )
+    total = np.zeros(shape[:2])
+    np.add.at(total, (klass, column), rate)
+    size = n[:, :, 0]
+    by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
+    pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)
+    frequency = np.divide(
+        pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0
+    )
+    return {
+        "bins": bins.n_bins,
+        "frequency_bins": frequency_bins,
+        "counts": counts.tolist(),
+        "mean": mean.tolist(),
+        "mean_frequency": numbers(frequency),
+        "mean_frequency_by_class": numbers(by_class),
+    }
+
+
+def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
+    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed
+    frequencies.
+
+    Returns
+    -------
+    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the
+    bin.
+
+    Source
+    ------
+    Kock, Thielke et al., figs. 1 and 4: every label counts, each bin with boxes over cases.
+    """
+    bins = cases.counted
+    use = cases.use[:, :, None]
+    weight, confidence, correct = (
+        (v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct)
+    )
+    filled = (weight > 0) & (weight >= bins.least)
+    rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
+    total = weight.sum(axis=0)
+    there = filled.any(axis=0)
+    mean, frequency = (
+        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there))
+        for v in (confidence, correct)
+    )
+    return [
+        {
+            "lower": i / bins.n_bins,
+            "upper": (i + 1) / bins.n_bins,
+            "weight": float(total[i]),
+            "mean_confidence": mean[i],
+            "observed_frequency": frequency[i],
+            "box": box(rate[:, i]),
+        }
+        for i in range(bins.n_bins)
+    ]
+
+
+def box(values: Floats) -> dict[str, Any] | None:
+    """What a box plot draws: quartiles, whiskers to the outermost values within 1.5 of the box's height, values beyond.
+
+    Parameters
+    ----------
+    values : float64 (n,), nan is left out
+
+    Returns
+    -------
+    dict, None without values.
+
+    Source
+    ------
+    Tukey, Exploratory Data Analysis (1977).
+    """
+    found = np.sort(values[np.isfinite(values)])
+    if not len(found):
+        return None
+    lower, median, upper = np.quantile(found, [0.25, 0.5, 0.75])
+    reach = WHISKER * (upper - lower)
+    inside = found[(found >= lower - reach) & (found <= upper + reach)]
+    outside = found[(found < lower - reach) | (found > upper + reach)]
+    # Where few values lie far apart, the outermost inside one can lie within the box.
+    return {
+        "n": len(found),
+        "mean": float(found.mean()),
+        "lower_quartile": float(lower),
+        "median": float(median),
+        "upper_quartile": float(upper),
+        "lower_whisker": float(min(inside[0], lower)),
+        "upper_whisker": float(max(inside[-1], upper)),
+        "outliers": outside.tolist(),
+    }
+
+
+def compare_cases(
+    first: Mapping[str, float | None], second: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """Two-sided paired t-test of two models' errors over the cases that both have.
+
+    Parameters
+    ----------
+    first, second : case name to an error, such as `mean` of `ace` in `cases_of`'s cases; None is left out
+
+    Returns
+    -------
+    dict with n, means, `mean_difference` (second minus first), `sd_difference` (ddof 1), `t`, `p`, `stars` (**
+    below .01, * below .05), the cases that only one of them has, and `reason` where there is no test: fewer than
+    two pairs, or differences all equal.
+
+    Source
+    ------
+    Student (Biometrika 1908); Barfoot et al., table 1, per-case means over classes.
+
+    Examples
+    --------
+    >>> compare_cases({"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.2, "b": 0.2, "c": 0.5})["n"]
+    3
+    """
+    one = {name: value for name, value in first.items() if value is not None}
+    two = {name: value for name, value in second.items() if value is not None}
+    both = sorted(one.keys() & two.keys())
+    left = np.array([one[name] for name in both], np.float64)
+    right = np.array([two[name] for name in both], np.float64)
+    difference = right - left
+    answer: dict[str, Any] = {
+        "n": len(both),
+        "only_first": sorted(one.keys() - two.keys()),
+        "only_second": sorted(two.keys() - one.keys()),
+        "mean_first": float(left.mean()) if len(both) else None,
+        "mean_second": float(right.mean()) if len(both) else None,
+        "mean_difference": float(difference.mean()) if len(both) else None,
+        "sd_difference": float(difference.std(ddof=1)) if len(both) > 1 else None,
+    }
+    nothing = {"t": None, "degrees_of_freedom": None, "p": None, "stars": ""}
+    if len(both) < 2:
+        return answer | nothing | {"reason": "too_few_cases"}
+    # Below the rounding of the errors themselves a spread is none.
+    if np.ptp(difference) <= 1e-12:
+        return answer | nothing | {"reason": "constant_difference"}
+    test = ttest_rel(right, left)
+    stars = next((mark for level, mark in STARS if test.pvalue < level), "")
+    return answer | {
+        "t": float(test.statistic),
+        "degrees_of_freedom": len(both) - 1,
+        "p": float(test.pvalue),
+        "stars": stars,
+    }
+
+
+def _by_case(cases: CaseErrors) -> dict[str, Floats]:
+    """Each measure's mean over the classes that count, of every case; nan where none does."""
+    return {name: cases.by_case(name) for name in ERRORS} | {"dice": _dice_by_case(cases)}
+
+
+def _dice_by_case(cases: CaseErrors) -> Floats:
+    dice = np.where(cases.use, cases.counted.dice, np.nan)
+    n = np.isfinite(dice).sum(axis=1)
+    return np.divide(np.nansum(dice, axis=1), n, out=np.full(len(dice), np.nan), where=n > 0)
+
+
+def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
+    bins, use = cases.counted, cases.use
+    values = {name: error(bins) for name, error in ERRORS.items()} | {"dice": bins.dice}
+    means = {name: numbers(mean) for name, mean in _by_case(cases).items()}
+    counts = (bins.hit, bins.predicted - bins.hit, bins.positives - bins.hit)
+    top_known = (bins.predicted.sum(axis=1) > 0).tolist()
+    rows = []
+    for i, case in enumerate(cases.names):
+        row: dict[str, Any] = {"case": case, "weight": float(bins.total[i].max(initial=0.0))}
+        row["present"] = bins.present[i].tolist()
+        row["counted"] = use[i].tolist()
+        for name, by_class in values.items():
+            row[name] = {"mean": means[name][i], "by_class": numbers(by_class[i])}
+        for name, column in zip(
+            ("true_positive", "false_positive", "false_negative"), counts, strict=True
+        ):
+            row[name] = column[i].tolist() if top_known[i] else None
+        rows.append(row)
+    return rows
+
+
+def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
+    if name == "dice":
+        found = _dice_by_case(cases)
+        found = found[np.isfinite(found)]
+        return {
+            "macro": {"value": float(found.mean()) if len(found) else None, "n": len(found)}
+            | spread(found)
+        }
+    return {
+        "macro": cases.macro(name),
+        "micro": cases.micro(name, pooled=False),
+        "micro_pooled": cases.micro(name, pooled=True),
+    }
+
+
+def _table(one: CaseBins, slot: int) -> list[dict[str, Any]]:
+    mean, rate = numbers(one.mean[0, slot]), numbers(one.rate[0, slot])
+    return [
+        {
+            "bin": i,
+            "lower": i / one.n_bins,
+            "upper": (i + 1) / one.n_bins,
+            "weight": float(one.weight[0, slot, i]),
+            "mean_confidence": mean[i],
+            "observed_frequency": rate[i],
+        }
+        for i in range(one.n_bins)
+    ]

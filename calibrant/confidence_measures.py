@@ -1,0 +1,437 @@
+"""What is read from confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
+
+Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are
+weighted; label histograms count each sample once a class) are discarded; the mass that went with them is returned,
+and errors are weighed by the kept mass or by the full one as asked.
+
+Source
+------
+Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+
+from calibrant.cases import box
+from calibrant.cells import equal_mass_groups
+from calibrant.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
+from calibrant.errors import CalibrationInputError
+
+BINS = 20
+LEAST = 50
+DENOMINATORS = ("kept", "full")
+BINNINGS = ("equal_width", "equal_mass")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CoarseTable:
+    """A histogram regrouped.
+
+    Attributes
+    ----------
+    mass, confidence, hits : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
+    lower, upper : float64 (n_bins,), bounds of the bins
+    kept : bool (n_bins,), whether a bin holds as much as asked
+    """
+
+    mass: Floats
+    confidence: Floats
+    hits: Floats
+    lower: Floats
+    upper: Floats
+    kept: NDArray[np.bool_]
+
+    @property
+    def mean(self) -> Floats:
+        """Mean centre of each bin, nan where it is empty."""
+        return np.divide(
+            self.confidence, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
+        )
+
+    @property
+    def rate(self) -> Floats:
+        """Share with r = 1 of each bin, nan where it is empty."""
+        return np.divide(
+            self.hits, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
+        )
+
+    def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
+        """Calibration errors over the kept bins.
+
+        Parameters
+        ----------
+        denominator : "kept" (eq. 2) or "full" (the published code)
+        ideal : what the rate should be, (n_bins,); the mean confidence where None
+
+        Returns
+        -------
+        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`,
+        `discarded_mass`, `n_bins_kept`.
+        """
+        total = float(self.mass.sum())
+        kept = self.kept & (self.mass > 0)
+        about = {
+            "mass": total,
+            "discarded_mass": total - float(self.mass[kept].sum()),
+            "n_bins_kept": int(kept.sum()),
+            "denominator": denominator,
+        }
+        if not kept.any():
+            return {"ece": None, "mce": None, "ace": None} | about
+        gap = np.abs(self.rate - (self.mean if ideal is None else ideal))[kept]
+        mass = self.mass[kept]
+        under = total if denominator == "full" else mass.sum()
+        return {
+            "ece": float((mass * gap).sum() / under),
+            "mce": float(gap.max()),
+            "ace": float(gap.mean()),
+        } | about
+
+
+def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
+    """Negative log-likelihood in nats from the centres (eq. 1), and from the exact running sum beside it.
+
+    Returns
+    -------
+    dict with `sum`, `mean` (None without mass), `largest` (what the lowest centre allows for a sample),
+    `exact_sum`, `exact_mean` (of ratings whose probability is not 0), `zero_probability_weight`.
+    """
+    right = histogram.label[:, 1]
+    total, mass = float(-(right * np.log(histogram.centres)).sum()), float(right.sum())
+    exact = dict(zip(EXACT, histogram.exact.tolist(), strict=True))
+    known = histogram.has_predictions and exact["nll_weight"] > 0
+    return {
+        "sum": total,
+        "mean": total / mass if mass else None,
+        "largest": float(np.log(2.0 * histogram.n_bins)),
+        "exact_sum": exact["nll"] if known else None,
+        "exact_mean": exact["nll"] / exact["nll_weight"] if known else None,
+        "zero_probability_weight": exact["zero_probability_weight"],
+    }
+
+
+def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
+    """Brier score, summed over classes, from the centres and from the exact running sum.
+
+    Returns
+    -------
+    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is by at
+    most K / n.
+    """
+    centres, mass = histogram.centres, histogram.mass
+    wrong, right = histogram.label.sum(axis=0)
+    total = float((wrong * centres**2 + right * (1.0 - centres) ** 2).sum())
+    exact = float(histogram.exact[EXACT.index("brier")])
+    return {
+        "mean": total / mass if mass else None,
+        "exact_mean": exact / mass if mass and histogram.has_predictions else None,
+    }
+
+
+def coarse_table(
+    histogram: ConfidenceHistogram,
+    kind: str = "prediction",
+    bins: int = BINS,
+    *,
+    label: int | None = None,
+    binning: str = "equal_width",
+    least: float = LEAST,
+) -> CoarseTable:
+    """A histogram regrouped into coarse bins.
+
+    Parameters
+    ----------
+    kind : "prediction", "uncertainty", "label" (with `label`), or "all" for every label in one
+    bins : number of coarse bins; not more than fine ones
+    binning : "equal_width" by centre, or "equal_mass" (fine bins are never cut, so fewer bins can come out)
+    least : samples, or mass where predictions are weighted, below which a bin is not kept
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range, or a kind that was not filled.
+    """
+    _check(bins, histogram.n_bins, binning)
+    return regrouped(
+        _table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least
+    )
+
+
+def regrouped(
+    table: Floats,
+    centres: Floats,
+    bins: int = BINS,
+    *,
+    binning: str = "equal_width",
+    least: float = LEAST,
+) -> CoarseTable:
+    """Fine bins (2, n_fine) with their centres, in increasing order, regrouped; as `coarse_table`."""
+    mass = table.sum(axis=0)
+    n = len(centres)
+    if binning == "equal_mass":
+        filled = np.flatnonzero(mass > 0)
+        group = equal_mass_groups(mass[filled], bins)
+        place = np.zeros(n, np.int64)
+        place[filled] = group
+        size = int(group[-1]) + 1 if len(group) else 0
+        starts = filled[np.searchsorted(group, np.arange(size))]
+        lower = np.concatenate([[0.0], starts[1:] / n]) if size else np.zeros(0)
+        upper = np.concatenate([lower[1:], [1.0]]) if size else np.zeros(0)
+    else:
+        place, size = coarse_bins(n, bins), bins
+        lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
+    if not size:
+        nothing = np.zeros(0)
+        return CoarseTable(nothing, nothing, nothing, lower, upper, np.zeros(0, bool))
+    total, confidence, hits = (
+        np.bincount(place, values, size).astype(np.float64)
+        for values in (mass, mass * centres, table[1])
+    )
+    return CoarseTable(total, confidence, hits, lower, upper, (total >= least) & (total > 0))
+
+
+def calibration_errors(
+    histogram: ConfidenceHistogram,
+    bins: int = BINS,
+    *,
+    binning: str = "equal_width",
+    least: float = LEAST,
+    denominator: str = "kept",
+) -> dict[str, Any]:
+    """Errors of the prediction, of each class, and of all labels in one table.
+
+    Parameters
+    ----------
+    bins, binning, least : as in `coarse_table`
+    denominator : as in `CoarseTable.errors`
+
+    Returns
+    -------
+    dict of `prediction` (top label, eq. 2; None where predictions were not filled), `by_class` (a list),
+    `classwise` (mean of `ece`, `mce` and `ace` over classes that have kept bins), `full` (all labels; mass K N),
+    each as `CoarseTable.errors`; and what a minimum is compared with.
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range.
+    """
+    if denominator not in DENOMINATORS:
+        raise CalibrationInputError.at(
+            "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+        )
+
+    def errors(kind: str, label: int | None = None) -> dict[str, Any]:
+        return coarse_table(
+            histogram, kind, bins, label=label, binning=binning, least=least
+        ).errors(denominator)
+
+    by_class = [errors("label", k) for k in range(histogram.n_classes)]
+    classwise: dict[str, Any] = {}
+    for name in ("ece", "mce", "ace"):
+        found = [one[name] for one in by_class if one[name] is not None]
+        classwise[name] = float(np.mean(found)) if found else None
+    return {
+        "bins": bins,
+        "binning": binning,
+        "least": least,
+        "least_of": "mass" if histogram.is_weighted else "samples",
+        "prediction": errors("prediction") if histogram.has_predictions else None,
+        "by_class": by_class,
+        "classwise": classwise,
+        "full": errors("all"),
+    }
+
+
+def uncertainty_errors(
+    histogram: ConfidenceHistogram,
+    bins: int = BINS,
+    *,
+    least: float = LEAST,
+    denominator: str = "kept",
+) -> dict[str, Any]:
+    """Expected uncertainty calibration error: normalised entropy against the share of wrong predictions.
+
+    Returns
+    -------
+    dict with `uce` and `max_uce` against the diagonal; `to_ideal`, the same against the ideal curve (two classes
+    only, else None); `table` with mean uncertainty, error rate and the ideal rate of each bin; and the masses of
+    `CoarseTable.errors`.
+
+    Source
+    ------
+    Laves et al. (2019); Kock, Thielke et al., appendix D.
+    """
+    table = coarse_table(histogram, "uncertainty", bins, least=least)
+    wrong = CoarseTable(
+        table.mass, table.confidence, table.mass - table.hits, table.lower, table.upper, table.kept
+    )
+    plain = wrong.errors(denominator)
+    ideal = None
+    if histogram.n_classes == 2:
+        # The curve is bent inside a bin, so a bin's ideal rate is the mean of the curve over its fine bins.
+        fine = histogram.uncertainty.sum(axis=0)
+        curve = ideal_error_rate(histogram.centres)
+        place = coarse_bins(histogram.n_bins, bins)
+        ideal = np.divide(
+            np.bincount(place, fine * curve, bins),
+            table.mass,
+            out=np.full(bins, np.nan),
+            where=table.mass > 0,
+        )
+    to_ideal = None if ideal is None else wrong.errors(denominator, ideal)
+    rows = [
+        {
+            "mean_uncertainty": _number(u),
+            "error_rate": _number(e),
+            "ideal": _number(i),
+            "mass": float(m),
+            "kept": bool(k),
+        }
+        for u, e, i, m, k in zip(
+            wrong.mean,
+            wrong.rate,
+            np.full(bins, np.nan) if ideal is None else ideal,
+            table.mass,
+            table.kept,
+            strict=True,
+        )
+    ]
+    return {
+        "uce": plain["ece"],
+        "max_uce": plain["mce"],
+        "to_ideal": None
+        if to_ideal is None
+        else {"uce": to_ideal["ece"], "max_uce": to_ideal["mce"]},
+        "table": rows,
+        **{name: plain[name] for name in ("mass", "discarded_mass", "n_bins_kept", "denominator")},
+    }
+
+
+def ideal_error_rate(uncertainty: Floats) -> Floats:
+    """Error rate of a calibrated model of two classes at a normalised entropy: the inverse binary entropy on [0, 1/2].
+
+    Parameters
+    ----------
+    uncertainty : float64 (n,), in [0, 1], entropy in bits
+
+    Returns
+    -------
+    float64 (n,), in [0, 1/2], by 60 bisections: within 1e-18, and flat where the entropy itself rounds to 1.
+    """
+    low, high = np.zeros_like(uncertainty), np.full_like(uncertainty, 0.5)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        entropy = -(xlogy(middle, middle) + xlogy(1.0 - middle, 1.0 - middle)) / np.log(2.0)
+        less = entropy < uncertainty
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return (low + high) / 2.0
+
+
+def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
+    """Receiver operating characteristic of a class's probability, thresholds at the edges of filled fine bins.
+
+    Returns
+    -------
+    dict with `threshold`, `true_positive_rate`, `false_positive_rate` (from the highest threshold down), `auc` with
+    ties counted half, and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason
+    where the class is always or never the reference.
+    """
+    wrong, right = _table(histogram, "label", label)
+    positives, negatives = float(right.sum()), float(wrong.sum())
+    if not positives or not negatives:
+        nothing: dict[str, Any] = {
+            "threshold": [],
+            "true_positive_rate": [],
+            "false_positive_rate": [],
+        }
+        return nothing | {"auc": None, "error_bound": None, "reason": "one_class"}
+    filled = np.flatnonzero((wrong > 0) | (right > 0))[::-1]
+    hits = np.concatenate([[0.0], np.cumsum(right[filled])]) / positives
+    alarms = np.concatenate([[0.0], np.cumsum(wrong[filled])]) / negatives
+    return {
+        "threshold": np.concatenate([[1.0], filled / histogram.n_bins]).tolist(),
+        "true_positive_rate": hits.tolist(),
+        "false_positive_rate": alarms.tolist(),
+        "auc": float(np.trapezoid(hits, alarms)),
+        "error_bound": float((right * wrong).sum() / positives / negatives / 2.0),
+    }
+
+
+def reliability_boxes(
+    histograms: Mapping[str, ConfidenceHistogram],
+    kind: str = "all",
+    bins: int = BINS,
+    *,
+    label: int | None = None,
+    least: float = LEAST,
+) -> list[dict[str, Any]]:
+    """Per coarse bin, mean confidence and observed frequency of all cases together, and a box plot of the cases'
+    own frequencies.
+
+    Returns
+    -------
+    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases that keep the bin;
+    None where there is nothing.
+
+    Source
+    ------
+    Kock, Thielke et al., figs. 1 and 4.
+    """
+    tables = [coarse_table(h, kind, bins, label=label, least=least) for h in histograms.values()]
+    if not tables:
+        return []
+    mass, confidence, hits = (
+        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "hits")
+    )
+    rates = np.array([np.where(t.kept, t.rate, np.nan) for t in tables])
+    return [
+        {
+            "lower": i / bins,
+            "upper": (i + 1) / bins,
+            "mass": float(mass[i]),
+            "mean_confidence": float(confidence[i] / mass[i]) if mass[i] else None,
+            "observed_frequency": float(hits[i] / mass[i]) if mass[i] else None,
+            "box": box(rates[:, i]),
+        }
+        for i in range(bins)
+    ]
+
+
+def _table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floats:
+    if kind == "all":
+        return np.asarray(histogram.label.sum(axis=0))
+    if kind == "label":
+        if label is None or not 0 <= label < histogram.n_classes:
+            raise CalibrationInputError.at(
+                "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
+            )
+        return histogram.label[label]
+    if kind not in ("prediction", "uncertainty"):
+        raise CalibrationInputError.at(
+            "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"
+        )
+    if not histogram.has_predictions and not (kind == "prediction" and histogram.prediction.any()):
+        raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
+    return histogram.prediction if kind == "prediction" else histogram.uncertainty
+
+
+def _check(bins: int, fine: int, binning: str) -> None:
+    if not 1 <= bins <= fine:
+        raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {fine}")
+    if binning not in BINNINGS:
+        raise CalibrationInputError.at(
+            "/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}"
+        )
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

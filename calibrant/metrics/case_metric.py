@@ -1,0 +1,82 @@
+"""The shape of the three marginal calibration errors over cases: `ml1_ece`, `ml1_ace`, `ml1_mce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from calibrant.case_errors import CaseErrors, case_errors
+from calibrant.metrics.base import Estimate, Metric
+from calibrant.view import View
+
+INTERVAL_METHOD = "Student's t over cases"
+
+
+@dataclass(frozen=True)
+class CaseMetric(Metric):
+    """An error of each case and class, averaged as asked; `error` and `beside` are names in `ERRORS`."""
+
+    error: str = ""
+    beside: tuple[str, ...] = ()
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        """The asked average, with the others' values beside it."""
+        cases = case_errors(view)
+        average = cases.options.average
+        answers = {"macro": cases.macro(self.error)}
+        answers |= {"micro": cases.micro(self.error, pooled=False)}
+        answers |= {"micro_pooled": cases.micro(self.error, pooled=True)}
+        asked = answers[average]
+        extra: dict[str, Any] = {
+            "average": average,
+            "membership": cases.options.membership,
+            "background": cases.options.background,
+            "missing": cases.options.missing,
+            "bins": view.question.bins,
+            "edges": view.question.edges,
+            "n_cases": cases.n_cases["n"],
+            "n_cases_kept": cases.n_cases["kept"],
+            "n_cases_estimated": cases.n_cases["estimated"],
+            "n_cases_used": asked["n"],
+            "n_missing": cases.n_missing,
+            "classes": [cases.class_names[k] for k in cases.classes],
+            "by_class": asked["by_class"],
+            "sd": answers["macro"]["sd"],
+            "quantiles": answers["macro"]["quantiles"],
+        }
+        extra |= {name: answer["value"] for name, answer in answers.items()}
+        extra |= {name: _averaged(cases, name, average) for name in self.beside}
+        bound = cases.bound(self.error)
+        if bound:
+            extra["error_bound"] = bound
+        interval, about = self._interval(cases, average, view.question.ci)
+        reason = None if asked["value"] is not None else "no_case_counts"
+        return Estimate(asked["value"], reason, interval=interval, extra=extra | about)
+
+    def _interval(
+        self, cases: CaseErrors, average: str, ci: float
+    ) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+        if average != "macro":
+            return None, {"interval_reason": "cases_in_one_pot"}
+        values = cases.by_case(self.error)
+        values = values[np.isfinite(values)]
+        if len(values) < 2:
+            return None, {"interval_reason": "too_few_cases"}
+        reach = (
+            student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        )
+        mean = float(values.mean())
+        return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {
+            "interval_method": INTERVAL_METHOD
+        }
+
+
+def _averaged(cases: CaseErrors, name: str, average: str) -> float | None:
+    if average == "macro":
+        value = cases.macro(name)["value"]
+    else:
+        value = cases.micro(name, pooled=average == "micro_pooled")["value"]
+    return None if value is None else float(value)

@@ -1,0 +1,174 @@
+"""Human-uncertainty calibration: predictions against the distribution of their ratings, each prediction counted once.
+
+EntCE compares entropies, DistCE distributions, RankCS the order of the classes. `raters` does not matter to them:
+they compare with the shares of votes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.label_distribution import (
+    HISTOGRAM_BINS,
+    SUMS,
+    compare_rows,
+)
+from calibrant.intervals import ratio_interval
+from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric
+from calibrant.options import Option
+from calibrant.replication import refuse_if_thin
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+INSTANCES = Option(
+    "instances",
+    "no",
+    "`yes` returns every prediction's own value too (raw rows only), in the order of the labelled rows.",
+    allowed=("no", "yes"),
+)
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SHOWN_BINS = 20
+
+
+def sums_of(view: View) -> dict[str, Floats]:
+    """Each sum by replicate, float64 (64,).
+
+    Raises
+    ------
+    NotAnswerable
+        Plain histograms, or predictions merged before these sums were kept.
+    """
+    view.refuse_histograms()
+    block = view.pane["label_distribution"].blocks["sums"]
+    view.refuse_partial(int(block.counts[0].sum()), "the label distribution")
+    return dict(zip(SUMS, block.sums, strict=True))
+
+
+def quantile(weight: Floats, low: float, high: float, level: float) -> float:
+    """Level's quantile of a histogram between low and high, linear inside bins.
+
+    Examples
+    --------
+    >>> quantile(np.array([1.0, 3.0]), 0.0, 1.0, 0.5)
+    0.6666666666666667
+    """
+    mass = np.cumsum(weight)
+    wanted = level * mass[-1]
+    place = int(np.searchsorted(mass, wanted))
+    inside = 1.0 - (mass[place] - wanted) / weight[place]
+    return float(low + (high - low) * (place + inside) / len(weight))
+
+
+def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
+    """Quantiles and a histogram of a value by prediction that lies in [-reach, reach], or [0, 1] for the distance."""
+    weight = view.pane["label_distribution"].blocks[name].sums[0]
+    low = 0.0 if name == "distance" else -reach
+    shown = weight.reshape(SHOWN_BINS, -1).sum(axis=1)
+    edges = low + (reach - low) * np.arange(SHOWN_BINS + 1) / SHOWN_BINS
+    return {
+        "quantiles": {f"{level:g}": quantile(weight, low, reach, level) for level in QUANTILES},
+        "quantile_error_bound": (reach - low) / HISTOGRAM_BINS,
+        "histogram": {"edges": edges.tolist(), "weight": shown.tolist()},
+    }
+
+
+def _reader(column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]) -> Callable[[View], Reading | None]:
+    def read(view: View) -> Reading | None:
+        totals = {name: float(values.sum()) for name, values in sums_of(view).items()}
+        if not totals["weight"]:
+            return None
+        extra = {"raters": "mean", **more(view, totals)}
+        if INSTANCES.of(view.question) == "yes":
+            extra["instances"] = instances(view, column)
+        return Reading(totals[column] / totals["weight"], extra)
+
+    return read
+
+
+def instances(view: View, column: str) -> list[Any]:
+    """Every labelled row's own value; signed for the entropies.
+
+    Raises
+    ------
+    NotAnswerable
+        There are no raw rows.
+    """
+    if view.filling is None:
+        raise NotAnswerable("needs_rows", "the kept state holds no single predictions")
+    found = compare_rows(view.filling, slice(0, view.filling.n))
+    values: list[Any] = getattr(found, column.removesuffix("_absolute")).tolist()
+    return values
+
+
+def _interval(column: str) -> Callable[[View, Reading, int], Interval]:
+    def interval(view: View, reading: Reading, seed: int) -> Interval:
+        refuse_if_thin(view)
+        sums = sums_of(view)
+        held = sums["weight"] > 0
+        weight = sums["weight"][held]
+        if not (weight.sum() - weight > 0).all():
+            raise NotAnswerable("too_few_units", "one replicate holds all the weight")
+        return Interval(ratio_interval(sums[column][held], weight, view.question.ci), {"interval_method": JACKKNIFE})
+
+    return interval
+
+
+def _entropies(view: View, totals: dict[str, float]) -> dict[str, Any]:
+    mean = totals["entropy_gap"] / totals["weight"]
+    return {"mean_signed": mean, **spread_of(view, "entropy_gap", float(np.log(view.spec.n_classes)))}
+
+
+def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
+    return spread_of(view, "distance", 1.0)
+
+
+def _orders(view: View, totals: dict[str, float]) -> dict[str, Any]:
+    weight = totals["weight"]
+    return {"strict_pairs": totals["same_strict_order"] / weight, "untied_fraction": totals["untied"] / weight}
+
+
+METRICS = (
+    ReadMetric(
+        slug="ent_ce",
+        title="Entropy calibration error",
+        unit="nats",
+        range=(0.0, None),
+        direction="lower",
+        needs=("label_distribution",),
+        source="Baan, Aziz, Plank, Fernandez (EMNLP 2022); signed as entropy of ratings less that of the prediction",
+        own_options=(INSTANCES,),
+        read=_reader("entropy_gap_absolute", _entropies),
+        interval=_interval("entropy_gap_absolute"),
+        no_null="not_a_gap_metric",
+    ),
+    ReadMetric(
+        slug="dist_ce",
+        title="Distribution calibration error",
+        unit="probability",
+        range=(0.0, 1.0),
+        direction="lower",
+        needs=("label_distribution",),
+        source="Baan, Aziz, Plank, Fernandez (EMNLP 2022): mean total variation distance",
+        own_options=(INSTANCES,),
+        read=_reader("distance", _distances),
+        interval=_interval("distance"),
+        no_null="not_a_gap_metric",
+    ),
+    ReadMetric(
+        slug="rank_cs",
+        title="Ranking calibration score",
+        unit="share",
+        range=(0.0, 1.0),
+        direction="higher",
+        needs=("label_distribution",),
+        source="Baan, Aziz, Plank, Fernandez (EMNLP 2022), stable argsort; strict pairs beside it",
+        own_options=(INSTANCES,),
+        read=_reader("same_order", _orders),
+        interval=_interval("same_order"),
+        no_null="not_a_gap_metric",
+    ),
+)

@@ -1,0 +1,20 @@
+"""Marginal L1 average calibration error over cases."""
+
+from __future__ import annotations
+
+from calibrant.case_errors import CASE_OPTIONS
+from calibrant.metrics.case_metric import CaseMetric
+
+METRIC = CaseMetric(
+    slug="ml1_ace",
+    title="Marginal L1 average calibration error over cases",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("cases",),
+    source="Barfoot et al., eq. 3, over non-empty bins as in their code; as printed in `ace_all_bins`",
+    options=("bins", "edges", "composites"),
+    own_options=CASE_OPTIONS,
+    error="ace",
+    beside=("ace_all_bins",),
+)

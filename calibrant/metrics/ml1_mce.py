@@ -1,0 +1,19 @@
+"""Marginal L1 maximum calibration error over cases."""
+
+from __future__ import annotations
+
+from calibrant.case_errors import CASE_OPTIONS
+from calibrant.metrics.case_metric import CaseMetric
+
+METRIC = CaseMetric(
+    slug="ml1_mce",
+    title="Marginal L1 maximum calibration error over cases",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("cases",),
+    source="Barfoot et al., eq. 4",
+    options=("bins", "edges", "composites"),
+    own_options=CASE_OPTIONS,
+    error="mce",
+)

@@ -1,0 +1,143 @@
+"""Uncertainty calibration error: normalised entropy against the share of errors, in bins of the entropy.
+
+A calibrated model does not have a UCE of 0: its errors follow its confidence, and entropy is another number.
+`null_mean` says what it would show, and for two classes the diagram carries the ideal curve.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from calibrant.accumulators.block import Block
+from calibrant.accumulators.uncertainty import (
+    SUMS,
+    fill_uncertainty,
+    normalised_entropy,
+    uncertainty_grid,
+)
+from calibrant.grid import equal_width_bin
+from calibrant.metrics.reading import Reading, ReadMetric, quantiles_of
+from calibrant.null_reference import N_DRAWS
+from calibrant.policies import POLICIES
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+
+
+def inverse_binary_entropy(uncertainty: Floats) -> Floats:
+    """The error in [0, 1/2] whose entropy, over log 2, is this: the ideal curve of two classes; (n,) to (n,).
+
+    Examples
+    --------
+    >>> inverse_binary_entropy(np.array([0.0, 1.0])).round(6).tolist()
+    [0.0, 0.5]
+    """
+    wanted = np.clip(uncertainty, 0.0, 1.0) * np.log(2.0)
+    low, high = np.zeros(len(wanted)), np.full(len(wanted), 0.5)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        above = entr(middle) + entr(1.0 - middle) > wanted
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return (low + high) / 2.0
+
+
+def uncertainty_error(weight: Floats, uncertainty: Floats, error: Floats) -> Floats:
+    """Mean absolute gap of error and uncertainty by weight; all (..., n_bins), to (...).
+
+    Source
+    ------
+    Laves, Ihler, Kortmann, Ortmaier (2019).
+    """
+    return np.asarray((weight * np.abs(error - uncertainty)).sum(axis=-1) / weight.sum(axis=-1))
+
+
+def table_of(view: View) -> dict[str, Floats]:
+    """Sums by bin of the uncertainty under the asked policy: weight, uncertainty, confidence, correct, null_variance.
+
+    Raises
+    ------
+    NotAnswerable
+        Plain histograms, predictions merged before uncertainty was kept, or bins that its grid cannot give exactly.
+    """
+    view.refuse_histograms()
+    sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
+    suffix = "_pooled" if view.policy == 0 else ""
+    at = dict(zip(SUMS, sums, strict=True))
+    found = {name: at[name + suffix] for name in ("weight", "uncertainty", "confidence", "null_variance")}
+    return found | {"correct": at["correct_" + POLICIES[view.policy]]}
+
+
+def _kept_sums(view: View) -> Floats:
+    block = view.pane["uncertainty"].blocks["cells"]
+    places, counts, sums = block.filled()
+    view.refuse_partial(int(counts[0].sum()), "uncertainty")
+    grid, bins = uncertainty_grid(), view.question.bins
+    if bins not in grid.exact_bins:
+        exact = ", ".join(map(str, grid.exact_bins))
+        raise NotAnswerable("bins_not_exact", f"the grid of uncertainties gives {exact} bins, not {bins}")
+    place = grid.bins(bins, view.question.edges)[places]
+    return np.stack([np.bincount(place, column, bins) for column in sums]).astype(np.float64)
+
+
+def _raw_sums(view: View) -> Floats:
+    filling, bins = view.filling, view.question.bins
+    assert filling is not None
+    block = Block(1, len(SUMS), bins)
+    if filling.n:
+        uncertainty = normalised_entropy(filling.batch.probabilities)
+        fill_uncertainty(block, filling, equal_width_bin(uncertainty, bins, view.question.edges), uncertainty)
+    return block.sums
+
+
+def read(view: View) -> Reading | None:
+    table = table_of(view)
+    weight = table["weight"]
+    if not weight.sum():
+        return None
+    filled = weight > 0
+    held = weight[filled]
+    uncertainty, error = table["uncertainty"][filled] / held, 1.0 - table["correct"][filled] / held
+    extra: dict[str, object] = {
+        "bins": view.question.bins,
+        "binning": "equal_width",
+        "scope": "uncertainty",
+        "table": {
+            "bin": np.flatnonzero(filled).tolist(),
+            "weight": held.tolist(),
+            "uncertainty": uncertainty.tolist(),
+            "error": error.tolist(),
+        },
+    }
+    if view.spec.n_classes == 2:
+        ideal = inverse_binary_entropy(uncertainty)
+        extra["ideal_error"] = ideal.tolist()
+        extra["distance_to_ideal"] = float(uncertainty_error(held, ideal, error))
+    return Reading(float(uncertainty_error(held, uncertainty, error)), extra)
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """Errors of each bin drawn about one minus its confidence."""
+    table = table_of(view)
+    weight = table["weight"]
+    filled = weight > 0
+    held = weight[filled]
+    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(held)))
+    error = 1.0 - table["confidence"][filled] / held + draws * np.sqrt(table["null_variance"][filled]) / held
+    return quantiles_of(uncertainty_error(held, table["uncertainty"][filled] / held, error))
+
+
+METRIC = ReadMetric(
+    slug="uce",
+    title="Uncertainty calibration error",
+    unit="share",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("uncertainty",),
+    source="Laves, Ihler, Kortmann, Ortmaier (2019); Kock, Thielke et al.",
+    options=("bins", "edges"),
+    read=read,
+    no_interval="uncertainty_not_replicated",
+    null=null,
+)

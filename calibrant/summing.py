@@ -1,0 +1,34 @@
+"""Sums in a fixed order.
+
+Numpy adds in an order that depends on an array's shape. A score that decides on a cell must come out the same to the bit in a
+batch of one and in a batch of thousands, so where that matters classes are added one after another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def over_classes(columns: Floats) -> Floats:
+    """Sum over classes, class after class.
+
+    Parameters
+    ----------
+    columns : float64 (n_classes, n)
+
+    Returns
+    -------
+    float64 (n,)
+
+    Examples
+    --------
+    >>> over_classes(np.array([[1.0, 2.0], [0.5, 0.25]])).tolist()
+    [1.5, 2.25]
+    """
+    total = columns[0].copy()
+    for column in columns[1:]:
+        total += column
+    return total

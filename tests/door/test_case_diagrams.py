@@ -1,0 +1,73 @@
+"""Diagrams of cases: drawn from the answer, the same bytes for the same answer, and without cases saying so."""
+
+import io
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.cases import cases_of
+from calibrant.question import Question
+from calibrant.view import View
+from service.case_diagrams import draw_boxes, draw_histogram, draw_reliability_boxes
+
+SPEC = PaneSpec("segmentation", 3)
+DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes])
+
+
+def answer(n_cases=6, n=80, **options):
+    rng = np.random.default_rng(2)
+    pane = Pane(SPEC)
+    if n_cases:
+        rows = rng.dirichlet(np.ones(3), n_cases * n)
+        columns = {
+            "probabilities": rows,
+            "labels": (rows.cumsum(axis=1) > rng.random(len(rows))[:, None]).argmax(axis=1),
+            "cases": [f"scan-{i // n}" for i in range(len(rows))],
+        }
+        pane.fill(Batch.from_columns(columns, task="segmentation").batch)
+    return {"model": "seg <$x$> & co"} | cases_of(View(pane, Question(bins=20, options=options)))
+
+
+@DRAWINGS
+def test_both_formats(draw):
+    image = imread(io.BytesIO(draw(answer(), "image/png")), format="png")
+    assert image.shape[0] > 600
+    assert image[..., :3].min() < 0.2
+    root = ElementTree.fromstring(draw(answer(), "image/svg+xml"))
+    assert root.tag.endswith("svg")
+
+
+@DRAWINGS
+def test_the_same_answer_gives_the_same_bytes(draw):
+    assert draw(answer(), "image/svg+xml") == draw(answer(), "image/svg+xml")
+    assert draw(answer(), "image/svg+xml") != draw(answer(n=60), "image/svg+xml")
+
+
+@DRAWINGS
+@pytest.mark.parametrize("n_cases", [0, 1])
+def test_none_and_one(draw, n_cases):
+    assert draw(answer(n_cases), "image/png")
+
+
+@DRAWINGS
+def test_a_case_that_counts_nowhere(draw):
+    given = answer(2, missing="skip_case")
+    for row in given["cases"]:
+        row["counted"] = [False, False]
+    assert draw(given, "image/png")
+
+
+@DRAWINGS
+def test_without_dice(draw):
+    given = answer()
+    for row in given["cases"]:
+        row["dice"] = {"mean": None, "by_class": [None, None]}
+    assert draw(given, "image/png")
+
+
+def test_one_class():
+    one, other = (draw_histogram(answer(), "image/svg+xml", of_class=k) for k in (0, 1))
+    assert one != other

@@ -1,0 +1,127 @@
+"""Exactly once, through the whole service: clients that retry, processes that are killed without notice.
+
+Every batch is one prediction whose weight is its number, so that counts and weights by bin tell any loss, any repeat and any
+mix-up: they must be those of exactly the acknowledged ids. An id given up on may count at most once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import httpx
+import pytest
+
+from tests.whole.deployment import Deployment
+
+N_CLIENTS = 4
+RETRY_S = 0.05
+
+
+class Sender(threading.Thread):
+    """One client: sends its batches in order, repeating each under its id until it is acknowledged."""
+
+    def __init__(self, deployment: Deployment, numbers: list[int], deadline: float) -> None:
+        super().__init__(daemon=True)
+        self.base = f"http://127.0.0.1:{deployment.port}"
+        self.numbers, self.deadline = numbers, deadline
+        self.acknowledged: list[int] = []
+        self.given_up: list[int] = []
+        self.refused: list[str] = []
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.base, timeout=3) as client:
+            for number in self.numbers:
+                (self.acknowledged if self._send(client, number) else self.given_up).append(number)
+
+    def _send(self, client: httpx.Client, number: int) -> bool:
+        body = {
+            "batch_id": f"b{number}",
+            "confidences": [0.25 + 0.5 * (number % 2)],
+            "labels": [number % 2],
+            "weights": [number],
+        }
+        while time.monotonic() < self.deadline:
+            try:
+                answer = client.post("/v1/models/counted/predictions", json=body)
+            except httpx.HTTPError:
+                time.sleep(RETRY_S)
+                continue
+            if answer.status_code in (200, 202):
+                return True
+            if answer.status_code not in (429, 503, 500):
+                self.refused.append(answer.text)
+            time.sleep(RETRY_S)
+        return False
+
+
+def storm(deployment: Deployment, seed: int, n_batches: int, n_kills: int, seconds: float) -> list[Sender]:
+    """Send while killing; every process that was killed is started again at once."""
+    rng = random.Random(seed)
+    deadline = time.monotonic() + seconds
+    senders = [
+        Sender(deployment, list(range(1 + i, n_batches + 1, N_CLIENTS)), deadline) for i in range(N_CLIENTS)
+    ]
+    for sender in senders:
+        sender.start()
+    victims = ["store", "http", *(f"worker{i}" for i in range(deployment.n_workers))] * n_kills
+    rng.shuffle(victims)
+    for victim in victims[:n_kills]:
+        deployment.kill(victim)
+        deployment.start(victim)
+        time.sleep(rng.uniform(0.0, 0.4))
+    for sender in senders:
+        sender.join()
+    return senders
+
+
+def check(deployment: Deployment, senders: list[Sender], n_batches: int) -> None:
+    deployment.wait_ready()
+    acknowledged = sorted(n for sender in senders for n in sender.acknowledged)
+    given_up = sorted(n for sender in senders for n in sender.given_up)
+    assert not [text for sender in senders for text in sender.refused]
+    assert len(acknowledged) + len(given_up) == n_batches
+    for number in acknowledged:
+        answer = settled(deployment, f"/v1/models/counted/batches/b{number}")
+        assert answer["status"] == "merged", answer
+    counted = set(acknowledged)
+    for number in given_up:
+        answer = deployment.client.get(f"/v1/models/counted/batches/b{number}")
+        if answer.status_code == 200 and answer.json()["status"] == "merged":
+            counted.add(number)
+    found = deployment.get("/v1/models/counted/metrics", metrics="accuracy", raters="mean")
+    assert found["n_predictions"] == len(counted)
+    assert found["weight"] == sum(counted)
+    table = deployment.get("/v1/models/counted/reliability", bins=5, raters="mean")["table"]
+    by_parity = [sum(n for n in counted if n % 2 == parity) for parity in (0, 1)]
+    assert [table[1]["weight"], table[3]["weight"]] == by_parity
+    assert [table[1]["n_predictions"], table[3]["n_predictions"]] == [
+        sum(n % 2 == parity for n in counted) for parity in (0, 1)
+    ]
+
+
+def settled(deployment: Deployment, path: str, seconds: float = 30) -> dict:
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = deployment.get(path)
+        if answer["status"] != "accepted" or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+def test_two_thousand_batches_through_thirty_kills(tmp_path):
+    with Deployment(tmp_path, n_workers=2, CALIBRANT_LEASE="2") as deployment:
+        senders = storm(deployment, seed=20, n_batches=2000, n_kills=30, seconds=100)
+        check(deployment, senders, 2000)
+        assert sum(len(sender.acknowledged) for sender in senders) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(5))
+def test_longer_storms(tmp_path, seed):
+    with Deployment(tmp_path, n_workers=3, CALIBRANT_LEASE="2") as deployment:
+        senders = storm(deployment, seed, n_batches=8000, n_kills=120, seconds=400)
+        check(deployment, senders, 8000)
