@@ -80,7 +80,7 @@ class EngineSettings:
     pane_cache_bytes: int = 32 << 20
 
     webhook_timeout_s: float = 10.0
-    webhook_networks: str = ""
+    webhook_networks: str | None = None
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.match(self.namespace):

@@ -1,4 +1,4 @@
-"""The alarm through a real deployment: a year of sealed days, a signed word to who asked for it, more than once if need be."""
+"""The alarm through a real deployment: a year of sealed days, and a signed word to whoever asked for it."""
 
 from __future__ import annotations
 
@@ -204,7 +204,8 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
 
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):
     text = watched.client.get("/metrics").text
-    lines = [line for line in text.splitlines() if line.startswith("calibrant_drift_bin_units_total") and "steady" in line]
+    name = "calibrant_drift_bin_units_total{"
+    lines = [line for line in text.splitlines() if line.startswith(name) and "steady" in line]
     assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)
 
 

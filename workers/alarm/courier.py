@@ -48,7 +48,7 @@ class Courier:
         self._store = store
         self._partitions = partitions
         self._timeout_s = store.settings.webhook_timeout_s
-        self._allowed = networks_of(store.settings.webhook_networks)
+        self._allowed = networks_of(store.settings.webhook_networks or "")
         self._tried: dict[tuple[str, int], float] = {}
         self._lock = threading.Lock()
 
