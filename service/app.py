@@ -26,6 +26,7 @@ TAGS = [
     {"name": "models", "description": "What is declared of each model."},
     {"name": "ingest", "description": "Batches of predictions and histograms."},
     {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
+    {"name": "maps", "description": "Frozen calibration maps: versions, promotion, the current one."},
     {"name": "alarms", "description": "What went off, and who is told."},
     {"name": "problems", "description": "What errors mean."},
     {"name": "operation", "description": "For those who run the service."},

@@ -2,12 +2,13 @@
 
     Problem
       400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown,
+      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown,
                                                          AlarmUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict,            412  PreconditionFailed
+      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull,
            AlarmClosed, WebhooksMissing
+      412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
       429  BacklogFull, IdsFull, RecordsFull        500  InternalError
@@ -154,6 +155,12 @@ class AlarmUnknown(Problem):
     status = 404
 
 
+class MapUnknown(Problem):
+    """The model has no calibration map of this version, or none was promoted yet."""
+
+    status = 404
+
+
 class MethodNotAllowed(Problem):
     """This path does not answer this method; the header Allow lists those that it does."""
 
@@ -190,8 +197,20 @@ class AlarmClosed(Problem):
     status = 409
 
 
+class MapNotBetter(Problem):
+    """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+
+    status = 409
+
+
 class WebhooksMissing(Problem):
     """The model's alarm has no webhooks; declare them in its settings first."""
+
+    status = 409
+
+
+class MapsFull(Problem):
+    """The model has as many map versions as the service keeps; versions are never dropped."""
 
     status = 409
 

@@ -327,7 +327,7 @@ class Compute:
         """
         if (kept := self._windows.get((state.version, wanted))) is not None:
             return kept
-        merged = self._ground.pane(self._ground.spec(config))
+        merged = self._ground.window(self._ground.spec(config))
         size = max(2, isqrt(len(state.panes)))
         for first in range(0, len(state.panes), size):
             merged.merge(self._neighbourhood(config, state.panes[first : first + size], wanted))
@@ -339,7 +339,7 @@ class Compute:
         kept = self._neighbourhoods.get(name)
         if kept is not None:
             return kept[0]
-        merged = self._ground.pane(self._ground.spec(config))
+        merged = self._ground.window(self._ground.spec(config))
         for each in panes:
             merged.merge(each.pane)
         # The panes are kept along with their merge, so that no other object can come to have their identity.

@@ -179,7 +179,7 @@ class Housekeeping:
                 self._chain.send(commit, self._chain.new_token())
 
     def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
-        """Remove panes, versions and batch records of a generation; repeats harmlessly."""
+        """Remove panes, versions, frozen maps and batch records of a generation; repeats harmlessly."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):
             progress()
@@ -193,6 +193,7 @@ class Housekeeping:
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         left += [self._keys.slices(model, generation), self._keys.marks(model, generation)]
         left += remove_alarm(self._node, self._keys, self._chain, model, generation)
+        left.append(self._keys.map_versions(model, generation))
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
         )

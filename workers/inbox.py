@@ -20,7 +20,6 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.alarm.book import AlarmBook
-from workers.alarm.orders import promotion
 from workers.entries import Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking
@@ -28,6 +27,7 @@ from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
+from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.registry import ModelConfig
@@ -149,6 +149,7 @@ class Inbox:
         self.client = client or connect_async(settings)
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability = settings.durability
+        self.maps = MapVersions(self.client, self.keys)
         self._rates = DrainRates()
         self._versions = Versions(self.client, self.keys)
         self._asking = Asking(self.client, self.keys, settings, self._versions)
@@ -253,10 +254,6 @@ class Inbox:
                 await pipe.execute()
 
         await self._kept_up(once)
-
-    async def promote(self, model: ModelConfig, map_version: str | None) -> None:
-        """Tell the alarm that another calibration map is in force: its detectors begin anew."""
-        await self.order(model, promotion(map_version))
 
     @property
     def alarms(self) -> AlarmBook:

@@ -88,7 +88,7 @@ class Acknowledgement(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
-    by: str | None = Field(None, max_length=200, description="Who; the tenant without it.")
+    by: str | None = Field(None, max_length=200, description="Who; the name of your key without it.")
 
 
 @router.get(
@@ -220,7 +220,7 @@ async def acknowledge_alarm(
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
-            order = acknowledgement(alarm, said.by or caller.tenant, said.note)
+            order = acknowledgement(alarm, said.by or caller.name or caller.tenant, said.note)
             await connection.inbox.order(config, order)
     while episode.status == OPEN and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
