@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from rich.console import Console
@@ -16,6 +17,7 @@ from calibrant.question import Question
 from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
+from demo.late import LATE, raw, settle
 from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
@@ -43,10 +45,12 @@ class Report:
         self.metrics()
         self.temperature()
         self.calibration_map()
+        self.applied_map()
         self.diagram()
         self.change()
         self.drift()
         self.second_model()
+        self.late_labels()
         self.verify()
 
     def metrics(self) -> None:
@@ -77,6 +81,40 @@ class Report:
             f"{answer['method']}, scope {answer['scope']}, fitted to {answer['n']}: "
             f"{json.dumps(answer['parameters'])}"
         )
+
+    def applied_map(self) -> None:
+        """The map as a serving process uses it: fetched for the first week, applied to that week's rows."""
+        path, query = self._path("calibration-map") + "/apply", {"method": "temperature", **self._between(0.0, 0.5)}
+        rows = np.flatnonzero(self.deployment.when < 0.5)[:2000]
+        sent = {"probabilities": self.deployment.probabilities[rows].tolist()}
+        mapped = self.client.post(f"{path}?{urlencode(query, safe=':,')}", sent)["probabilities"]
+        labels = [self.deployment.ratings[row] for row in rows]
+        self._title("The map applied by the model", f"curl -s -X POST ... '{self.client.url}{path}?{urlencode(query, safe=':,')}'")
+        table = Table("", "ece", "nll", "brier")
+        errors = []
+        for name, scores in (("as the model said", sent["probabilities"]), ("after the map", mapped)):
+            body = {"probabilities": scores, "labels": labels}
+            told = self.client.post("/v1/score?metrics=ece,nll,brier", body)["metrics"]
+            table.add_row(name, *(_number(told[slug]["value"]) for slug in ("ece", "nll", "brier")))
+            errors.append(told["ece"]["value"])
+        self.console.print(table)
+        if errors[1] >= errors[0]:
+            raise DemoFailed("the map did not mend the model")
+
+    def late_labels(self) -> None:
+        """Predictions first, raters in three waves."""
+        path, query = self._path("metrics", LATE), {"metrics": "ece,accuracy,brier,nll"}
+        self._title("Labels that come late, in three waves", self.client.curl(path, **query))
+        table = Table("after", "predictions", "labelled", "ratings", "ece", "accuracy", "brier", "nll")
+        for settling in settle(self.client, self.deployment, self.timeline):
+            answer = settling.answer
+            values = (_number(answer["metrics"][slug]["value"]) for slug in query["metrics"].split(","))
+            numbers = (str(answer[name]) for name in ("n_predictions", "n_labelled", "n_ratings"))
+            table.add_row(settling.wave, *numbers, *values)
+        self.console.print(table)
+        told = _values(answer["metrics"])
+        exact = {slug: value for slug, value in raw(self.deployment).items() if slug in told}
+        self._same("raw rows with every label at once", exact, told, METRICS_TOLERANCE)
 
     def diagram(self) -> None:
         path = self._path("reliability")
