@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from workers.alarm.deliveries import Delivery
 from workers.alarm.detectors import (
     KEPT_COHORTS,
     Detector,
+    Gathered,
     Look,
     advanced,
     look_of,
@@ -366,3 +368,27 @@ def test_hours_are_gathered_into_days(sealing, bench):
     assert first.last == second.last == 2 * DAY_S
     np.testing.assert_allclose(first.state.log_sr, second.state.log_sr, rtol=1e-9)
     assert first.state.n_cohorts == 3
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_what_was_kept_in_format_1_is_read_for_ever():
+    detector = Detector.unpack((GOLDEN / "detector-1.bin").read_bytes())
+    assert detector.state.alarmed_at == 7 * DAY_S and detector.state.n_cohorts == 30
+    assert (detector.map_version, detector.baseline.n_units) == ("3", 6000.0)
+    assert detector.watch.counts.sum() == pytest.approx(5400.0)
+    assert detector.state.log_mixed_sr == pytest.approx(62.93926063737443)
+    look = Look.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
+    assert look.log_sr == pytest.approx(62.93926063737443) and look.table.n_units == 200.0
+    gathered = Gathered.unpack((GOLDEN / "gathered-1.bin").read_bytes())
+    assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
+
+
+def test_a_damaged_detector_begins_anew_and_sealing_goes_on(sealing):
+    rng = np.random.default_rng(15)
+    sealing.seal(0, {"": pane_of(rng)})
+    key = sealing.keys.detectors(CONFIG.key, CONFIG.generation)
+    sealing.node.hset(key, "score|", b"not a detector")
+    sealing.seal(1, {"": pane_of(rng)})
+    assert sealing.detector().state.n_cohorts == 1
