@@ -76,6 +76,8 @@ OPERATIONS = {
     "getCurrentMap": ("GET", "/v1/models/m/maps/current", {"all", "reader", "mapper"}),
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
+    "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
+    "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }
 
