@@ -55,11 +55,9 @@ def baselines(
     asked = question or Question()
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill(batch)
-    views = {policy: View(pane, replace(asked, raters=policy), batch) for policy in POLICIES}
-    policies = {policy: compute_metrics(view, [slug], seed)[slug] for policy, view in views.items()}
     answer: dict[str, Any] = {
         "metric": slug,
-        "policies": policies,
+        "policies": by_policy(View(pane, asked, batch), slug, seed),
         "n_majority_ties": pane.counts["n_majority_ties"],
     }
     if raters is not None:
@@ -68,6 +66,19 @@ def baselines(
         answer["by_rater"] = by_rater
         answer["mean_of_raters"] = float(np.mean(values)) if values else None
     return answer
+
+
+def by_policy(view: View, slug: str, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """A metric's answer under each label policy, in the order of `POLICIES`.
+
+    Parameters
+    ----------
+    view : of a pane, with or without raw rows; its policy is replaced by each in turn
+    slug, seed : as in `baselines`
+    """
+    batch = None if view.filling is None else view.filling.whole
+    views = {policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES}
+    return {policy: compute_metrics(each, [slug], seed)[slug] for policy, each in views.items()}
 
 
 def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Question) -> dict[str, Any]:

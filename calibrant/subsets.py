@@ -126,10 +126,18 @@ def _replicate_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     assert statistic is not None
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i, size in enumerate(draws.sizes):
-        taken = draws.order[:, 0 if draws.nested else i, :size]
-        weight, difference = tables.weight[taken].sum(axis=1), tables.difference[taken].sum(axis=1)
+        times = _times_taken(draws.order[:, 0 if draws.nested else i, :size], len(tables.weight))
+        weight, difference = (
+            np.tensordot(times, values, axes=1) for values in (tables.weight, tables.difference)
+        )
         found[:, i] = statistic(weight, _gaps(difference, weight))
     return found
+
+
+def _times_taken(taken: Ints, n: int) -> Floats:
+    """How often each draw takes each of n things, (n_draws, n)."""
+    place = taken + n * np.arange(len(taken))[:, None]
+    return np.bincount(place.ravel(), minlength=n * len(taken)).reshape(-1, n).astype(np.float64)
 
 
 def _binned_row_curves(view: View, metric: Metric, draws: Draws) -> Floats:

@@ -86,11 +86,19 @@ def metric_slugs(text: str | None) -> list[str]:
     if text is None:
         return list(DEFAULT_METRICS)
     slugs = list(dict.fromkeys(slug.strip() for slug in text.split(",")))
+    _refuse_unknown(slugs, "/metrics")
+    return slugs
+
+
+def metric_slug(text: str) -> str:
+    """Return one slug; an unknown one is refused with the known."""
+    _refuse_unknown([text], "/metric")
+    return text
+
+
+def _refuse_unknown(slugs: list[str], pointer: str) -> None:
     unknown = [slug for slug in slugs if slug not in METRICS]
     if unknown:
         named = ", ".join(repr(slug[:40]) for slug in unknown[:5])
         known = ", ".join(sorted(METRICS))
-        raise unanswerable(
-            "/metrics", "unknown_metric", f"There is no metric {named}; known: {known}."
-        )
-    return slugs
+        raise unanswerable(pointer, "unknown_metric", f"There is no metric {named}; known: {known}.")

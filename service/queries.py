@@ -1,6 +1,7 @@
 """Query parameters of reads: every one known, every value checked, every refusal listing what would do."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -119,12 +120,17 @@ def _option_field(option: Option) -> Any:
     return (kind | None, Field(None, description=described, **given))
 
 
+def options_query(name: str, options: Iterable[Option]) -> type[BaseModel]:
+    """Return the model of a query that may name these options."""
+    fields: dict[str, Any] = {
+        option.name: _option_field(option) for option in sorted(options, key=lambda each: each.name)
+    }
+    config = ConfigDict(extra="forbid", populate_by_name=True)
+    return create_model(name, __config__=config, **fields)
+
+
 # One source: the options that the metrics declare are the options that a query may name.
-OptionsQuery = create_model(
-    "OptionsQuery",
-    __config__=ConfigDict(extra="forbid", populate_by_name=True),
-    **{name: _option_field(option) for name, option in sorted(OPTIONS.items())},
-)
+OptionsQuery = options_query("OptionsQuery", OPTIONS.values())
 
 
 def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
-READS = ("metrics", "reliability", "temperature", "calibration-map", "drift")
+READS = ("metrics", "reliability", "temperature", "calibration-map", "drift", "stability", "cases")
 
 
 @pytest.fixture
@@ -101,6 +101,16 @@ BAD_QUERIES = {
     "calibration-map?method=magic": ("/method", "isotonic"),
     "calibration-map?class=9": ("/class", "0 to 2"),
     "reliability?format=gif": ("/format", "svg"),
+    "stability?metric=ecce": ("/metric", "ece"),
+    "stability?subsets=random": ("/subsets", "nested"),
+    "stability?bins=7": ("/bins", "8, 9, 10"),
+    "cases?membership=firm": ("/membership", "soft"),
+    "cases?average=macro": ("/average", "no query parameter"),
+    "cases?figure=pie": ("/figure", "boxes"),
+    "cases?bins=101": ("/bins", "100"),
+    "cases?class=0": ("/class", "background=in"),
+    "cases?class=9": ("/class", "0 to 2"),
+    "cases?class=1&figure=boxes": ("/class", "histogram"),
     "reliability?bins=7": ("/bins", "8, 9, 10"),
 }
 

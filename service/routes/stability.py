@@ -1,0 +1,94 @@
+"""Stability: how a calibration error varies as data shrink, beside its value under every label policy."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
+from service.document import answers, problems
+from service.estimates import Estimate, WindowShown, metric_slug
+from service.names import ModelId
+from service.queries import BinningQuery, asked_of
+from service.reading import Ask
+from service.reception import model_of
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class StabilityQuery(BinningQuery):
+    """Which metric, on which subsets; several raters are read as `raters` says."""
+
+    metric: str = Field("ece", max_length=100, description="A slug.")
+    subsets: Literal["nested", "independent"] = Field(
+        "nested", description="nested: each subset is a part of the next."
+    )
+
+
+class Variation(BaseModel):
+    """Total variation of a curve: mean absolute step from one fraction to the next, and other readings."""
+
+    absolute: float
+    signed: float
+    relative: float | None = Field(description="Absolute, divided by the estimate of all data.")
+    per_cent: float
+    sum: float = Field(description="Not divided by the number of steps.")
+
+
+class StabilityCurve(BaseModel):
+    """One label policy's curve; its bootstrap resamples units."""
+
+    curve: list[float] = Field(description="The metric on each of `fractions` of the data.")
+    full: float
+    tv: Variation
+    bootstrap: dict[str, float] = Field(description="Resamples, orders, mean and sd of the variation.")
+
+
+class StabilityAnswer(BaseModel):
+    """Curves against the fraction of the data, ratios of their variation, and values by label policy."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    window: WindowShown
+    state_version: str
+    metric: str
+    subsets: str
+    source: str | None = Field(None, description="What subsets are drawn of: replicates of units.")
+    n_drawn: int | None = None
+    fractions: list[float] | None = None
+    raters: dict[str, StabilityCurve] | None = Field(description="By label policy; null with a `reason`.")
+    ratio: dict[str, dict[str, Any]] | None = Field(
+        description="Variation under one reference label, divided by that under several raters."
+    )
+    disagreement: float | None = Field(None, description="Share of pairs of raters that differ.")
+    n: int
+    n_ratings: int
+    baselines: dict[str, Estimate] = Field(description="The metric under every label policy.")
+    n_majority_ties: int
+    reason: str | None = None
+
+
+@router.get(
+    "/v1/models/{model}/stability",
+    operation_id="getStability",
+    responses={
+        200: answers(StabilityAnswer, "Curves and baselines", ETag="State and query."),
+        304: {"description": "The state is the one that If-None-Match names"},
+        **problems(406, 422),
+    },
+)
+async def get_stability(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    query: Annotated[StabilityQuery, Query()],
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Tell how steady a calibration error is as data shrink, for several raters and for one label."""
+    config = await model_of(connection, caller, model)
+    params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
+    return await reading.answer(request, Ask("stability", config, params, query))

@@ -1,0 +1,261 @@
+"""What the seeds ask for beyond the usual metrics, over HTTP against the ground functions on the same rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.baselines import baselines
+from calibrant.cases import case_reliability, cases_of
+from calibrant.disagreement import disagreement_answer
+from calibrant.metrics import METRICS, compute_metrics
+from calibrant.question import Question
+from calibrant.stability import stability
+from calibrant.view import View
+from workers.versions import seed_of
+
+NOTIONS = (
+    *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
+    *("overconfidence_error", "ent_ce", "rank_cs", "dist_ce", "spiegelhalter_z", "corp_uncertainty"),
+)
+LOSSES = (
+    *("squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss", "grouping_loss"),
+    *("refinement_loss", "disagreement_loss", "disagreement_ce"),
+)
+VOTED, SCANS = "/v1/models/votes", "/v1/models/scans"
+TISSUES = ["background", "liver", "tumour"]
+
+
+def close(found, expected) -> None:
+    """Both are the same JSON; numbers may differ by the order in which they were added."""
+    if isinstance(expected, dict):
+        assert set(found) >= set(expected)
+        for name in expected:
+            close(found[name], expected[name])
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            close(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    else:
+        assert found == expected
+
+
+def filled(columns: dict, task: str) -> tuple[Batch, Pane]:
+    batch = Batch.from_columns(columns, task=task).batch
+    pane = Pane(PaneSpec(task, 3))
+    pane.fill(batch)
+    return batch, pane
+
+
+def sent(deployment, url: str, columns: dict, n_parts: int = 3) -> None:
+    n = len(columns["probabilities"])
+    for part in np.array_split(np.arange(n), n_parts):
+        body = {name: [values[i] for i in part] for name, values in columns.items()}
+        deployment.post(f"{url}/predictions", body)
+
+
+@pytest.fixture(scope="module")
+def voted(embedded):
+    """Nine hundred overconfident rows with two to six votes each."""
+    rng = np.random.default_rng(17)
+    truth = rng.dirichlet(np.ones(3), 900)
+    sharp = truth**2 / (truth**2).sum(axis=1, keepdims=True)
+    votes = [rng.multinomial(rng.integers(2, 7), row).tolist() for row in truth]
+    columns = {"probabilities": sharp.tolist(), "label_counts": votes}
+    sent(embedded, VOTED, columns)
+    return embedded, *filled(columns, "multiclass")
+
+
+@pytest.fixture(scope="module")
+def scanned(embedded):
+    """Twelve scans of 150 pixels, three raters, the tumour in half of them."""
+    rng = np.random.default_rng(23)
+    rows, labels, cases = [], [], []
+    for case in range(12):
+        p = rng.dirichlet([2.0, 1.0, 0.6 if case % 2 else 0.05], 150)
+        rows += p.tolist()
+        seen = p if case % 2 else p * [1.0, 1.0, 0.0]
+        seen = seen / seen.sum(axis=1, keepdims=True)
+        draws = (seen.cumsum(axis=1)[:, None, :] < rng.random((150, 3, 1))).sum(axis=2)
+        labels += np.minimum(draws, 2).tolist()
+        cases += [f"scan-{case}"] * 150
+    columns = {"probabilities": rows, "labels": labels, "cases": cases}
+    answer = embedded.client.put(SCANS, json={"task": "segmentation", "classes": TISSUES})
+    assert answer.status_code in (200, 201), answer.text
+    sent(embedded, SCANS, columns, 4)
+    return embedded, *filled(columns, "segmentation")
+
+
+@pytest.mark.parametrize("raters", ["pooled", "majority"])
+def test_further_metrics_are_those_of_the_library(voted, raters):
+    deployment, _, pane = voted
+    slugs = [*NOTIONS, *LOSSES]
+    found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), raters=raters, bins=10)
+    expected = compute_metrics(View(pane, Question(bins=10, raters=raters)), slugs)
+    for slug in slugs:
+        close(found["metrics"][slug]["value"], expected[slug]["value"])
+        assert found["metrics"][slug].get("reason") == expected[slug].get("reason"), slug
+
+
+def test_what_the_state_holds_is_near_what_the_rows_hold(voted):
+    deployment, batch, pane = voted
+    slugs = ["squared_loss", "epistemic_loss", "disagreement_loss", "dist_ce", "ent_ce", "macro_ce"]
+    found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
+    rows = compute_metrics(View(pane, Question(), batch), slugs)
+    for slug in slugs:
+        bound = found[slug].get("error_bound", 0.0) + 1e-9
+        assert found[slug]["value"] == pytest.approx(rows[slug]["value"], abs=bound), slug
+
+
+@pytest.mark.parametrize("slug", sorted(METRICS))
+def test_every_metric_is_answered(voted, slug):
+    deployment, _, _ = voted
+    answer = deployment.get(f"{VOTED}/metrics", metrics=slug)["metrics"][slug]
+    assert answer["value"] is not None or answer["reason"]
+
+
+def test_options_reach_the_metric(voted):
+    deployment, _, pane = voted
+    options = {"bandwidth": 0.05, "leave": "instance", "norm": 2, "loss_weight": "n"}
+    slugs = ["kde_ece", "ece_sweep", "squared_loss", "calibration_loss"]
+    found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), **options)["metrics"]
+    expected = compute_metrics(View(pane, Question(options=options)), slugs)
+    plain = compute_metrics(View(pane, Question()), slugs)
+    for slug in slugs:
+        close(found[slug]["value"], expected[slug]["value"])
+        assert found[slug]["value"] != pytest.approx(plain[slug]["value"], rel=1e-6), slug
+
+
+@pytest.mark.parametrize("subsets", ["nested", "independent"])
+@pytest.mark.parametrize("slug", ["ece", "classwise_ece"])
+def test_stability_is_that_of_the_library(voted, subsets, slug):
+    deployment, _, pane = voted
+    found = deployment.get(f"{VOTED}/stability", metric=slug, subsets=subsets)
+    view = View(pane, Question())
+    expected = stability(view, slug, subsets=subsets, seed=seed_of(found["state_version"]))
+    close(found, json.loads(json.dumps(expected)))
+    assert found["ratio"]["majority"]["value"] > 0 and found["reason"] is None
+    assert len(found["fractions"]) == len(found["raters"]["pooled"]["curve"]) == 17
+
+
+def test_single_raters_stand_beside_several(voted):
+    deployment, batch, _ = voted
+    found = deployment.get(f"{VOTED}/stability", metric="ece")
+    expected = baselines(batch, "ece")
+    assert list(found["baselines"]) == ["pooled", "mean", "majority", "single"]
+    for policy, answer in found["baselines"].items():
+        close(answer["value"], expected["policies"][policy]["value"])
+        metric = deployment.get(f"{VOTED}/metrics", metrics="ece", raters=policy)["metrics"]["ece"]
+        assert answer == metric
+    assert found["n_majority_ties"] == expected["n_majority_ties"]
+
+
+def test_a_metric_that_has_no_curve_has_baselines(voted):
+    deployment, _, _ = voted
+    found = deployment.get(f"{VOTED}/stability", metric="kde_ece")
+    assert (found["raters"], found["reason"]) == (None, "not_replicated")
+    assert all(each["value"] is not None for each in found["baselines"].values())
+
+
+def test_a_window_without_data_has_no_curve(voted):
+    deployment, _, _ = voted
+    window = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}
+    found = deployment.get(f"{VOTED}/stability", **window)
+    assert (found["raters"], found["n"], found["reason"]) == (None, 0, "too_few_units")
+    found = deployment.get(f"{VOTED}/cases", **window)
+    assert (found["cases"], found["n_cases"], found["reason"]) == ([], 0, "no_cases")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bins": 20, "edges": "left", "raters": "majority", "missing": "skip_class"},
+        {"bins": 10, "membership": "soft", "background": "in", "frequency_bins": 5},
+    ],
+)
+def test_cases_are_those_of_the_library(scanned, options):
+    deployment, _, pane = scanned
+    found = deployment.get(f"{SCANS}/cases", **options)
+    asked = dict(options)
+    frequency_bins = asked.pop("frequency_bins", None)
+    plain = {name: asked.pop(name) for name in ("bins", "edges", "raters") if name in asked}
+    expected = cases_of(View(pane, Question(**plain, options=asked)), frequency_bins)
+    expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
+    close(found, json.loads(json.dumps(expected)))
+    assert found["n_cases"] == 12
+    assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
+
+
+def test_cases_and_metrics_agree(scanned):
+    deployment, _, _ = scanned
+    slugs = ("ml1_ece", "ml1_ace", "ml1_mce")
+    for binning in ("hard", "soft"):
+        summary = deployment.get(f"{SCANS}/cases", membership=binning)["summary"]
+        for average in ("macro", "micro", "micro_pooled"):
+            query = {"metrics": ",".join(slugs), "binning": binning, "average": average}
+            found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
+            for slug in slugs:
+                assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
+
+
+def test_one_case_has_its_table(scanned):
+    deployment, _, pane = scanned
+    found = deployment.get(f"{SCANS}/cases", case="scan-3")["case"]
+    expected = case_reliability(View(pane, Question()), "scan-3")
+    for each in expected["classes"]:
+        each["class"] = TISSUES[int(each["class"])]
+    close(found, expected)
+    unknown = deployment.client.get(f"{SCANS}/cases", params={"case": "scan-99"})
+    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/case")
+
+
+def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
+    deployment, _, _ = scanned
+    answer = deployment.client.get(f"{SCANS}/cases", params={"bins": 8, "membership": "soft"})
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"], error["rule"]) == (422, "/bins", "bins_not_exact")
+    assert "10, 12, 15, 20" in error["detail"]
+
+
+@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability"])
+def test_cases_are_drawn(scanned, figure):
+    deployment, _, _ = scanned
+    url = f"{SCANS}/cases"
+    svg = deployment.client.get(url, params={"figure": figure, "format": "svg"})
+    assert svg.headers["content-type"].startswith("image/svg+xml") and b"</svg>" in svg.content
+    png = deployment.client.get(url, params={"figure": figure}, headers={"Accept": "image/png"})
+    assert png.content.startswith(b"\x89PNG") and png.headers["content-type"] == "image/png"
+    tags = {each.headers["etag"] for each in (svg, png, deployment.client.get(url))}
+    assert len(tags) == 3
+    again = deployment.client.get(
+        url,
+        params={"figure": figure, "format": "svg"},
+        headers={"If-None-Match": svg.headers["etag"]},
+    )
+    assert again.status_code == 304
+
+
+def test_one_class_is_drawn_by_its_name(scanned):
+    deployment, _, _ = scanned
+    url = f"{SCANS}/cases"
+    drawn = [
+        deployment.client.get(url, params={"format": "svg", **more}).content
+        for more in ({}, {"class": "liver"}, {"class": "tumour"}, {"class": "2"})
+    ]
+    assert len(set(drawn)) == 3 and drawn[2] == drawn[3]
+    refused = deployment.client.get(url, params={"format": "svg", "class": "background"})
+    assert refused.status_code == 422
+
+
+def test_disagreement_is_that_of_the_library(voted):
+    deployment, _, pane = voted
+    found = deployment.get(f"{VOTED}/metrics", metrics="disagreement_loss,disagreement_ce,epistemic_loss")
+    expected = disagreement_answer(View(pane, Question()))
+    for slug in ("disagreement_loss", "disagreement_ce", "epistemic_loss"):
+        close(found["metrics"][slug]["value"], expected[slug])
