@@ -491,7 +491,7 @@ ROWS = ["vector", "class_temperature", "dirichlet"]
 
 def second_version(method, logits, share, regularisation=1e-2, clip=1e-12):
     """The same optimum by another road: BFGS on the penalised mean NLL, gradient by hand, started elsewhere."""
-    n, k = logits.shape
+    k = logits.shape[1]
     x = np.maximum(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), np.log(clip))
     total = share.sum()
 
