@@ -21,7 +21,10 @@ Ints = NDArray[np.int64]
 STILL = 1e-11
 CONVERGED = 1e-7
 FLAT = 1e-8
+FIRST_STEPS = 60
 MOST_NEWTON = 40
+MOST_HALVINGS = 20
+ARMIJO = 1e-4
 MOST_CURVED = 600
 ROWS_A_PARAMETER = 2
 
@@ -110,13 +113,14 @@ def fit_softmax(rows: LabelledRows, inputs: Floats, form: Form) -> SoftmaxFit:
     """
     problem = _Problem(rows, inputs, form)
     low_high = None if form.bounds is None else [form.bounds] * form.n_parameters
+    first = FIRST_STEPS if form.n_parameters <= MOST_CURVED else 5000
     found = minimize(
         problem.value_and_gradient,
         form.start,
         jac=True,
         method="L-BFGS-B",
         bounds=low_high,
-        options={"maxiter": 5000, "maxfun": 10_000, "gtol": STILL, "ftol": 0.0, "maxcor": 20},
+        options={"maxiter": first, "maxfun": 10_000, "gtol": STILL, "ftol": 0.0, "maxcor": 20},
     )
     at, steps = np.asarray(found.x, np.float64), int(found.nit)
     if form.n_parameters <= MOST_CURVED:
@@ -159,11 +163,11 @@ class _Problem:
         self.rows, self.inputs, self.form = rows, inputs, form
         self.total = float(rows.weight.sum())
         self.n, self.k = inputs.shape
+        self._all = np.column_stack([inputs, np.ones(self.n)])
 
     def features(self, klass: int) -> Floats:
         """Of the form of a class, (n, n_features)."""
-        read = self.inputs[:, [klass]] if self.form.own else self.inputs
-        return np.column_stack([read, np.ones(self.n)])
+        return self._all[:, [klass, -1]] if self.form.own else self._all
 
     def residual(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Probabilities, and weight times probabilities minus shares; (n, n_classes) each."""
@@ -213,28 +217,41 @@ class _Problem:
         return ~(((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0)))
 
     def polished(self, at: Floats) -> tuple[Floats, int]:
-        """Newton's steps, each as long as it lowers the loss or at least the gradient."""
+        """Newton's steps, halved until they lower the loss enough, or the gradient where rounding hides the loss."""
         value, gradient = self.value_and_gradient(at)
         for step in range(MOST_NEWTON):
             free = self.inside(at, gradient)
-            norm = float(np.abs(gradient[free]).max(initial=0.0))
-            if norm < STILL * 1e-3:
+            if self._norm(at, gradient) < STILL * 1e-3:
                 return at, step
             bend = self.hessian(at)[np.ix_(free, free)]
             move = np.zeros(len(at))
             move[free] = np.linalg.lstsq(bend, gradient[free], rcond=1e-13)[0]
-            tried = at - move
+            better = self._along(at, move, value, gradient)
+            if better is None:
+                return at, step
+            at, value, gradient = better
+        return at, MOST_NEWTON
+
+    def _along(
+        self, at: Floats, move: Floats, value: float, gradient: Floats
+    ) -> tuple[Floats, float, Floats] | None:
+        """The longest of the halved steps that is good enough, with loss and gradient there."""
+        norm = self._norm(at, gradient)
+        for halving in range(MOST_HALVINGS):
+            tried = at - move * 0.5**halving
             if self.form.bounds is not None:
                 tried = np.clip(tried, *self.form.bounds)
             new_value, new_gradient = self.value_and_gradient(tried)
-            smaller = (
-                float(np.abs(new_gradient[self.inside(tried, new_gradient)]).max(initial=0.0))
-                < norm
-            )
-            if not np.isfinite(new_value) or not (new_value < value or smaller):
-                return at, step
-            at, value, gradient = tried, new_value, new_gradient
-        return at, MOST_NEWTON
+            if not np.isfinite(new_value):
+                continue
+            enough = new_value <= value - ARMIJO * float(gradient @ (at - tried))
+            hidden = abs(new_value - value) <= 1e-13 * (1.0 + abs(value))
+            if (enough and not hidden) or (hidden and self._norm(tried, new_gradient) < norm):
+                return tried, new_value, new_gradient
+        return None
+
+    def _norm(self, at: Floats, gradient: Floats) -> float:
+        return float(np.abs(gradient[self.inside(at, gradient)]).max(initial=0.0))
 
     def proof(self, at: Floats, free: NDArray[np.bool_]) -> tuple[float, Floats | None]:
         """Least curvature in standardised parameters, and standard errors by unit."""
