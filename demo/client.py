@@ -21,6 +21,13 @@ class Client:
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._json(self._http.put(path, json=body))
 
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Change what is there, as it is now."""
+        current = self._http.get(path)
+        self._expect_success(current)
+        headers = {"If-Match": current.headers["etag"], "Content-Type": "application/merge-patch+json"}
+        return self._json(self._http.patch(path, json=body, headers=headers))
+
     def post(self, path: str, body: dict[str, Any], wait_s: int = 0) -> dict[str, Any]:
         headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
         return self._json(self._http.post(path, json=body, headers=headers))

@@ -59,9 +59,14 @@ class Post:
 
 def declare_models(client: Client) -> None:
     """Say what the models are, before their first batch."""
-    common = {"task": "multiclass", "classes": CLASSES, "pane": "PT6H", "label_horizon": "PT1H"}
+    common = {"task": "multiclass", "classes": CLASSES, "pane": "PT6H"}
     client.put(f"/v1/models/{NETWORK}", common)
     client.put(f"/v1/models/{LOGISTIC}", common | {"grid": BINS})
+
+
+def start_alarm(client: Client) -> None:
+    """Declare when labels are complete. All has been played, so every day is sealed as it stands, one after another."""
+    client.patch(f"/v1/models/{NETWORK}", {"label_horizon": "PT1H"})
 
 
 def posts(deployment: Deployment, timeline: Timeline) -> list[Post]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
 from demo.late import LATE, raw, settle
-from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill
+from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
 
 METRICS_TOLERANCE = 1e-9  # the order of summation differs
+ALARM_S = 60
 TEMPERATURE_TOLERANCE = 1e-4  # relative; the service fits it without raw rows
 
 
@@ -152,12 +154,24 @@ class Report:
             raise DemoFailed("the service does not see that calibration became worse")
 
     def drift(self) -> None:
+        """The sequential alarm over sealed days, once every day is sealed."""
         path = self._path("drift")
+        start_alarm(self.client)
+        deadline = time.monotonic() + ALARM_S
         answer = self.client.get(path)
-        self._title("Drift: the verdict", self.client.curl(path))
-        for name in ("status", "reason", "evidence_log10", "threshold", "recommended_action"):
-            if answer.get(name) is not None:
-                self.console.print(f"{name}: {answer[name]}", markup=False)
+        while not (answer.get("detector") and answer["status"] == "alarm") and time.monotonic() < deadline:
+            time.sleep(0.5)
+            answer = self.client.get(path)
+        self._title("Drift: the alarm", self.client.curl(path))
+        for name in ("status", "sr", "threshold", "evidence_log10"):
+            self.console.print(f"{name}: {_number(answer.get(name))}", markup=False)
+        for name in ("intercept", "slope"):
+            effect = answer["effect"][name]
+            self.console.print(f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}")
+        self.console.print(f"start of change: {answer['start_of_change']}")
+        self.console.print(f"recommended: {answer['recommended_action']['text']}", markup=False)
+        if answer["status"] != "alarm":
+            raise DemoFailed(f"no alarm {ALARM_S} s after the days were sealed, although the camera failed: {answer['status']}")
 
     def second_model(self) -> None:
         path = self._path("metrics", LOGISTIC)

@@ -44,6 +44,7 @@ class Server:
             "CALIBRANT_HOST": "127.0.0.1",
             "CALIBRANT_PORT": str(self.port),
             "CALIBRANT_DATA_DIR": self.data,
+            "CALIBRANT_HOUSEKEEPING": "1",  # cohorts are sealed within a second of their time
         }
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
