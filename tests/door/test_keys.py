@@ -70,6 +70,8 @@ OPERATIONS = {
         "/v1/models/m/calibration-map/apply",
         {"all", "reader", "mapper"},
     ),
+    "getDisagreement": ("GET", "/v1/models/m/disagreement", {"all", "reader"}),
+    "computePosterior": ("POST", "/v1/models/m/posterior", {"all", "reader", "mapper"}),
     "createMap": ("POST", "/v1/models/m/maps", {"all"}),
     "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),
     "getMap": ("GET", "/v1/models/m/maps/1", {"all", "reader", "mapper"}),
@@ -78,6 +80,13 @@ OPERATIONS = {
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
     "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
+    "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),
+    "listAlarms": ("GET", "/v1/alarms", {"all", "reader"}),
+    "getAlarm": ("GET", "/v1/alarms/a", {"all", "reader"}),
+    "streamAlarms": ("GET", "/v1/alarms/events?x=1", {"all", "reader"}),
+    "acknowledgeAlarm": ("POST", "/v1/alarms/a/acknowledge", {"all"}),
+    "listDeliveries": ("GET", "/v1/models/m/alarm/deliveries", {"all"}),
+    "testWebhooks": ("POST", "/v1/models/m/alarm/test", {"all"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }
 
