@@ -33,7 +33,8 @@ PARAMETERS = {
 # Fields of answers and bodies that the page names beside slugs and parameters.
 FIELDS = {
     *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin"),
-    *("null_mean", "null_q95", "weights"),
+    *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
+    *("thresholds", "warnings"),
 }
 
 
