@@ -226,7 +226,7 @@ class View:
         """Share of the asked table's weight that came as plain histograms."""
         key = self.histogram_key(self.scope)
         held = 0.0 if key is None else self.pane.histograms.weight(key)
-        rest = float(self.cells_of(self.scope).weight.sum())
+        rest = self.counts["n_ratings"] if self.question.raters == "pooled" else self.counts["n_labelled"]
         return held / (held + rest) if held else 0.0
 
     def _check_histograms(self, scope: str) -> None:

@@ -120,7 +120,7 @@ def _option_field(option: Option) -> Any:
     return (kind | None, Field(None, description=described, **given))
 
 
-def options_query(name: str, options: Iterable[Option]) -> type[BaseModel]:
+def options_query(name: str, options: Iterable[Option]) -> Any:
     """Return the model of a query that may name these options."""
     fields: dict[str, Any] = {
         option.name: _option_field(option) for option in sorted(options, key=lambda each: each.name)
@@ -130,7 +130,7 @@ def options_query(name: str, options: Iterable[Option]) -> type[BaseModel]:
 
 
 # One source: the options that the metrics declare are the options that a query may name.
-OptionsQuery = options_query("OptionsQuery", OPTIONS.values())
+OptionsQuery: Any = options_query("OptionsQuery", OPTIONS.values())
 
 
 def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:

@@ -30,14 +30,14 @@ router = APIRouter(tags=["read"], default_response_class=Response)
 
 MOST_BINS = 100
 # The answer holds every average, so that none is asked for.
-CaseOptionsQuery = options_query(
+CaseOptionsQuery: Any = options_query(
     "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
 )
 Draw = Callable[[dict[str, Any], str], bytes]
 DRAWINGS: dict[str, Draw] = {"boxes": draw_boxes, "reliability": draw_reliability_boxes}
 
 
-class CasesQuery(WindowQuery, CaseOptionsQuery):  # type: ignore[misc, valid-type]
+class CasesQuery(WindowQuery, CaseOptionsQuery):
     """How cases are binned and which classes count; what is drawn of them."""
 
     bins: int = Field(15, ge=1, le=MOST_BINS, description="Divisors of 600, for soft bins of 300.")

@@ -255,7 +255,11 @@ def test_one_class_is_drawn_by_its_name(scanned):
 
 def test_disagreement_is_that_of_the_library(voted):
     deployment, _, pane = voted
-    found = deployment.get(f"{VOTED}/metrics", metrics="disagreement_loss,disagreement_ce,epistemic_loss")
-    expected = disagreement_answer(View(pane, Question()))
-    for slug in ("disagreement_loss", "disagreement_ce", "epistemic_loss"):
-        close(found["metrics"][slug]["value"], expected[slug])
+    slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
+    metrics = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
+    found = deployment.get(f"{VOTED}/disagreement")
+    expected = disagreement_answer(View(pane, Question()), seed_of(found["state_version"]))
+    close(found, json.loads(json.dumps(expected)))
+    for slug in slugs:
+        close(metrics[slug]["value"], expected[slug])
+    close(deployment.get(f"{VOTED}/stability")["disagreement"], expected["rater_disagreement"])

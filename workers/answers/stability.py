@@ -20,8 +20,9 @@ _OWN = ("metric", "subsets")
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
-    """What the metric reads, the replicates, and the raters' disagreement."""
-    return accumulators_for([params["metric"]]) | {"label_distribution"}
+    """What the metric reads, the raters' disagreement, and the scope's cells, which plain histograms are held to."""
+    scopes = {"top_label", "positive", "classes", "all_labels"}
+    return accumulators_for([params["metric"]]) | {"label_distribution"} | scopes
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""The page of the science holds every item of the papers, and names nothing that does not exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from calibrant.metrics import METRICS
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "science.md").read_text()
+ITEMS = {"MR": 14, "PV": 21, "BF": 24, "MI": 22, "KO": 22}
+ROWS = {
+    cells[0]: cells
+    for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines())
+    if re.fullmatch("[A-Z]{2}[0-9]+", cells[0])
+}
+DOCUMENT = json.loads((ROOT / "openapi" / "openapi.json").read_text())
+OPERATIONS = {
+    f"{verb.upper()} {path}": operation
+    for path, operations in DOCUMENT["paths"].items()
+    for verb, operation in operations.items()
+}
+PARAMETERS = {
+    each["name"]: each["schema"]
+    for operation in OPERATIONS.values()
+    for each in operation.get("parameters", ())
+    if each["in"] == "query"
+}
+# Fields of answers and bodies that the page names beside slugs and parameters.
+FIELDS = {
+    *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin"),
+    *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
+    *("thresholds", "warnings"),
+}
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def allowed(name: str) -> set[str]:
+    """Values of a query parameter, everywhere it stands."""
+    found = json.dumps(
+        [
+            each["schema"]
+            for operation in OPERATIONS.values()
+            for each in operation.get("parameters", ())
+            if each["name"] == name
+        ]
+    )
+    return set(re.findall(r'"([a-z_]+)"', found))
+
+
+def test_every_item_has_its_row() -> None:
+    wanted = [f"{paper}{number}" for paper, n in ITEMS.items() for number in range(1, n + 1)]
+    assert list(ROWS) == wanted
+    assert {len(cells) for cells in ROWS.values()} == {5}
+
+
+@pytest.mark.parametrize("item", ROWS)
+def test_code_exists(item: str) -> None:
+    for named in quoted(ROWS[item][2]):
+        path, _, name = named.partition(":")
+        assert (ROOT / path).is_file(), named
+        if name:
+            pattern = rf"^\s*(?:class|def) {name}\b"
+            assert re.search(pattern, (ROOT / path).read_text(), re.MULTILINE), named
+
+
+@pytest.mark.parametrize("item", ROWS)
+def test_tests_exist(item: str) -> None:
+    for named in quoted(ROWS[item][4]):
+        path, _, name = named.partition("::")
+        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE), named
+
+
+@pytest.mark.parametrize("item", ROWS)
+def test_what_is_asked_is_known(item: str) -> None:
+    for named in quoted(ROWS[item][3]):
+        name, _, value = named.partition("=")
+        if " " in named:
+            assert named in OPERATIONS, named
+        elif value:
+            assert name in PARAMETERS, named
+            assert value.isdigit() or value in allowed(name) or name == "scope", named
+        else:
+            assert name in METRICS or name in PARAMETERS or name in FIELDS, named
+
+
+@pytest.mark.parametrize("item", ROWS)
+def test_an_item_without_code_or_test_says_that_it_is_not_built(item: str) -> None:
+    _, _, code, asked, tests = ROWS[item]
+    if not quoted(code) or not quoted(tests):
+        assert "not built" in asked, item
+
+
+def test_every_metric_is_named_or_older_than_the_papers() -> None:
+    named = {name for cells in ROWS.values() for name in quoted(cells[3])}
+    beside = {"debiased_ece", "smooth_ece", "corp_miscalibration", "corp_uncertainty"}
+    assert set(METRICS) - named == beside
