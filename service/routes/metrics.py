@@ -25,7 +25,7 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class MetricsQuery(BinningQuery, OptionsQuery):  # type: ignore[misc, valid-type]
+class MetricsQuery(BinningQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]

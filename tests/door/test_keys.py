@@ -87,8 +87,6 @@ OPERATIONS = {
     "acknowledgeAlarm": ("POST", "/v1/alarms/a/acknowledge", {"all"}),
     "listDeliveries": ("GET", "/v1/models/m/alarm/deliveries", {"all"}),
     "testWebhooks": ("POST", "/v1/models/m/alarm/test", {"all"}),
-    "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
-    "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }
 
