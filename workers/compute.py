@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from math import isqrt
 from pkgutil import iter_modules
@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from redis.exceptions import RedisError
 
+from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
@@ -28,7 +29,7 @@ from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.versions import name_state, panes_in, seed_of
+from workers.versions import joined, name_state, panes_in, seed_of
 from workers.windows import Dated, Window, rfc3339
 
 log = logging.getLogger(__name__)
@@ -49,13 +50,15 @@ class AnswerFunction:
 
     Attributes
     ----------
-    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`
+    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`, with
+        `paired` a pair of panes, the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     """
 
     compute: Callable[[Any, ModelConfig, dict[str, Any], int], dict[str, Any]]
     parts: Callable[[dict[str, Any]], Iterable[str] | None] = lambda params: None
     by_pane: bool = False
+    paired: bool = False
 
 
 def find_answers() -> dict[str, AnswerFunction]:
@@ -67,7 +70,8 @@ def find_answers() -> dict[str, AnswerFunction]:
     for each in iter_modules(answers.__path__):
         module = import_module(f"{answers.__name__}.{each.name}")
         parts = getattr(module, "parts", lambda params: None)
-        found[each.name] = AnswerFunction(module.answer, parts, getattr(module, "BY_PANE", False))
+        flags = (getattr(module, name, False) for name in ("BY_PANE", "PAIRED"))
+        found[each.name] = AnswerFunction(module.answer, parts, *flags)
     return found
 
 
@@ -174,6 +178,10 @@ class Compute:
             state = self._state(config, question.slice, Window(*question.window), wanted)
             version = state.version
             subject = state.panes if function.by_pane else self._merged(config, state, wanted)
+            if function.paired:
+                other, theirs = self._other(question, wanted)
+                subject, version = (subject, other), joined(version, theirs)
+                state = replace(state, version=version)
             told = function.compute(subject, config, question.params, seed_of(version))
             body = json.dumps(
                 _headed(config, question.slice, state, told),
@@ -190,6 +198,18 @@ class Compute:
                 return Reply(REFUSED, version, body)
             log.exception("the answer %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
+
+    def _other(self, question: Question, wanted: tuple[str, ...] | None) -> tuple[Any, str]:
+        """The pane that a question is asked against, and the version of its state."""
+        if question.against is None:
+            raise ValueError("this answer is of two windows")
+        model, slice_, window = question.against
+        config = self._config(model)
+        if config is None:
+            detail = "the model that is compared with is gone"
+            raise CalibrationInputError.at("/against_model", "unknown_model", detail)
+        state = self._state(config, slice_, Window(*window), wanted)
+        return self._merged(config, state, wanted), state.version
 
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)

@@ -8,6 +8,7 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is taken out
+- `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `control`: JSON, `{"op": "delete_model"}`
 """
 
@@ -23,8 +24,9 @@ from typing import Any
 from calibrant.labels import LabelRow
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
-LABELS, REMOVAL = "labels", "removal"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
+LABELS, REMOVAL, BASELINE = "labels", "removal", "baseline"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, CONTROL)
+ALONE = (BASELINE, CONTROL)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")

@@ -178,7 +178,8 @@ class Housekeeping:
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
-        left += [self._keys.slices(model, generation), self._keys.marks(model, generation)]
+        keys = self._keys
+        left += [each(model, generation) for each in (keys.slices, keys.marks, keys.baselines)]
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
         )

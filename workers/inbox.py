@@ -8,6 +8,7 @@ are off, and the retries here carry the same batch id.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.entries import Entry
 from workers.pressure import DrainRates
-from workers.questions import Answer, Asking
+from workers.questions import Answer, Asking, Other
 from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
@@ -208,6 +209,7 @@ class Inbox:
         window: Window,
         deadline_s: float | None = None,
         slice_: str = "",
+        against: Other | None = None,
     ) -> Answer:
         """Have a question answered from the panes of a window.
 
@@ -215,6 +217,7 @@ class Inbox:
         ----------
         kind : name of a file in `workers/answers`
         params : JSON values; with the state version they are the identity of the answer
+        against : for answers that compare
 
         Raises
         ------
@@ -224,12 +227,18 @@ class Inbox:
         """
         deadline = deadline_s or self.settings.answer_deadline_s
         return await self._kept_up(
-            lambda: self._asking.ask(kind, model, params, window, slice_, deadline), deadline
+            lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against), deadline
         )
 
     async def state_version(self, model: ModelConfig, slice_: str, window: Window) -> str:
         """A name of the state that answers about a window rest on; other state has another name."""
         return await self._kept_up(lambda: self._versions.state_version(model, slice_, window))
+
+    async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
+        """What a model's baselines hold, by name."""
+        name = self.keys.of_model(model.key).baselines(model.key, model.generation)
+        found = await self._kept_up(lambda: self.client.hgetall(name))
+        return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
     async def marks(self, model: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""

@@ -70,6 +70,10 @@ OPERATIONS = {
         "/v1/models/m/calibration-map/apply",
         {"all", "reader", "mapper"},
     ),
+    "listBaselines": ("GET", "/v1/models/m/baselines", {"all", "reader"}),
+    "getBaseline": ("GET", "/v1/models/m/baselines/b", {"all", "reader"}),
+    "putBaseline": ("PUT", "/v1/models/m/baselines/b", {"all"}),
+    "deleteBaseline": ("DELETE", "/v1/models/m/baselines/b", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }

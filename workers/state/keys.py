@@ -24,6 +24,7 @@ T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:n:G                 hash    tallies of the model's retained records                   commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
+T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -132,6 +133,9 @@ class PartitionKeys:
 
     def marks(self, model: str, generation: str) -> str:
         return f"{self.tag}:k:{model}|{generation}"
+
+    def baselines(self, model: str, generation: str) -> str:
+        return f"{self.tag}:f:{model}|{generation}"
 
     @cached_property
     def retained(self) -> str:
