@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
 from workers.baselines import Baselines, write_outcome
-from workers.entries import ALONE, CONTROL
+from workers.entries import ALONE, BASELINE, CONTROL
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
@@ -31,6 +31,7 @@ from workers.state.commit import Commit, id_order
 from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
+from workers.transfer import Restoring
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class PartitionLoop:
         )
         self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
+        self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
@@ -254,11 +256,11 @@ class PartitionLoop:
         if item.entry.kind == CONTROL:
             self._housekeeping.remove_model(item.entry, self._busy)
         else:
-            self._baseline(item, commit, token)
+            self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
-    def _baseline(self, item: Item, commit: Commit, token: bytes) -> None:
+    def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
         self._look_up([item])
         entry = item.entry
         assert entry is not None
@@ -268,7 +270,8 @@ class PartitionLoop:
             item.refuse("model_deleted", "the model was deleted after the batch was accepted")
         else:
             try:
-                self._baselines.apply(item, commit, token)
+                part = self._baselines if entry.kind == BASELINE else self._restoring
+                part.apply(item, commit, token)
             except (RedisError, MemoryError):
                 raise
             except Exception as error:

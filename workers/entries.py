@@ -9,6 +9,7 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is taken out
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
+- `restore`: lines of an export (`workers.transfer`)
 - `control`: JSON, `{"op": "delete_model"}`
 """
 
@@ -24,9 +25,9 @@ from typing import Any
 from calibrant.labels import LabelRow
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
-LABELS, REMOVAL, BASELINE = "labels", "removal", "baseline"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, CONTROL)
-ALONE = (BASELINE, CONTROL)
+LABELS, REMOVAL, BASELINE, RESTORE = "labels", "removal", "baseline", "restore"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL)
+ALONE = (BASELINE, RESTORE, CONTROL)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")

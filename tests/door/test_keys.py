@@ -70,6 +70,8 @@ OPERATIONS = {
         "/v1/models/m/calibration-map/apply",
         {"all", "reader", "mapper"},
     ),
+    "exportModel": ("GET", "/v1/models/m/export", {"all"}),
+    "importModel": ("POST", "/v1/models/m/import", {"all"}),
     "listBaselines": ("GET", "/v1/models/m/baselines", {"all", "reader"}),
     "getBaseline": ("GET", "/v1/models/m/baselines/b", {"all", "reader"}),
     "putBaseline": ("PUT", "/v1/models/m/baselines/b", {"all"}),
