@@ -28,6 +28,7 @@ from calibrant.accumulators import (
 )
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.columns import MOST_WEIGHT
 from calibrant.errors import CalibrationInputError, Offence
@@ -99,6 +100,7 @@ def _laws(pane: Pane) -> Laws:
     yield from _laws_of_several_votes(pane)
     yield from _laws_of_histograms(pane)
     yield from _laws_of_cases(pane)
+    yield from _laws_of_sample(pane)
 
 
 def _near(left: Any, right: Any, scale: Any) -> Any:
@@ -470,8 +472,6 @@ def _laws_of_histograms(pane: Pane) -> Laws:
             f"histograms {key}: more correct than counted",
             _inside(0.0, correct, count, count + 1.0),
         )
-        yield f"histograms {key}: confidence outside its cell", _inside(lower * count, confidence, upper * count, count + 1.0)
-        yield f"histograms {key}: more correct than counted", _inside(0.0, correct, count, count + 1.0)
 
 
 def _laws_of_cases(pane: Pane) -> Laws:
@@ -508,3 +508,17 @@ def _laws_of_cases(pane: Pane) -> Laws:
         mine = total[case_tables.SUMS.index(name)][: layout.n_classes * layout.width].sum()
         all_of_it = kept[cells.SUMS.index(name)].sum() + histograms
         yield f"cases: more {name} than classes hold", mine <= all_of_it + _slack(all_of_it)
+
+
+def _laws_of_sample(pane: Pane) -> Laws:
+    """A part of the predictions; a pane of an earlier version has none of them."""
+    if not pane.keeps("sample"):
+        return
+    sample, n = pane["sample"], pane.counts
+    assert isinstance(sample, Sample)
+    yield "sample: more than counts' labelled", sample.n <= n["n_labelled"]
+    yield "sample: more ratings than counts", sample.n_ratings <= n["n_ratings"]
+    yield (
+        "sample: more weight than counts",
+        _inside(0.0, sample.weight, _weight(pane), _weight(pane)),
+    )

@@ -8,6 +8,7 @@ from calibrant.accumulators import Accumulator, accumulators
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
+from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.batch import Batch
 from calibrant.checking import check_pane
@@ -40,6 +41,16 @@ class Pane:
         self.spec = spec
         self._parts: dict[str, Accumulator] = {}
         self._only: frozenset[str] | None = None
+
+    @classmethod
+    def for_window(cls, spec: PaneSpec) -> Pane:
+        """An empty pane to merge many others into, whose sample may hold theirs. It is not for keeping."""
+        pane = cls(spec)
+        if pane.keeps("sample"):
+            sample = pane["sample"]
+            assert isinstance(sample, Sample)
+            sample.most_bytes = WINDOW_BYTES
+        return pane
 
     def __getitem__(self, name: str) -> Accumulator:
         """The accumulator of that name; zero where nothing was added.
@@ -108,6 +119,19 @@ class Pane:
         return sample.split
 
     @property
+    def sample(self) -> Sample:
+        """The kept sample of labelled predictions.
+
+        Raises
+        ------
+        KeyError
+            Panes of this spec keep none.
+        """
+        sample = self["sample"]
+        assert isinstance(sample, Sample)
+        return sample
+
+    @property
     def histograms(self) -> Histograms:
         histograms = self["histograms"]
         assert isinstance(histograms, Histograms)
@@ -165,6 +189,8 @@ class Pane:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
+        if "sample" in self._parts and self["counts"].is_empty:
+            del self._parts["sample"]  # of no predictions every threshold gives the same sample
         return self
 
     def check(self, spec: PaneSpec | None = None) -> None:

@@ -25,6 +25,7 @@ TAGS = [
     {"name": "models", "description": "What is declared of each model."},
     {"name": "ingest", "description": "Batches of predictions and histograms."},
     {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
+    {"name": "maps", "description": "Frozen calibration maps: versions, promotion, the current one."},
     {"name": "problems", "description": "What errors mean."},
     {"name": "operation", "description": "For those who run the service."},
 ]

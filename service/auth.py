@@ -60,6 +60,7 @@ class Caller:
 
     tenant: str
     scopes: frozenset[str]
+    name: str = ""
 
 
 OPEN_CALLER = Caller(DEFAULT_TENANT, frozenset(SCOPES))
@@ -82,7 +83,7 @@ class Keyring:
         held = [each for each in self.keys if hmac.compare_digest(each.sha256, digest)]
         if not held:
             raise KeyUnknown()
-        return Caller(held[0].tenant, frozenset(held[0].scopes))
+        return Caller(held[0].tenant, frozenset(held[0].scopes), held[0].name)
 
 
 def load_keyring(settings: Settings) -> Keyring:

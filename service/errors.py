@@ -2,10 +2,11 @@
 
     Problem
       400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown
+      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict             412  PreconditionFailed
+      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull
+      412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
       429  BacklogFull, IdsFull, RecordsFull        500  InternalError
@@ -152,6 +153,12 @@ class BaselineUnknown(Problem):
     status = 404
 
 
+class MapUnknown(Problem):
+    """The model has no calibration map of this version, or none was promoted yet."""
+
+    status = 404
+
+
 class MethodNotAllowed(Problem):
     """This path does not answer this method; the header Allow lists those that it does."""
 
@@ -184,6 +191,18 @@ class ModelConflict(Problem):
 
 class BaselineConflict(Problem):
     """A baseline does not change: this name holds another window, or there is no room for one more."""
+
+    status = 409
+
+
+class MapNotBetter(Problem):
+    """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+
+    status = 409
+
+
+class MapsFull(Problem):
+    """The model has as many map versions as the service keeps; versions are never dropped."""
 
     status = 409
 

@@ -253,8 +253,8 @@ class Compute:
                     Dated(start, marks.length(start, config.pane_s), held[start][1])
                     for start in versions
                 ]
-                version = name_state(config, slice_, window, versions, marks)
-                return State(version, panes, window, marks)
+                name = name_state(config, slice_, window, versions, marks)
+                return State(name, panes, window, marks)
             with node.pipeline(transaction=True) as pipe:
                 pipe.hgetall(versions_key)
                 pipe.hmget(marks_key, fields_of(slice_))
@@ -300,7 +300,7 @@ class Compute:
         """
         if (kept := self._windows.get((state.version, wanted))) is not None:
             return kept
-        merged = self._ground.pane(self._ground.spec(config))
+        merged = self._ground.window(self._ground.spec(config))
         size = max(2, isqrt(len(state.panes)))
         for first in range(0, len(state.panes), size):
             merged.merge(self._neighbourhood(config, state.panes[first : first + size], wanted))
@@ -312,7 +312,7 @@ class Compute:
         kept = self._neighbourhoods.get(name)
         if kept is not None:
             return kept[0]
-        merged = self._ground.pane(self._ground.spec(config))
+        merged = self._ground.window(self._ground.spec(config))
         for each in panes:
             merged.merge(each.pane)
         # The panes are kept along with their merge, so that no other object can come to have their identity.

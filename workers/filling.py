@@ -84,6 +84,10 @@ class Ground:
     spec: Callable[[ModelConfig], Any] = ModelConfig.spec
     path: str = "workers.filling:Ground"
 
+    def window(self, spec: Any) -> Any:
+        """What the panes of a window are merged into."""
+        return getattr(self.pane, "for_window", self.pane)(spec)
+
 
 def ground_at(path: str) -> Ground:
     """The ground that `module:function` makes."""

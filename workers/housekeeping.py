@@ -166,7 +166,7 @@ class Housekeeping:
                 self._chain.send(commit, self._chain.new_token())
 
     def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
-        """Remove panes, versions and batch records of a generation; repeats harmlessly."""
+        """Remove panes, versions, frozen maps and batch records of a generation; repeats harmlessly."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):
             progress()
@@ -179,7 +179,8 @@ class Housekeeping:
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         keys = self._keys
-        left += [each(model, generation) for each in (keys.slices, keys.marks, keys.baselines)]
+        kept = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        left += [each(model, generation) for each in kept]
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
         )

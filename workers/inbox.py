@@ -27,6 +27,7 @@ from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
+from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.registry import ModelConfig
@@ -148,6 +149,7 @@ class Inbox:
         self.client = client or connect_async(settings)
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability = settings.durability
+        self.maps = MapVersions(self.client, self.keys)
         self._rates = DrainRates()
         self._versions = Versions(self.client, self.keys)
         self._asking = Asking(self.client, self.keys, settings, self._versions)

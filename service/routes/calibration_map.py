@@ -1,11 +1,11 @@
 """Calibration maps: fitted on request, given as plain numbers, applied to a posted batch."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from calibrant import maps
 from service.bodies import Body, read_body
@@ -21,10 +21,10 @@ from service.dependencies import (
 )
 from service.document import ProblemError, answers, problems, takes
 from service.engine import engine_errors
+from service.map_questions import MapAnswer, MapQuery, map_ask
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Binning, Raters, WindowQuery, class_index, unanswerable
-from service.reading import Ask
+from service.queries import unanswerable
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -32,47 +32,10 @@ from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-# One source: the folder of maps.
-Method = Literal[tuple(maps.MAPS)]  # type: ignore[valid-type]
-
-
-class MapQuery(WindowQuery):
-    """Which map, fitted to what."""
-
-    method: Method = "temperature"
-    raters: Raters = "pooled"
-    bins: int = Field(15, ge=1, le=1200, description="Of the maps that bin.")
-    binning: Binning = Field("equal_width", description="Of the maps that bin.")
-    centred: bool = Field(False, description="Isotonic with one point a block.")
-    ci: float = Field(0.95, gt=0.5, lt=1, description="Level of the interval of the gain.")
-    class_: str | None = Field(
-        None,
-        alias="class",
-        max_length=200,
-        description="One class against the rest, by name or index.",
-    )
-
-
 class ApplyQuery(MapQuery):
     """Which map, and what to do with rows that cannot be read."""
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
-
-
-class MapAnswer(BaseModel):
-    """A map as plain numbers, from which any client can compute it."""
-
-    model_config = ConfigDict(extra="allow")
-
-    method: str
-    scope: Literal["positive", "top_label", "class", "full"]
-    parameters: dict[str, Any] | None
-    digest: str | None
-    n: int
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
-    heldout: dict[str, Any] | None = None
-    reason: str | None = None
 
 
 class ApplyAnswer(BaseModel):
@@ -140,16 +103,6 @@ async def apply_calibration_map(
         fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
-
-
-def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
-    """Return the question for a map; a class is named by its index from here on."""
-    params = query.params()
-    params.pop("partial", None)
-    name = params.pop("class_", None)
-    if name is not None:
-        params["class"] = class_index(name, config, "/class")
-    return Ask("calibration_map", config, params, query)
 
 
 def applied(

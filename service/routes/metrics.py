@@ -32,7 +32,7 @@ router = APIRouter(tags=["read"], default_response_class=Response)
 EVER = Window(0, LAST_SECOND)
 
 
-class MetricsQuery(BinningQuery, OptionsQuery):  # type: ignore[misc, valid-type]
+class MetricsQuery(BinningQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]

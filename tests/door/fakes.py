@@ -7,6 +7,7 @@ import orjson
 
 from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
 from workers.questions import Answer
+from workers.state.maps import CurrentMap, NoSuchMap, PromotionConflict
 from workers.state.marks import Marks
 from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
 
@@ -46,11 +47,55 @@ class FakeRegistry:
         del self.configs[config.tenant, config.model]
 
 
+class FakeMaps:
+    """Frozen maps in dicts."""
+
+    def __init__(self) -> None:
+        self.versions: dict[tuple[str, int], dict] = {}
+        self.summaries: dict[str, list[dict]] = {}
+        self.identities: dict[tuple[str, str], int] = {}
+        self.currents: dict[str, CurrentMap] = {}
+        self.records: dict[str, list[dict]] = {}
+
+    async def current(self, model):
+        return self.currents.get(model)
+
+    async def version(self, config, number):
+        if (config.key, number) not in self.versions:
+            raise NoSuchMap(number)
+        return {"version": number, **self.versions[config.key, number]}
+
+    async def listed(self, config):
+        summaries = self.summaries.get(config.key, [])
+        records = self.records.get(config.key, [])
+        return (
+            [{"version": i, **each} for i, each in enumerate(summaries, 1)],
+            [{"promotion": i, **each} for i, each in enumerate(records, 1)],
+        )
+
+    async def add(self, config, identity, body, summary):
+        if (config.key, identity) in self.identities:
+            return self.identities[config.key, identity], False
+        summaries = self.summaries.setdefault(config.key, [])
+        summaries.append(orjson.loads(summary))
+        self.versions[config.key, len(summaries)] = orjson.loads(body)
+        self.identities[config.key, identity] = len(summaries)
+        return len(summaries), True
+
+    async def promote(self, config, number, new, record):
+        current = self.currents.get(config.key)
+        if (current.promotion if current else 0) != new.promotion - 1:
+            raise PromotionConflict(config.key)
+        self.currents[config.key] = CurrentMap.from_bytes(new.to_bytes())
+        self.records.setdefault(config.key, []).append(orjson.loads(record))
+
+
 class FakeInbox:
     """Batches in a dict; `merge` merges them, `trouble` is raised by the next call."""
 
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
+        self.maps = FakeMaps()
         self.deliveries: list[Delivery] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False

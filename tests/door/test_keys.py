@@ -76,6 +76,11 @@ OPERATIONS = {
     "getBaseline": ("GET", "/v1/models/m/baselines/b", {"all", "reader"}),
     "putBaseline": ("PUT", "/v1/models/m/baselines/b", {"all"}),
     "deleteBaseline": ("DELETE", "/v1/models/m/baselines/b", {"all"}),
+    "createMap": ("POST", "/v1/models/m/maps", {"all"}),
+    "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),
+    "getMap": ("GET", "/v1/models/m/maps/1", {"all", "reader", "mapper"}),
+    "getCurrentMap": ("GET", "/v1/models/m/maps/current", {"all", "reader", "mapper"}),
+    "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }

@@ -24,6 +24,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     held = pane.counts
     return {
         **held,
+        **_histograms(pane, held),
         "weight": pane.weight,
         **_units(pane),
         "raters": view.question.raters,
@@ -31,6 +32,20 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         "metrics": compute_metrics(view, slugs, seed),
         "label_coverage": coverage(pane, ci=view.question.ci),
     }
+
+
+def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
+    """What came as plain histograms, by what they speak of; several may be of the same predictions, so the most counts."""
+    kept = pane.histograms
+    if kept.is_empty:
+        return {}
+    found = [
+        {**dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)), "weight": kept.weight(key)}
+        | {"n_predictions": kept.n_predictions(key)}
+        for key in sorted(kept.blocks)
+    ]
+    most = max((kept.n_predictions(key) or 0 for key in kept.blocks), default=0)
+    return {"n_predictions": held["n_predictions"] + most, "histograms": found}
 
 
 def _units(pane: Pane) -> dict[str, Any]:

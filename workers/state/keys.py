@@ -25,6 +25,8 @@ T:u:G                 hash    pane start, unit -> prediction ids of the unit    
 T:n:G                 hash    tallies of the model's retained records                   commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
+T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
+T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
 T:nr                  hash    records and bytes retained in the partition               commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -32,6 +34,9 @@ ns:ask                list    questions that wait for a worker                  
 ns:ans:<inbox>        list    answers on their way to one inbox; expires                compute
 ns:a:<digest>         string  an answer kept under (state version, question); expires   compute
 ====================  ======  ========================================================  ==========================
+
+Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
+the number that holds a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
 """
 
 from __future__ import annotations
@@ -136,6 +141,13 @@ class PartitionKeys:
 
     def baselines(self, model: str, generation: str) -> str:
         return f"{self.tag}:f:{model}|{generation}"
+
+    @cached_property
+    def current_maps(self) -> str:
+        return f"{self.tag}:mc"
+
+    def map_versions(self, model: str, generation: str) -> str:
+        return f"{self.tag}:mv:{model}|{generation}"
 
     @cached_property
     def retained(self) -> str:

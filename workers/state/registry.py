@@ -165,7 +165,7 @@ class Registry:
         arguments = [part for pair in entry.to_fields().items() for part in pair]
         await self._write(
             self._delete,
-            [partition.models, partition.stream, partition.bytes_in],
+            [partition.models, partition.stream, partition.bytes_in, partition.current_maps],
             [config.key, seen, entry.n_bytes, *arguments],
         )
 

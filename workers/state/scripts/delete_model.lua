@@ -1,7 +1,7 @@
 #!lua
 -- Take a model out of the registry and ask, in the stream, for the removal of what it left.
 --
--- KEYS  1 models of the partition (T:m)   2 stream (T:q)   3 bytes appended (T:in)
+-- KEYS  1 models of the partition (T:m)   2 stream (T:q)   3 bytes appended (T:in)   4 current maps (T:mc)
 -- ARGV  1 tenant/model   2 the configuration that the writer has seen, byte for byte   3 bytes of the entry
 --       4.. fields and values of the control entry
 -- Reply {1, entry id} done; {0, configuration or false} another one is there.
@@ -12,5 +12,6 @@
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if not found or found ~= ARGV[2] then return {0, found} end
 redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
 redis.call('INCRBY', KEYS[3], ARGV[3])
 return {1, redis.call('XADD', KEYS[2], '*', unpack(ARGV, 4))}

@@ -1,0 +1,59 @@
+"""The question for a calibration map, and the shape of its answer."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant import maps
+from service.queries import Binning, Raters, WindowQuery, class_index
+from service.reading import Ask
+from workers.state.registry import ModelConfig
+
+# One source: the folder of maps.
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = Literal[tuple(maps.MAPS)]
+
+
+class MapQuery(WindowQuery):
+    """Which map, fitted to what."""
+
+    method: Method = "temperature"
+    raters: Raters = "pooled"
+    bins: int = Field(15, ge=1, le=1200, description="Of the maps that bin.")
+    binning: Binning = Field("equal_width", description="Of the maps that bin.")
+    centred: bool = Field(False, description="Isotonic with one point a block.")
+    ci: float = Field(0.95, gt=0.5, lt=1, description="Level of the interval of the gain.")
+    class_: str | None = Field(
+        None,
+        alias="class",
+        max_length=200,
+        description="One class against the rest, by name or index.",
+    )
+
+
+class MapAnswer(BaseModel):
+    """A map as plain numbers, from which any client can compute it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    method: str
+    scope: Literal["positive", "top_label", "class", "full"]
+    parameters: dict[str, Any] | None
+    digest: str | None
+    n: int
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    heldout: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
+    """Return the question for a map; a class is named by its index from here on."""
+    params = query.params()
+    params.pop("partial", None)
+    name = params.pop("class_", None)
+    if name is not None:
+        params["class"] = class_index(name, config, "/class")
+    return Ask("calibration_map", config, params, query)

@@ -1,0 +1,156 @@
+"""Frozen maps over HTTP: made once, promoted by those who have seen the current one, read for nothing."""
+
+import pytest
+
+from tests.door.conftest import problem
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/models/digits"
+FIT = {
+    "method": "temperature", "scope": "full", "class": None, "input": "logit", "parameters": {"temperature": 2.0},
+    "digest": "d1", "n": 100, "raters": "pooled", "state_version": "s1", "before": None, "after": None,
+    "heldout": None, "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+}  # fmt: skip
+BETTER = {
+    "beats": True,
+    "reason": None,
+    "detail": None,
+    "gain": {"nll": {"value": 0.1, "interval": [0.05, 0.15]}},
+}
+WORSE = {
+    "beats": False, "reason": "not_better", "detail": "the interval of the gain does not lie above 0",
+    "gain": {"nll": {"value": 0.001, "interval": [-0.1, 0.1]}},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def made(client, inbox):
+    """A client of a model with three versions."""
+    await client.put(URL, json={"classes": 3})
+    for number in (1, 2, 3):
+        inbox.answers["calibration_map"] = FIT | {"digest": f"d{number}"}
+        answer = await client.post(
+            f"{URL}/maps", json={"method": "temperature", "note": f"no. {number}"}
+        )
+        assert answer.status_code == 201, answer.text
+        assert answer.headers["location"] == f"{URL}/maps/{number}"
+    inbox.answers["map_comparison"] = BETTER
+    return client
+
+
+async def promote(client, version, headers, **more):
+    body = {"version": version, "reason": "a test", **more}
+    return await client.put(f"{URL}/maps/current", json=body, headers=headers)
+
+
+FIRST = {"If-None-Match": "*"}
+
+
+async def test_a_version_is_the_fit_as_it_was(made, inbox):
+    shown = (await made.get(f"{URL}/maps/2")).json()
+    assert {name: shown[name] for name in FIT} == FIT | {"digest": "d2"}
+    assert (shown["version"], shown["note"], shown["created_by"]) == (2, "no. 2", "default")
+    again = await made.post(f"{URL}/maps", json={"method": "temperature"})
+    assert (again.status_code, again.json()["version"]) == (200, 3)
+    assert inbox.asked[-1][0] == "calibration_map" and "note" not in inbox.asked[-1][2]
+    etag = (await made.get(f"{URL}/maps/2")).headers["etag"]
+    assert (await made.get(f"{URL}/maps/2", headers={"If-None-Match": etag})).status_code == 304
+    listed = (await made.get(f"{URL}/maps")).json()
+    assert [each["version"] for each in listed["versions"]] == [1, 2, 3]
+    assert "parameters" not in listed["versions"][0]
+    assert (listed["current"], listed["promotions"]) == (None, [])
+
+
+async def test_what_cannot_be_frozen(client, inbox):
+    await client.put(URL, json={"classes": 3})
+    inbox.answers["calibration_map"] = FIT | {"parameters": None, "reason": "no_labels"}
+    answer = await client.post(f"{URL}/maps", json={"method": "temperature"})
+    assert problem(answer, 422, "invalid-input")["errors"][0]["rule"] == "no_map"
+    for body, rule in (
+        ({"method": "magic"}, "unknown_value"),
+        ({"made_up": 1}, "unknown_field"),
+        ({"bins": 0}, None),
+    ):
+        found = problem(await client.post(f"{URL}/maps", json=body), 422, "invalid-input")
+        assert rule is None or found["errors"][0]["rule"] == rule
+    problem(await client.post(f"{URL}/maps", json=[1]), 422, "invalid-input")
+    problem(await client.post("/v1/models/none/maps", json={}), 404, "model-unknown")
+    problem(await client.get(f"{URL}/maps/1"), 404, "map-unknown")
+    assert (await client.get(f"{URL}/maps/0")).status_code == 422
+    problem(await client.get(f"{URL}/maps/current"), 404, "map-unknown")
+    problem(await client.get("/v1/models/none/maps/current"), 404, "model-unknown")
+
+
+async def test_the_current_map_is_polled_for_one_read(made, inbox):
+    first = await promote(made, 1, FIRST)
+    assert first.status_code == 200, first.text
+    asked = len(inbox.asked)
+    read = await made.get(f"{URL}/maps/current")
+    assert read.content == first.content and read.headers["etag"] == first.headers["etag"]
+    assert "stale-if-error=86400" in read.headers["cache-control"]
+    assert read.json()["parameters"] == {"temperature": 2.0}
+    promotion = read.json()["promotion"]
+    assert (promotion["promotion"], promotion["reason"], promotion["promoted_by"]) == (
+        1,
+        "a test",
+        "default",
+    )
+    assert promotion["evidence"]["beats"] is True
+    unchanged = await made.get(
+        f"{URL}/maps/current", headers={"If-None-Match": read.headers["etag"]}
+    )
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert "stale-if-error=86400" in unchanged.headers["cache-control"]
+    assert len(inbox.asked) == asked
+
+
+async def test_a_promotion_names_the_one_that_it_follows(made):
+    problem(await promote(made, 1, {}), 428, "precondition-required")
+    problem(await promote(made, 1, {"If-Match": "*"}), 412, "precondition-failed")
+    first = (await promote(made, 1, FIRST)).headers["etag"]
+    problem(await promote(made, 2, FIRST), 412, "precondition-failed")
+    second = await promote(made, 2, {"If-Match": first})
+    assert second.json()["version"] == 2 and second.headers["etag"] != first
+    problem(await promote(made, 3, {"If-Match": first}), 412, "precondition-failed")
+    same = await promote(made, 2, {"If-Match": second.headers["etag"]})
+    assert same.content == second.content
+    listed = (await made.get(f"{URL}/maps")).json()
+    assert listed["current"] == 2
+    assert [(each["version"], each["previous"]) for each in listed["promotions"]] == [
+        (1, None),
+        (2, 1),
+    ]
+
+
+async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
+    inbox.answers["map_comparison"] = WORSE
+    first = (await promote(made, 1, FIRST)).headers["etag"]
+    refused = problem(await promote(made, 2, {"If-Match": first}), 409, "map-not-better")
+    assert refused["errors"][0]["rule"] == "not_better"
+    kind, _, params, window, _ = inbox.asked[-1]
+    assert kind == "map_comparison"
+    assert set(params["current"]) == {"method", "scope", "class", "parameters"}
+    assert window.to_dict()["from"] == "2026-01-02T00:00:00Z"
+    forced = await promote(made, 2, {"If-Match": first}, override=True)
+    assert forced.json()["promotion"]["override"] is True
+    back = await promote(made, 1, {"If-Match": forced.headers["etag"]}, override=True)
+    assert back.json()["version"] == 1 and back.json()["promotion"]["promotion"] == 3
+    assert back.headers["etag"] not in (first, forced.headers["etag"])
+
+
+async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
+    first = (await promote(made, 1, FIRST)).headers["etag"]
+    inbox.answers["calibration_map"] = FIT | {
+        "window": FIT["window"] | {"to": "2999-01-01T00:00:00Z"},
+        "digest": "d9",
+    }
+    await made.post(f"{URL}/maps", json={})
+    refused = problem(await promote(made, 4, {"If-Match": first}), 409, "map-not-better")
+    assert refused["errors"][0]["rule"] == "no_labels"
+
+
+@pytest.mark.parametrize("body", [{}, {"version": 1}, {"version": "1", "reason": "x"}, {"version": 1, "reason": ""},
+                                  {"version": 1, "reason": "x", "more": 1}])  # fmt: skip
+async def test_a_promotion_says_which_and_why(made, body):
+    answer = await made.put(f"{URL}/maps/current", json=body, headers=FIRST)
+    problem(answer, 422, "invalid-input")
