@@ -22,8 +22,20 @@ from scipy.stats import norm
 
 from calibrant.filling import N_REPLICATES
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, SumMetric, mean_over_classes
-from calibrant.replication import ReplicateTables, class_tables, resamples, score_columns, tables_for
+from calibrant.metrics.base import (
+    ClasswiseGapMetric,
+    GapMetric,
+    Metric,
+    SumMetric,
+    mean_over_classes,
+)
+from calibrant.replication import (
+    ReplicateTables,
+    class_tables,
+    resamples,
+    score_columns,
+    tables_for,
+)
 from calibrant.view import NotAnswerable, View
 
 RESAMPLED = "bootstrap of 64 paired unit replicates, normal"

@@ -16,9 +16,9 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
+from workers.baselines import Baselines, write_outcome
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.baselines import Baselines, write_outcome
 from workers.entries import ALONE, BASELINE, CONTROL
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping

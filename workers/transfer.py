@@ -21,7 +21,14 @@ from workers.filling import Ground
 from workers.retained import TALLIES, tally
 from workers.run import Item
 from workers.state.commit import Commit
-from workers.state.keys import LAST_CHANGE, RECORD_SHARDS, SOURCE_FIELD, Keys, PaneKey, PartitionKeys
+from workers.state.keys import (
+    LAST_CHANGE,
+    RECORD_SHARDS,
+    SOURCE_FIELD,
+    Keys,
+    PaneKey,
+    PartitionKeys,
+)
 from workers.state.registry import ModelConfig
 
 FORMAT = 1
