@@ -81,6 +81,22 @@ def read_columns(body: Body, settings: Settings) -> Posted:
     return replace(posted, columns=_arrays(posted.columns))
 
 
+def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return some columns of a document as `read_columns` reads those of a whole one.
+
+    Raises
+    ------
+    BodyTooLarge, CalibrationInputError
+        As `read_columns`.
+    """
+    for name, value in columns.items():
+        _check_column(name, value)
+    longest = max((len(column) for column in _lists(columns)), default=0)
+    if longest > settings.max_rows:
+        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
+    return _arrays(columns)
+
+
 def _lists(columns: dict[str, Any]) -> Iterable[list]:
     slices = columns.get("slices", {})
     return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))

@@ -24,6 +24,9 @@ class MapQuery(WindowQuery):
     bins: int = Field(15, ge=1, le=1200, description="Of the maps that bin.")
     binning: Binning = Field("equal_width", description="Of the maps that bin.")
     centred: bool = Field(False, description="Isotonic with one point a block.")
+    regularisation: float = Field(
+        1e-2, ge=1e-8, le=1e8, description="Of dirichlet: off the diagonal and of intercepts."
+    )
     ci: float = Field(0.95, gt=0.5, lt=1, description="Level of the interval of the gain.")
     class_: str | None = Field(
         None,

@@ -131,7 +131,7 @@ class Reading:
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
         window = await self.window(ask)
-        version = await self.inbox.state_version(ask.config, ask.slice_name, window)
+        version = await self.inbox.state_version(ask.config, ask.slice_name, window, ask.kind)
         if ask.against is not None:
             other = ask.against
             version = joined(version, await self.inbox.state_version(other.model, other.slice, other.window))

@@ -16,10 +16,12 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
+from calibrant.packing import PackingError
+from workers.alarm.orders import write_order
 from workers.baselines import Baselines, write_outcome
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import ALONE, BASELINE, CONTROL
+from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
@@ -251,8 +253,12 @@ class PartitionLoop:
     def _alone(self, item: Item) -> None:
         """An entry that is about what is merged before it, in a commit of its own."""
         assert item.entry is not None
-        self._shelf.forget()
         token, commit = self._chain.new_token(), Commit(self.keys)
+        if item.entry.kind == ALARM:
+            commit = self._ordered(item, item.entry, token)
+            self._chain.send(commit, token, item.id, 0, item.n_bytes)
+            return
+        self._shelf.forget()
         if item.entry.kind == CONTROL:
             self._housekeeping.remove_model(item.entry, self._busy)
         else:
@@ -276,6 +282,17 @@ class PartitionLoop:
                 raise
             except Exception as error:
                 item.judge(error)
+
+    def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
+        """The commit of an order about an alarm; one that cannot be followed is set aside."""
+        commit = Commit(self.keys)
+        try:
+            write_order(self._node, self.keys, order, commit, token)
+        except (EntryError, PackingError) as error:
+            log.error("entry %s set aside: %s", item.id, error)
+            commit = Commit(self.keys)
+            commit.dead_letter(item.id, str(error)[:500])
+        return commit
 
 
 def _is_alone(item: Item) -> bool:

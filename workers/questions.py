@@ -144,7 +144,7 @@ class Asking:
         against: Other | None = None,
     ) -> Answer:
         """The answer to one question."""
-        version = await self._versions.state_version(model, slice_, window)
+        version = await self._versions.state_version(model, slice_, window, kind)
         other = None
         if against is not None:
             theirs = await self._versions.state_version(against.model, against.slice, against.window)

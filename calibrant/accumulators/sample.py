@@ -41,7 +41,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch(Batch):
-    """Kept predictions as a batch of logits: log-probabilities as sent, minus infinity where a probability was 0.
+    """Kept predictions as a batch. Among logits, probabilities stand as their logarithms, minus infinity for 0.
 
     Attributes
     ----------
@@ -229,15 +229,25 @@ class Sample(Accumulator):
         return twin
 
     def batch(self) -> SampledBatch:
-        """The kept predictions as a batch."""
+        """The kept predictions as a batch: as they were sent where all are of one kind, else as log-probabilities."""
         rows = self._rows
-        plain = rows.logits[:, None] == 0
-        with np.errstate(divide="ignore"):
-            logarithms = np.log(np.where(plain, rows.scores, 1.0))
+        scores, is_logits = rows.scores, bool(len(rows) and rows.logits.all())
+        if rows.logits.any() and not is_logits:
+            plain = rows.logits[:, None] == 0
+            with np.errstate(divide="ignore"):
+                logarithms = np.log(np.where(plain, rows.scores, 1.0))
+            scores, is_logits = np.where(plain, logarithms, rows.scores), True
         return SampledBatch(
-            self.spec.task, np.where(plain, logarithms, rows.scores), True, rows.votes, rows.weights * rows.counts,
+            self.spec.task, scores, is_logits, rows.votes, rows.weights * rows.counts,
             hashes=rows.ids, unit_hashes=rows.units,
         )  # fmt: skip
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every prediction came once, all as probabilities or all as logits: `batch` is what was sent."""
+        rows = self._rows
+        one_kind = not rows.logits.any() or bool(rows.logits.all())
+        return one_kind and bool((rows.counts == 1).all())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The rows by column."""

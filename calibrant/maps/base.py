@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
+from calibrant.maps.rows import LabelledRows
 from calibrant.view import View
 
 Floats = NDArray[np.float64]
@@ -26,6 +27,9 @@ REASONS = {
     "flat": "the loss does not depend on the temperature",
     "all_zero_probability": "every rating is of a class that was given probability 0",
     "not_converged": "the fit did not come to rest",
+    "few_rows": "fewer than two independent units a free parameter",
+    "missing_class": "a class has no rating, so its parameters have no finite best value",
+    "not_kept": "the panes keep no sample of whole rows",
 }
 
 
@@ -37,11 +41,13 @@ class Options:
     ----------
     bins, binning : of the maps that bin: "equal_width" or "equal_mass"
     centred : isotonic only: one point a block, at its mean score, so that distinct scores stay distinct inside
+    regularisation : dirichlet only: factor of the mean of squares off the diagonal, and of that of intercepts
     """
 
     bins: int = 15
     binning: str = "equal_width"
     centred: bool = False
+    regularisation: float = 1e-2
 
 
 @dataclass
@@ -69,6 +75,8 @@ class Map:
     at : parameters and scores (n,) to recalibrated scores (n,)
     options : names of `Options` that it reads
     solve_view : where the fit needs more than cells; `solve` then serves the held-out halves
+    solve_rows : in place of `solve`, where the fit needs rows; with it `at_rows` suffices
+    at_rows : parameters and log-probabilities (n, n_classes) to probabilities (n, n_classes)
     """
 
     slug: str
@@ -77,11 +85,22 @@ class Map:
     input: str
     objective: str
     scopes: tuple[str, ...]
-    solve: Callable[[Cells, Options], Solved]
-    at: Callable[[Mapping[str, Any], Floats], Floats]
+    solve: Callable[[Cells, Options], Solved] | None = None
+    at: Callable[[Mapping[str, Any], Floats], Floats] | None = None
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     solve_view: Callable[[View, Options], Solved] | None = None
+    solve_rows: Callable[[LabelledRows, Options], Solved] | None = None
+    at_rows: Callable[[Mapping[str, Any], Floats], Floats] | None = None
+
+    def at_scores(self, parameters: Mapping[str, Any], score: Floats) -> Floats:
+        """Recalibrated scores (n,) of scores (n,) of one class; of class 1 of two where the map is one of rows."""
+        if self.at is not None:
+            return self.at(parameters, score)
+        assert self.at_rows is not None
+        with np.errstate(divide="ignore"):
+            logits = np.column_stack([np.log1p(-score), np.log(score)])
+        return np.asarray(self.at_rows(parameters, logits)[:, 1])
 
 
 def log_odds(score: Floats, clip: float = CLIP) -> Floats:

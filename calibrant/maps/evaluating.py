@@ -89,6 +89,7 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
     filled = tables[0].sum(axis=1) > 0.0
     if filled.sum() < FEWEST_REPLICATES:
         return None, "few_units"
+    assert method.solve is not None
     half = np.arange(N_REPLICATES) % 2
     before = np.divide(tables[1], tables[0], out=np.zeros_like(tables[1]), where=tables[0] > 0)
     after = np.zeros_like(before)
@@ -97,7 +98,7 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
         if solved.parameters is None:
             return None, solved.reason
         mine = before[half == side]
-        after[half == side] = method.at(solved.parameters, mine.ravel()).reshape(mine.shape)
+        after[half == side] = method.at_scores(solved.parameters, mine.ravel()).reshape(mine.shape)
     flat = _flat(tables)
     known = {
         "before": losses(flat, before[tables[0] > 0]),

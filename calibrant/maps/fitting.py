@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
 from calibrant.cells import Cells
 from calibrant.errors import CalibrationInputError
+from calibrant.maps import simple
 from calibrant.maps.base import REASONS, Floats, Map, Options, Solved, digest
 from calibrant.maps.evaluating import HOW, held_out, losses, own_scores
+from calibrant.maps.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.maps.registry import found
-from calibrant.maps.temperature import at_rows
+from calibrant.maps.rows import LabelledRows, log_probabilities
 from calibrant.spec import PaneSpec
 from calibrant.view import NotAnswerable, View
 
@@ -37,7 +40,8 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     """
     kind = (scope or spec.default_scope).partition(":")[0]
     cells = {"class": "classes"}.get(kind, kind)
-    return ("counts", "histograms", "replicates", cells, *_method(method).needs)
+    held = [name for name in _method(method).needs if name != "sample" or Sample.applies(spec)]
+    return ("counts", "histograms", "replicates", cells, *held)
 
 
 def fit(method: str, view: View, options: Options | None = None) -> dict[str, Any]:
@@ -90,6 +94,8 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
         "fitted_to": "rows" if view.is_raw else "cells",
     }
     try:
+        if chosen.solve_rows is not None:
+            return _fitted_to_rows(chosen, view, options, scope, answer)
         solved = _solved(chosen, view, options)
         shown = _shown(chosen, view, scope, solved)
     except NotAnswerable as fault:
@@ -127,10 +133,12 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         detail = f"{method.slug} maps {', '.join(method.scopes)}, not {scope}"
         raise CalibrationInputError.at("/scope", "one_of", detail)
     if scope == "full":
-        with np.errstate(divide="ignore"):
-            logits = batch.scores if batch.is_logits else np.log(batch.scores)
-        return at_rows(parameters, logits)
-    return method.at(parameters, _score(fitted, batch))
+        assert method.at_rows is not None
+        return method.at_rows(parameters, log_probabilities(batch))
+    if scope == "positive" and method.at is None and batch.n_classes == 2:
+        assert method.at_rows is not None
+        return np.asarray(method.at_rows(parameters, log_probabilities(batch))[:, 1])
+    return method.at_scores(parameters, _score(fitted, batch))
 
 
 def _method(slug: str) -> Map:
@@ -160,6 +168,9 @@ def _checked(options: Options, view: View) -> Options:
     if options.binning not in ("equal_width", "equal_mass"):
         detail = "binning is one of equal_width, equal_mass"
         raise CalibrationInputError.at("/binning", "one_of", detail)
+    if not 1e-8 <= options.regularisation <= 1e8:
+        detail = "regularisation lies in 1e-8 to 1e8"
+        raise CalibrationInputError.at("/regularisation", "range", detail)
     if not 1 <= options.bins <= view.spec.grid:
         detail = f"bins lies in 1 to {view.spec.grid}"
         raise CalibrationInputError.at("/bins", "range", detail)
@@ -180,7 +191,46 @@ def _scope(method: Map, view: View) -> tuple[str, int | None]:
 def _solved(method: Map, view: View, options: Options) -> Solved:
     if method.solve_view is not None:
         return method.solve_view(view, options)
+    assert method.solve is not None
     return method.solve(_filled(view.cells()), options)
+
+
+def _fitted_to_rows(
+    method: Map, view: View, options: Options, scope: str, answer: dict[str, Any]
+) -> dict[str, Any]:
+    """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
+    rows, sample = rows_of(view)
+    assert method.solve_rows is not None and method.at_rows is not None
+    solved = method.solve_rows(rows, options)
+    after = None
+    if solved.parameters is not None:
+        after = losses_of(rows, mapped_rows(method.at_rows, solved.parameters, rows), scope)
+    answer |= {
+        "fitted_to": "rows" if sample is None else "sample",
+        "sample": sample,
+        "before": losses_of(rows, rows.probabilities, scope) if len(rows) else None,
+        "after": after,
+        "evaluation": _how(scope, "rows" if sample is None else "sample"),
+    }
+    answer["heldout"], answer["heldout_reason"] = None, solved.reason
+    if solved.parameters is not None:
+        answer["heldout"], answer["heldout_reason"] = _held_out_rows(
+            method, rows, options, scope, view
+        )
+    return _finish(answer, solved, view)
+
+
+def _held_out_rows(
+    method: Map, rows: LabelledRows, options: Options, scope: str, view: View
+) -> tuple[dict[str, Any] | None, str | None]:
+    solve, at = method.solve_rows, method.at_rows
+    assert solve is not None and at is not None
+    return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.question.ci)
+
+
+def _how(scope: str, scores: str) -> dict[str, Any]:
+    brier = {"brier": "sum over classes"} if scope == "full" else {}
+    return HOW | brier | {"scores": scores}
 
 
 def _filled(cells: Cells) -> Cells:
@@ -190,7 +240,7 @@ def _filled(cells: Cells) -> Cells:
 def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any]:
     """Losses before and after, on the data of the fit."""
     if scope == "full":
-        how = HOW | {"brier": "sum over classes", "scores": "rows" if view.is_raw else "profile"}
+        how = _how(scope, "rows" if view.is_raw else "profile")
         pair = {name: solved.details.pop(name, None) for name in ("before", "after")}
         return pair | {"evaluation": how}
     how, cells = dict(HOW), None
@@ -206,7 +256,7 @@ def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any
         how["scores"] = "rows"
     after = None
     if solved.parameters is not None:
-        after = losses(cells, method.at(solved.parameters, cells.mean))
+        after = losses(cells, method.at_scores(solved.parameters, cells.mean))
     before = losses(cells, own_scores(cells)) if len(cells) else None
     return {"before": before, "after": after, "evaluation": how}
 
@@ -216,13 +266,22 @@ def _held_out(
 ) -> tuple[dict[str, Any] | None, str | None]:
     if solved.parameters is None:
         return None, solved.reason
-    if scope == "full":
-        return None, "not_kept"
     try:
+        if scope == "full":
+            return _held_out_temperature(view)
         view.refuse_histograms()
     except NotAnswerable as fault:
         return None, fault.reason
     return held_out(method, view, options)
+
+
+def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
+    """Of the common temperature, on the kept sample or the raw rows."""
+    rows, sample = rows_of(view)
+    answer, reason = held_out_rows(
+        simple.solve_temperature, simple.at, rows, "full", view.question.ci
+    )
+    return (answer if answer is None else answer | {"sample": sample}), reason
 
 
 def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:

@@ -101,6 +101,7 @@ MAP = Map(
     scopes=("full", "positive"),
     solve=solve,
     at=at,
-    needs=("temperature",),
+    needs=("temperature", "sample"),
     solve_view=solve_view,
+    at_rows=at_rows,
 )

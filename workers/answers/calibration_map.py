@@ -10,7 +10,7 @@ from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import View
 
-_PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature")
+_PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature", "sample")
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
@@ -27,5 +27,6 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         bins=params.get("bins", 15),
         binning=params.get("binning", "equal_width"),
         centred=params.get("centred", False),
+        regularisation=params.get("regularisation", 1e-2),
     )
     return fit(params.get("method", "temperature"), View(pane, question), options)

@@ -1,0 +1,58 @@
+"""Disagreement and posteriors over HTTP against the library on the same rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec, posterior
+from calibrant.disagreement import disagreement_answer
+from calibrant.question import Question
+from calibrant.view import View
+
+
+@pytest.fixture(scope="module")
+def voted(embedded):
+    """Six hundred predictions with two to six votes each, in three batches."""
+    rng = np.random.default_rng(11)
+    p = rng.dirichlet(np.full(3, 0.7), 600)
+    zeta = np.stack([rng.dirichlet(np.maximum(4.0 * row, 1e-3)) for row in p])
+    votes = np.stack([rng.multinomial(rng.integers(2, 7), row) for row in zeta])
+    for part in np.array_split(np.arange(600), 3):
+        body = {"probabilities": p[part].tolist(), "label_counts": votes[part].tolist()}
+        embedded.post("/v1/models/voted/predictions", body)
+    return embedded, p, votes
+
+
+def test_the_answer_is_the_librarys(voted):
+    deployment, p, votes = voted
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
+    view = View(pane, Question(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
+    expected = disagreement_answer(view)
+    found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)
+    for name in ("n", "rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+    assert found["concentration"]["value"] == pytest.approx(expected["concentration"]["value"], rel=1e-9)
+    assert 2 < found["concentration"]["value"] < 8 and found["reason"] is None
+    assert len(found["reliability"]) == 12
+
+
+def test_the_posterior_uses_the_fitted_concentration(voted):
+    deployment, p, votes = voted
+    fitted = deployment.get("/v1/models/voted/disagreement")["concentration"]["value"]
+    body = {"probabilities": p[:50].tolist(), "label_counts": votes[:50].tolist()}
+    answer = deployment.client.post("/v1/models/voted/posterior", json=body)
+    assert answer.status_code == 200, answer.text
+    expected = posterior.dirichlet_posterior(p[:50], fitted, votes[:50])
+    np.testing.assert_allclose(answer.json()["probabilities"], expected.probabilities, rtol=1e-12)
+
+
+def test_one_vote_a_prediction_is_no_disagreement(embedded):
+    body = {"probabilities": [[0.5, 0.5]] * 3, "labels": [0, 1, 0]}
+    embedded.post("/v1/models/single/predictions", body)
+    found = embedded.get("/v1/models/single/disagreement")
+    assert (found["rater_disagreement"], found["reason"], found["n"]) == (None, "one_vote", 0)
+    answer = embedded.client.get("/v1/models/single/disagreement", params={"bins": 7})
+    assert answer.status_code in (200, 422)
+    assert embedded.client.get("/v1/models/single/disagreement?penalty=-1").status_code == 422
