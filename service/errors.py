@@ -149,6 +149,12 @@ class BatchUnknown(Problem):
     status = 404
 
 
+class BaselineUnknown(Problem):
+    """The model has no baseline of this name."""
+
+    status = 404
+
+
 class AlarmUnknown(Problem):
     """There is no alarm with this id among the models of your key."""
 
@@ -187,6 +193,12 @@ class BatchConflict(Problem):
 
 class ModelConflict(Problem):
     """The request does not agree with the model as it is defined."""
+
+    status = 409
+
+
+class BaselineConflict(Problem):
+    """A baseline does not change: this name holds another window, or there is no room for one more."""
 
     status = 409
 

@@ -22,9 +22,10 @@ from service.queries import WindowQuery, invalid_query, unanswerable
 from service.settings import Settings
 from service.version import VERSION
 from workers import windows
-from workers.questions import CODE_VERSION, Answer
+from workers.questions import CODE_VERSION, Answer, Other
 from workers.state.marks import Marks, sealed_slice
 from workers.state.registry import ModelConfig
+from workers.versions import joined
 
 JSON = "application/json"
 
@@ -38,6 +39,7 @@ class Ask:
     params: dict[str, Any]
     view: WindowQuery
     slice: str | None = None
+    against: Other | None = None
 
     @property
     def slice_name(self) -> str:
@@ -108,7 +110,11 @@ class Reading:
         """Return the workers' answer."""
         slice_ = ask.slice_name
         try:
-            return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
+            if ask.against is None:
+                return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
+            return await self.inbox.ask(
+                ask.kind, ask.config, ask.params, window, slice_=slice_, against=ask.against
+            )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
 
@@ -125,9 +131,10 @@ class Reading:
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
         window = await self.window(ask)
-        version = await self.inbox.state_version(
-            ask.config, ask.slice_name, window, ask.kind
-        )
+        version = await self.inbox.state_version(ask.config, ask.slice_name, window, ask.kind)
+        if ask.against is not None:
+            other = ask.against
+            version = joined(version, await self.inbox.state_version(other.model, other.slice, other.window))
         return window, etag_of(ask, media_type, window, version)
 
 

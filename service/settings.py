@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
     max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
     max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
+    max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
     max_expansion: int = Field(100, gt=0, description="Decompressed bytes for one byte sent.")
     max_rows: int = Field(1_000_000, gt=0, description="Predictions in one batch.")
     max_row_errors: int = Field(1000, gt=0, description="Rows a partial batch may have refused.")

@@ -18,9 +18,10 @@ from redis.exceptions import RedisError
 
 from calibrant.packing import PackingError
 from workers.alarm.orders import write_order
+from workers.baselines import Baselines, write_outcome
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import ALARM, CONTROL, Entry, EntryError
+from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
@@ -32,6 +33,7 @@ from workers.state.commit import Commit, id_order
 from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
+from workers.transfer import Restoring
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,8 @@ class PartitionLoop:
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
         self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
+        self._baselines = Baselines(self._node, self.keys, self._chain, ground)
+        self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
         self._counted = False
         self._count = _FIRST_COUNT
@@ -127,8 +131,8 @@ class PartitionLoop:
             # cursor that the count belongs to.
             self._chain.take_over()
             self._counted = True
-        elif _is_control(items[0]):
-            self._control(items[0])
+        elif _is_alone(items[0]):
+            self._alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit(self._one_in_child(items[0]))
         else:
@@ -149,7 +153,7 @@ class PartitionLoop:
         run = Run(self._ground, self._busy, self._records, self._names())
         while True:
             plain = list(
-                takewhile(lambda item: not (_is_control(item) or self._is_dangerous(item)), items)
+                takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
             )
             self._add(run, plain)
             if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
@@ -246,15 +250,38 @@ class PartitionLoop:
         run.items.append(item)
         return run
 
-    def _control(self, item: Item) -> None:
+    def _alone(self, item: Item) -> None:
+        """An entry that is about what is merged before it, in a commit of its own."""
         assert item.entry is not None
         token, commit = self._chain.new_token(), Commit(self.keys)
         if item.entry.kind == ALARM:
             commit = self._ordered(item, item.entry, token)
-        else:
-            self._shelf.forget()
+            self._chain.send(commit, token, item.id, 0, item.n_bytes)
+            return
+        self._shelf.forget()
+        if item.entry.kind == CONTROL:
             self._housekeeping.remove_model(item.entry, self._busy)
-        self._chain.send(commit, token, item.id, 0, item.n_bytes)
+        else:
+            self._about_the_whole(item, commit, token)
+            write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
+        self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
+
+    def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
+        self._look_up([item])
+        entry = item.entry
+        assert entry is not None
+        if item.record is not None and item.record.is_final:
+            item.status = None
+        elif item.config is None or item.config.generation != entry.generation:
+            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+        else:
+            try:
+                part = self._baselines if entry.kind == BASELINE else self._restoring
+                part.apply(item, commit, token)
+            except (RedisError, MemoryError):
+                raise
+            except Exception as error:
+                item.judge(error)
 
     def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
         """The commit of an order about an alarm; one that cannot be followed is set aside."""
@@ -268,5 +295,5 @@ class PartitionLoop:
         return commit
 
 
-def _is_control(item: Item) -> bool:
-    return item.entry is not None and item.entry.kind in (CONTROL, ALARM)
+def _is_alone(item: Item) -> bool:
+    return item.entry is not None and item.entry.kind in ALONE

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from math import isqrt
 from pkgutil import iter_modules
@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from redis.exceptions import RedisError
 
+from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
@@ -29,7 +30,7 @@ from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.versions import READ_ALARM, name_state, panes_in, seed_of
+from workers.versions import READ_ALARM, joined, name_state, panes_in, seed_of
 from workers.windows import Dated, Window, rfc3339
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class AnswerFunction:
 
     Attributes
     ----------
-    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`
+    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`, with
+        `paired` a pair of panes, the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
 
@@ -61,6 +63,7 @@ class AnswerFunction:
     parts: Callable[[dict[str, Any]], Iterable[str] | None] = lambda params: None
     by_pane: bool = False
     reads_panes: bool = True
+    paired: bool = False
 
 
 def find_answers() -> dict[str, AnswerFunction]:
@@ -78,6 +81,7 @@ def find_answers() -> dict[str, AnswerFunction]:
             parts,
             getattr(module, "BY_PANE", False),
             getattr(module, "READS_PANES", True),
+            getattr(module, "PAIRED", False),
         )
     return found
 
@@ -192,6 +196,10 @@ class Compute:
             version = state.version
             by_pane = function.by_pane or not function.reads_panes
             subject = state.panes if by_pane else self._merged(config, state, wanted)
+            if function.paired:
+                other, theirs = self._other(question, wanted)
+                subject, version = (subject, other), joined(version, theirs)
+                state = replace(state, version=version)
             given = [] if view is None else [view]
             told = function.compute(subject, config, question.params, seed_of(version), *given)
             body = json.dumps(
@@ -209,6 +217,18 @@ class Compute:
                 return Reply(REFUSED, version, body)
             log.exception("the answer %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
+
+    def _other(self, question: Question, wanted: tuple[str, ...] | None) -> tuple[Any, str]:
+        """The pane that a question is asked against, and the version of its state."""
+        if question.against is None:
+            raise ValueError("this answer is of two windows")
+        model, slice_, window = question.against
+        config = self._config(model)
+        if config is None:
+            detail = "the model that is compared with is gone"
+            raise CalibrationInputError.at("/against_model", "unknown_model", detail)
+        state = self._state(config, slice_, Window(*window), wanted)
+        return self._merged(config, state, wanted), state.version
 
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)

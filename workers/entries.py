@@ -8,6 +8,8 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is taken out
+- `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
+- `restore`: lines of an export (`workers.transfer`)
 - `control`: JSON, `{"op": "delete_model"}`
 - `alarm`: JSON, `{"op": ...}`: something is done about a model's alarm (`workers.alarm.orders`)
 """
@@ -25,7 +27,9 @@ from calibrant.labels import LabelRow
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL, ALARM)
+BASELINE, RESTORE = "baseline", "restore"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
+ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")

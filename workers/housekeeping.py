@@ -191,9 +191,10 @@ class Housekeeping:
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
-        left += [self._keys.slices(model, generation), self._keys.marks(model, generation)]
+        keys = self._keys
+        kept = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        left += [each(model, generation) for each in kept]
         left += remove_alarm(self._node, self._keys, self._chain, model, generation)
-        left.append(self._keys.map_versions(model, generation))
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
         )

@@ -8,6 +8,7 @@ are off, and the retries here carry the same batch id.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from redis.exceptions import TimeoutError as StoreTimeoutError
 from workers.alarm.book import AlarmBook
 from workers.entries import Entry, alarm_order
 from workers.pressure import DrainRates
-from workers.questions import Answer, Asking
+from workers.questions import Answer, Asking, Other
 from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
@@ -211,6 +212,7 @@ class Inbox:
         window: Window,
         deadline_s: float | None = None,
         slice_: str = "",
+        against: Other | None = None,
     ) -> Answer:
         """Have a question answered from the panes of a window.
 
@@ -218,6 +220,7 @@ class Inbox:
         ----------
         kind : name of a file in `workers/answers`
         params : JSON values; with the state version they are the identity of the answer
+        against : for answers that compare
 
         Raises
         ------
@@ -227,7 +230,7 @@ class Inbox:
         """
         deadline = deadline_s or self.settings.answer_deadline_s
         return await self._kept_up(
-            lambda: self._asking.ask(kind, model, params, window, slice_, deadline), deadline
+            lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against), deadline
         )
 
     async def state_version(
@@ -259,6 +262,12 @@ class Inbox:
     def alarms(self) -> AlarmBook:
         """What there is to read of alarms."""
         return AlarmBook(self.client, self.keys, self._kept_up)
+
+    async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
+        """What a model's baselines hold, by name."""
+        name = self.keys.of_model(model.key).baselines(model.key, model.generation)
+        found = await self._kept_up(lambda: self.client.hgetall(name))
+        return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
     async def marks(self, model: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""

@@ -22,7 +22,7 @@ from calibrant.errors import CalibrationInputError, Offence
 from workers.settings import EngineSettings
 from workers.state.keys import Keys
 from workers.state.registry import ModelConfig
-from workers.versions import Versions
+from workers.versions import Versions, joined
 from workers.windows import Window
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Question:
     params: dict[str, Any]
     reply_to: str
     until_s: float
+    against: tuple[str, str, tuple[int, int]] | None = None
 
     def to_json(self) -> bytes:
         return json.dumps(self.__dict__, separators=(",", ":")).encode()
@@ -75,6 +76,15 @@ class Question:
     def from_json(cls, text: bytes) -> Question:
         kept = json.loads(text)
         return cls(**{**kept, "window": tuple(kept["window"])})
+
+
+@dataclass(frozen=True)
+class Other:
+    """What a question is asked against: a window of a slice of a model of the same tenant."""
+
+    model: ModelConfig
+    slice: str
+    window: Window
 
 
 @dataclass(frozen=True)
@@ -131,9 +141,15 @@ class Asking:
         window: Window,
         slice_: str,
         deadline_s: float,
+        against: Other | None = None,
     ) -> Answer:
         """The answer to one question."""
         version = await self._versions.state_version(model, slice_, window, kind)
+        other = None
+        if against is not None:
+            theirs = await self._versions.state_version(against.model, against.slice, against.window)
+            version = joined(version, theirs)
+            other = (against.model.key, against.slice, (against.window.from_s, against.window.to_s))
         digest = answer_digest(version, kind, params)
         kept = await self._client.get(self._keys.answer(digest))
         if kept is not None:
@@ -141,7 +157,7 @@ class Asking:
         else:
             question = Question(
                 digest, kind, model.key, slice_, (window.from_s, window.to_s), params,
-                self._reply_to, time.time() + deadline_s,
+                self._reply_to, time.time() + deadline_s, other,
             )  # fmt: skip
             reply = await self._join(question, deadline_s)
         return _read(reply, kind, params, window)

@@ -53,6 +53,11 @@ def name_state(
     return digest.hexdigest()
 
 
+def joined(version: str, other: str) -> str:
+    """The name of two states together."""
+    return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
+
+
 def seed_of(state_version: str) -> int:
     """The seed of everything random in an answer, so that answers repeat."""
     return int(state_version[:15], 16)

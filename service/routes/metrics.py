@@ -1,14 +1,17 @@
 """Metrics over a window: which, over which data, binned and weighed how."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from service.auth import Caller
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
+from service.engine import Connection, engine_errors
 from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import ModelId
+from service.names import PATTERN, ModelId
 from service.queries import (
     BinningQuery,
     MetricBinning,
@@ -17,12 +20,16 @@ from service.queries import (
     duration,
     unanswerable,
 )
-from service.reading import Ask
+from service.reading import Ask, Reading
 from service.reception import model_of
 from workers.durations import parse_duration
+from workers.questions import Other
+from workers.state.marks import baseline_slice
 from workers.state.registry import ModelConfig
+from workers.windows import LAST_SECOND, Window
 
 router = APIRouter(tags=["read"], default_response_class=Response)
+EVER = Window(0, LAST_SECOND)
 
 
 class MetricsQuery(BinningQuery, OptionsQuery):
@@ -40,6 +47,12 @@ class MetricsQuery(BinningQuery, OptionsQuery):
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
+    )
+    against: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None, description="A baseline: each metric also there, and the difference with its interval."
+    )
+    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None, description="Another model over the same window, in place of a baseline."
     )
 
 
@@ -88,7 +101,30 @@ async def get_metrics(
     ask = metrics_ask(query, config)
     if query.by is not None:
         return await reading.answer_each(request, ask, query.by)
+    if query.against is not None or query.against_model is not None:
+        ask = await compared(ask, query, caller, connection, reading)
     return await reading.answer(request, ask)
+
+
+async def compared(
+    ask: Ask, query: MetricsQuery, caller: Caller, connection: Connection, reading: Reading
+) -> Ask:
+    """Return the question asked against a baseline, or another model's same window."""
+    if query.against_model is not None:
+        config = await model_of(connection, caller, query.against_model)
+        twin = replace(ask, config=config)
+        with engine_errors():
+            other = Other(config, twin.slice_name, await reading.window(twin))
+    else:
+        assert query.against is not None
+        with engine_errors():
+            known = await connection.inbox.baselines(ask.config)
+        if query.against not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            detail = f"there is no baseline {query.against!r}; known: {listed}"
+            raise unanswerable("/against", "unknown_baseline", detail)
+        other = Other(ask.config, baseline_slice(query.against), EVER)
+    return replace(ask, kind="metrics_difference", against=other)
 
 
 def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
@@ -98,6 +134,9 @@ def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
     every = params.pop("every", None)
     if query.by is not None and query.slice is not None:
         raise unanswerable("/by", "one_of", "use one of slice, by")
+    compared_with = [query.against, query.against_model]
+    if sum(each is not None for each in (query.by or every, *compared_with)) > 1:
+        raise unanswerable("/against", "one_of", "use one of by or every, against, against_model")
     if every is None:
         return Ask("metrics", config, params, query)
     every_s = parse_duration(every)

@@ -195,6 +195,10 @@ class FakeInbox:
                 return receipt
             await asyncio.sleep(0.005)
 
+    async def baselines(self, model):
+        self._stumble()
+        return {}
+
     async def marks(self, model, slice_):
         self._stumble()
         return Marks()
@@ -203,7 +207,7 @@ class FakeInbox:
         self._stumble()
         return f"v{self.version}"
 
-    async def ask(self, kind, model, params, window, deadline_s=None, slice_=""):
+    async def ask(self, kind, model, params, window, deadline_s=None, slice_="", against=None):
         self._stumble()
         self.asked.append((kind, model.key, params, window, slice_))
         body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}

@@ -14,6 +14,7 @@ from tests.engine.driving import FreeLeases
 from tests.engine.ledger import ledger_ground
 from workers import crew, main
 from workers.aggregate import PartitionLoop
+from workers.filling import Ground
 from workers.settings import EngineSettings
 from workers.store import scripts
 
@@ -114,7 +115,8 @@ def work(mode: str, kept: dict) -> int:
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
     main.EngineSettings.from_environment = staticmethod(lambda: settings)
-    return main.main(numbers=ledger_ground(), **parts)
+    numbers = Ground() if "real" in mode else ledger_ground()
+    return main.main(numbers=numbers, **parts)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ T:as                  hash    tenant/model -> JSON: evidence, status, sums, for 
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
+T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
 T:nr                  hash    records and bytes retained in the partition               commit
@@ -169,6 +170,9 @@ class PartitionKeys:
 
     def marks(self, model: str, generation: str) -> str:
         return f"{self.tag}:k:{model}|{generation}"
+
+    def baselines(self, model: str, generation: str) -> str:
+        return f"{self.tag}:f:{model}|{generation}"
 
     @cached_property
     def current_maps(self) -> str:

@@ -134,6 +134,17 @@ class Registry:
         await self._write(self._put, [partition.models], [config.key, seen or b"", new.to_json()])
         return new
 
+    async def restore(self, config: ModelConfig) -> None:
+        """Write a configuration as it stood in another store, generation and revision included.
+
+        Raises
+        ------
+        RevisionConflict
+            There is a model of this name.
+        """
+        partition = self._keys.of_model(config.key)
+        await self._write(self._put, [partition.models], [config.key, b"", config.to_json()])
+
     async def delete(self, config: ModelConfig) -> None:
         """Take a model out; what it left in the store is removed by its partition's worker.
 

@@ -1,0 +1,135 @@
+"""`python -m benchmarks.retained [N]`: what a prediction that waits for its label costs in the store, and how fast labels join.
+
+One partition, one worker in this process, the packaged server as it comes, ten classes with float32
+scores. The worker's time alone is measured: reading the stream, joining, committing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.batch import Batch
+from calibrant.labels import LabelRow
+from workers.aggregate import PartitionLoop
+from workers.embedded import EmbeddedServer
+from workers.entries import LABELS, PREDICTIONS, pack_labels
+from workers.filling import Ground
+from workers.inbox import Delivery, Inbox
+from workers.leases import Leases
+from workers.settings import EngineSettings
+from workers.state.registry import ModelConfig
+from workers.store import Store
+
+N_CLASSES = 10
+A_BATCH = 2000
+LABELLED_SHARE = 0.1
+MODEL = ModelConfig("default", "m", "multiclass", N_CLASSES, generation="g1", revision=1)
+
+
+class Play:
+    """A store with one model, a door and a worker's loop driven by hand."""
+
+    def __init__(self, settings: EngineSettings):
+        self.store = Store(settings)
+        self.inbox = Inbox(settings)
+        keys = self.store.keys
+        self.store.client.hset(keys.of_model(MODEL.key).models, MODEL.key, MODEL.to_json())
+        leases = Leases(self.store)
+        partition = keys.partition_of(MODEL.key)
+        leases.take(partition)
+        self.loop = PartitionLoop(self.store, partition, Ground(), leases, threading.Event())
+        self.rng = np.random.default_rng(1)
+
+    @property
+    def used_bytes(self) -> int:
+        return int(self.store.client.info("memory")["used_memory"])
+
+    async def feed(self, n: int, make: Callable[[int, int], Delivery]) -> float:
+        """Hand over n rows; returns the seconds that the worker took for them."""
+        seconds = 0.0
+        for first in range(0, n, A_BATCH):
+            await self.inbox.hand_over(make(first, min(A_BATCH, n - first)))
+            began = time.perf_counter()
+            while self.store.client.xlen(self.loop.keys.stream):
+                self.loop._step_or_reload()
+            seconds += time.perf_counter() - began
+        return seconds
+
+    def predictions(self, prefix: str, with_ids: bool) -> Callable[[int, int], Delivery]:
+        def make(first: int, n: int) -> Delivery:
+            scores = self.rng.dirichlet(np.full(N_CLASSES, 0.3), n).astype(np.float32)
+            columns: dict[str, Any] = {"probabilities": scores}
+            if with_ids:
+                columns["ids"] = [f"{prefix}-{i:09d}" for i in range(first, first + n)]
+            else:
+                columns["labels"] = self.rng.integers(0, N_CLASSES, n)
+            batch = as_sent(Batch.from_columns(columns, task="multiclass").batch, scores)
+            return Delivery(
+                MODEL, f"{prefix}{first}", PREDICTIONS, batch.pack(), batch.digest(), n, retains=with_ids
+            )
+
+        return make
+
+    def labels(self, prefix: str) -> Callable[[int, int], Delivery]:
+        def make(first: int, n: int) -> Delivery:
+            classes = self.rng.integers(0, N_CLASSES, n).tolist()
+            rows = [LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, []) for i, klass in enumerate(classes)]
+            payload = pack_labels(rows)
+            return Delivery(MODEL, f"l{prefix}{first}", LABELS, payload, f"{first:016d}".encode(), n, retains=True)
+
+        return make
+
+
+def as_sent(batch: Batch, scores: np.ndarray) -> Batch:
+    """The batch with the scores that float32 can hold; rows of which the sum is not 1 to the last digit were divided by it."""
+    return replace(batch, scores=scores.astype(np.float64))
+
+
+async def measure(settings: EngineSettings, n: int) -> None:
+    """Print bytes a record and rows a second."""
+    play = Play(settings)
+    plain_s = await play.feed(n // 10, play.predictions("plain", False))
+    before = play.used_bytes
+    records_before = int((await play.inbox.tallies(MODEL)).get("records", 0))
+    pending_s = await play.feed(n, play.predictions("img", True))
+    grown = play.used_bytes - before
+    tallies = await play.inbox.tallies(MODEL)
+    n_records = tallies["records"] - records_before
+    n_labels = int(n * LABELLED_SHARE)
+    labels_s = await play.feed(n_labels, play.labels("img"))
+    joined = (await play.inbox.tallies(MODEL))["joined"]
+    print(f"{n_records} pending predictions of {N_CLASSES} classes")
+    print(f"  {grown / n_records:.0f} bytes each in the store, {tallies['bytes'] / n_records:.0f} by its own count")
+    plain = n // 10 / plain_s
+    for name, rate in (
+        ("labelled predictions without ids", plain),
+        ("predictions with ids, to wait", n / pending_s),
+        ("labels by id", n_labels / labels_s),
+    ):
+        print(f"  {name}: {rate:,.0f} rows a second, {rate / plain:.2f} of the first")
+    assert joined == n_labels
+    await play.inbox.close()
+
+
+def main(n: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        settings = EngineSettings(
+            data_dir=folder, partitions=1, retained_bytes=4 << 30, retained_records=10 * n, read_block_s=0.01
+        )
+        with EmbeddedServer(folder / "store") as url:
+            asyncio.run(measure(settings.with_url(url), n))
+
+
+if __name__ == "__main__":
+    main(int(float(sys.argv[1])) if len(sys.argv) > 1 else 1_000_000)

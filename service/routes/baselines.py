@@ -1,0 +1,190 @@
+"""Baselines: windows frozen under a name, to be compared with for good."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import uuid4
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant.errors import Offence
+from service.bodies import JSON, read_body
+from service.columns import object_of
+from service.dependencies import Admin, Reader, TheConnection, TheReading, TheReception
+from service.document import answers, problems, takes
+from service.documents import read_json
+from service.engine import Connection, engine_errors
+from service.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from service.estimates import WindowShown
+from service.names import PATTERN, ModelId
+from service.problem_responses import invalid_input, offence_of
+from service.queries import WindowQuery
+from service.reading import Ask
+from service.reception import Reception, digest_of, model_of
+from workers.entries import BASELINE
+from workers.inbox import Delivery, Receipt
+from workers.state import records
+from workers.state.registry import ModelConfig
+from workers.windows import Window, rfc3339
+
+router = APIRouter(tags=["models"], default_response_class=Response)
+
+MAX_OBJECTS = 100
+WAIT_S = 20.0
+BaselineName = Annotated[
+    str, Path(description="1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
+]
+
+
+class BaselineAnswer(BaseModel):
+    """What a baseline holds."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    window: WindowShown
+    slice: str | None = None
+    clock: str = Field(description="event: as it stood when it was frozen; sealed: at the label horizon.")
+    created_at: str
+    n_predictions: int | None = None
+    n_labelled: int | None = None
+
+
+class BaselinesAnswer(BaseModel):
+    """The baselines of a model, by name."""
+
+    baselines: list[BaselineAnswer]
+
+
+@router.get(
+    "/v1/models/{model}/baselines",
+    operation_id="listBaselines",
+    responses={200: answers(BaselinesAnswer, "The baselines"), **problems(422)},
+)
+async def list_baselines(model: ModelId, caller: Reader, connection: TheConnection) -> Response:
+    """List the baselines of a model."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        known = await connection.inbox.baselines(config)
+    return _json({"baselines": [shown(name, kept) for name, kept in known.items()]})
+
+
+@router.get(
+    "/v1/models/{model}/baselines/{name}",
+    operation_id="getBaseline",
+    responses={200: answers(BaselineAnswer, "The baseline"), **problems(422)},
+)
+async def get_baseline(
+    model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
+) -> Response:
+    """Return what a baseline holds."""
+    config = await model_of(connection, caller, model)
+    return _json(await _known(connection, config, name))
+
+
+@router.put(
+    "/v1/models/{model}/baselines/{name}",
+    operation_id="putBaseline",
+    status_code=201,
+    responses={
+        201: answers(BaselineAnswer, "The baseline, frozen", Location="The baseline."),
+        **problems(408, 409, 413, 415, 422, 429),
+    },
+    openapi_extra=takes("The window to freeze, as in the query of a read", json=WindowQuery),
+)
+async def put_baseline(
+    model: ModelId,
+    name: BaselineName,
+    request: Request,
+    caller: Admin,
+    connection: TheConnection,
+    reception: TheReception,
+    reading: TheReading,
+) -> Response:
+    """Freeze a window under a name, as it stands once everything sent before is merged."""
+    config = await model_of(connection, caller, model)
+    with reception.admission.hold() as hold:
+        body = await read_body(request, reception.settings, hold, (JSON,))
+        view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
+    ask = Ask("counts", config, {}, view)
+    with engine_errors():
+        window = await reading.window(ask)
+        payload = {
+            "op": "freeze",
+            "name": name,
+            "slice": view.slice,
+            "clock": view.clock,
+            "stored": ask.slice_name,
+            "window": [window.from_s, window.to_s],
+        }
+        receipt = await _done(reception, config, payload)
+    if receipt.status != records.MERGED:
+        errors = [Offence(**each) for each in receipt.errors]
+        raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
+    location = f"/v1/models/{model}/baselines/{name}"
+    return _json(await _known(connection, config, name), 201, Location=location)
+
+
+@router.delete(
+    "/v1/models/{model}/baselines/{name}",
+    operation_id="deleteBaseline",
+    status_code=204,
+    responses={204: {"description": "The baseline is gone"}, **problems(422, 429)},
+)
+async def delete_baseline(
+    model: ModelId, name: BaselineName, caller: Admin, connection: TheConnection, reception: TheReception
+) -> Response:
+    """Delete a baseline."""
+    config = await model_of(connection, caller, model)
+    await _known(connection, config, name)
+    with engine_errors():
+        await _done(reception, config, {"op": "remove", "name": name})
+    return Response(status_code=204)
+
+
+def view_of(document: dict) -> WindowQuery:
+    """Return the window in a document, or raise every rule that it breaks."""
+    try:
+        return WindowQuery.model_validate(document)
+    except ValidationError as error:
+        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(offences) from error
+
+
+def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
+    """Return a baseline as answers show it."""
+    created = datetime.fromtimestamp(kept["created_ms"] / 1000, UTC)
+    return {
+        "name": name,
+        "window": Window(*kept["window"]).to_dict(),
+        "slice": kept["slice"],
+        "clock": kept["clock"],
+        "created_at": rfc3339(created),
+        **kept["counts"],
+    }
+
+
+async def _known(connection: Connection, config: ModelConfig, name: str) -> dict[str, Any]:
+    with engine_errors():
+        known = await connection.inbox.baselines(config)
+    if name not in known:
+        listed = ", ".join(known) or "none"
+        raise BaselineUnknown(f"The model has no baseline {name!r}; known: {listed}.")
+    return shown(name, known[name])
+
+
+async def _done(reception: Reception, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
+    """Hand an entry over and wait for what comes of it."""
+    payload = orjson.dumps(asked)
+    batch_id = f"baseline-{uuid4().hex}"
+    delivery = Delivery(config, batch_id, BASELINE, payload, digest_of(payload), 1)
+    await reception.inbox.hand_over(delivery)
+    receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S)
+    if not receipt.is_final:
+        raise AnswerLate()
+    return receipt
+
+
+def _json(value: dict, status: int = 200, **headers: str) -> Response:
+    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache", **headers}, JSON)

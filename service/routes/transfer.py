@@ -1,0 +1,190 @@
+"""A whole model out of this service and into another one."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated, Any
+from uuid import uuid4
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from redis.exceptions import RedisError
+from starlette.responses import StreamingResponse
+
+from calibrant.errors import CalibrationInputError, Offence
+from service.bodies import NDJSON, read_body
+from service.dependencies import Admin, AppSettings, TheConnection, TheReception
+from service.document import answers, problems, takes
+from service.engine import engine_errors
+from service.errors import AnswerLate, ModelConflict
+from service.names import ModelId
+from service.reception import Reception, digest_of, model_of
+from workers.entries import RESTORE
+from workers.inbox import Delivery
+from workers.state import records
+from workers.state.registry import ModelConfig, RevisionConflict
+from workers.transfer import END, FORMAT, MODEL, export_lines
+
+router = APIRouter(tags=["models"], default_response_class=Response)
+
+A_CHUNK = 2 * 1024 * 1024
+WAIT_S = 60.0
+
+
+class ExportQuery(BaseModel):
+    """What an export holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    records: bool = Field(
+        False, description="Also what is retained by id, without which labels to come find no prediction."
+    )
+
+
+class ExportLine(BaseModel):
+    """One line; `type` says what of. The first is the `model`, the last the `end`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+class ImportAnswer(BaseModel):
+    """What was taken over."""
+
+    model: str
+    lines: int
+    panes: int
+    records: int
+
+
+@router.get(
+    "/v1/models/{model}/export",
+    operation_id="exportModel",
+    responses={
+        200: {
+            "description": "Lines of NDJSON; `end` says whether all are of one state",
+            "content": {NDJSON: {"schema": ExportLine.model_json_schema()}},
+        },
+        **problems(422),
+    },
+)
+async def export_model(
+    model: ModelId,
+    caller: Admin,
+    query: Annotated[ExportQuery, Query()],
+    connection: TheConnection,
+) -> Response:
+    """Stream a model: its configuration, panes, baselines, and retained records if asked for."""
+    config = await model_of(connection, caller, model)
+    inbox = connection.inbox
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for line in export_lines(inbox.client, inbox.keys, config, query.records):
+            yield orjson.dumps(line) + b"\n"
+
+    return StreamingResponse(lines(), media_type=NDJSON, headers={"Cache-Control": "no-store"})
+
+
+@router.post(
+    "/v1/models/{model}/import",
+    operation_id="importModel",
+    status_code=201,
+    responses={
+        201: answers(ImportAnswer, "The model is there", Location="The model."),
+        **problems(408, 409, 413, 415, 422, 429),
+    },
+    openapi_extra=takes("The lines of an export", ndjson=ExportLine),
+)
+async def import_model(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    reception: TheReception,
+    settings: AppSettings,
+) -> Response:
+    """Take over a model that another service exported; there must be none of this id."""
+    roomy = settings.model_copy(
+        update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
+    )
+    with reception.admission.hold() as hold, engine_errors():
+        body = await read_body(request, roomy, hold, (NDJSON,))
+        lines = body.data.strip().split(b"\n")
+        config = config_in(lines, caller.tenant, model)
+        try:
+            await reception.registry.restore(config)
+        except RevisionConflict as error:
+            raise ModelConflict(f"There is a model {model!r} already; delete it first.") from error
+        try:
+            await _restore(reception, config, lines[1:-1])
+        except (CalibrationInputError, RedisError, AnswerLate):
+            await reception.registry.delete(config)
+            raise
+    told = {
+        "model": model,
+        "lines": len(lines),
+        "panes": sum(line.startswith(b'{"type":"pane"') for line in lines),
+        "records": sum(line.startswith(b'{"type":"record"') for line in lines),
+    }
+    headers = {"Location": f"/v1/models/{model}"}
+    return Response(orjson.dumps(told), 201, headers, "application/json")
+
+
+def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
+    """Return the configuration in an export, once the export is seen to be whole.
+
+    It keeps generation and revision, which are part of the name of the state.
+    """
+    first, last = _line(lines[0], 1), _line(lines[-1], len(lines))
+    if first.get("type") != MODEL or first.get("format") != FORMAT:
+        raise _refused(1, "export_format", f"the first line is the model, in format {FORMAT}")
+    if last.get("type") != END or last.get("lines") != len(lines) - 1:
+        raise _refused(len(lines), "export_incomplete", "the export has no end, or lines are missing")
+    if last.get("consistent") is not True:
+        raise _refused(len(lines), "export_inconsistent", "the model changed during the export; export it again")
+    try:
+        config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
+        config = replace(config, tenant=tenant, model=model)
+        config.spec()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
+    return config
+
+
+async def _restore(reception: Reception, config: ModelConfig, lines: list[bytes]) -> None:
+    """Hand the lines over, a piece at a time, each once the one before is merged."""
+    for payload in _chunks(lines):
+        batch_id = f"import-{uuid4().hex}"
+        delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), 1, retains=True)
+        await reception.inbox.hand_over(delivery)
+        receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S)
+        if not receipt.is_final:
+            raise AnswerLate()
+        if receipt.status != records.MERGED:
+            raise CalibrationInputError([Offence(**each) for each in receipt.errors])
+
+
+def _chunks(lines: list[bytes]) -> list[bytes]:
+    chunks: list[list[bytes]] = [[]]
+    size = 0
+    for line in lines:
+        if chunks[-1] and size + len(line) > A_CHUNK:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(line)
+        size += len(line)
+    return [b"\n".join(chunk) for chunk in chunks if chunk]
+
+
+def _line(text: bytes, number: int) -> dict[str, Any]:
+    try:
+        line = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _refused(number, "json", str(error)) from error
+    if not isinstance(line, dict):
+        raise _refused(number, "object", "every line is an object")
+    return line
+
+
+def _refused(number: int, rule: str, detail: str) -> CalibrationInputError:
+    return CalibrationInputError([Offence(f"/{number}", rule, detail)])

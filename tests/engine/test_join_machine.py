@@ -1,0 +1,185 @@
+"""The join against a naive model: whatever comes in whatever order, panes hold what the final facts give.
+
+Knows no store: records live in a dictionary, packed and unpacked as the store would have them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from calibrant import Batch, Pane
+from calibrant.labels import WITHDRAWN, LabelRow
+from tests.engine.driving import MODEL
+from tests.engine.test_late_labels import assert_same
+from workers.facts import Facts
+from workers.join import Join
+
+CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
+HOURS = 2
+START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
+IDS = st.sampled_from([f"i{i}" for i in range(6)])
+CLASSES = st.integers(0, 1)
+
+
+class Dictionary:
+    """Records and members as a store would keep them."""
+
+    def __init__(self):
+        self.packed: dict[str, bytes] = {}
+        self.groups: dict[tuple[int, str], list[str]] = {}
+
+    def facts(self, config, names):
+        return {name: Facts.unpack(self.packed[name]) for name in names if name in self.packed}
+
+    def members(self, config, groups):
+        return {group: list(self.groups[group]) for group in groups if group in self.groups}
+
+    def kept_from(self, config):
+        return 0
+
+
+class JoinMachine(RuleBasedStateMachine):
+    """Rules are entries; a commit may come after any of them, or the run is lost and read again."""
+
+    def __init__(self):
+        super().__init__()
+        self.store = Dictionary()
+        self.panes: dict[tuple[str, int], Pane] = {}
+        self.join = Join(self.store)
+        self.now_ms = START_US // 1000 + 10_000_000
+        self.order = 0
+        self.uncommitted: list = []
+        # The naive model.
+        self.sent: dict[str, dict] = {}
+        self.votes: dict[str, Counter] = {}
+        self.ratings: dict[str, dict[str, tuple[int, int]]] = {}
+        self.deleted: set[str] = set()
+
+    def apply(self, step):
+        self.uncommitted.append(step)
+        step(self.join)
+
+    @rule(
+        name=IDS,
+        p=st.integers(0, 8),
+        hour=st.integers(0, HOURS - 1),
+        unit=st.sampled_from([None, "a", "b"]),
+        site=st.sampled_from(["X", "Y"]),
+        labels=st.lists(CLASSES, max_size=2),
+        repeats=st.booleans(),
+    )
+    def predict(self, name, p, hour, unit, site, labels, repeats):
+        """A prediction; the first of an id stands, a repeat changes nothing, another is a conflict."""
+        columns = {"confidences": [p / 8], "ids": [name], "slices": {"site": [site]}, "labels": [labels or None]}
+        if unit is not None:
+            columns["units"] = [unit]
+        batch = Batch.from_columns(columns, task="binary").batch
+        batch = replace(batch, event_times=np.array([START_US + hour * 3_600_000_000]))
+        now = self.now_ms
+        for _ in range(2 if repeats else 1):
+            self.apply(lambda join: join.predictions(CONFIG, batch, now))
+        if name not in self.sent and name not in self.deleted:
+            self.sent[name] = {"p": p / 8, "hour": hour, "unit": unit, "site": site}
+            self.votes.setdefault(name, Counter()).update(labels)
+
+    @rule(name=IDS, klass=CLASSES, n=st.integers(1, 3))
+    def vote(self, name, klass, n):
+        """Unnamed ratings, before or after their prediction."""
+        self._label(LabelRow(name, {klass: n}, []))
+        if name not in self.deleted:
+            self.votes.setdefault(name, Counter()).update({klass: n})
+
+    @rule(name=IDS, rater=st.sampled_from(["r", "s"]), klass=st.sampled_from([0, 1, WITHDRAWN]), revision=st.integers(0, 3))
+    def rate(self, name, rater, klass, revision):
+        """A named rater's word: a higher revision stands, the first of equal ones."""
+        self._label(LabelRow(name, {}, [(rater, klass, revision)]))
+        held = self.ratings.setdefault(name, {})
+        if name not in self.deleted and (rater not in held or revision > held[rater][1]):
+            held[rater] = (klass, revision)
+
+    @rule(name=IDS)
+    def delete(self, name):
+        """For good, also before it came."""
+        now = self.now_ms
+        self.apply(lambda join: join.deletion(CONFIG, name, now))
+        self.deleted.add(name)
+        self.sent.pop(name, None)
+        self.votes.pop(name, None)
+        self.ratings.pop(name, None)
+
+    @precondition(lambda self: self.uncommitted)
+    @rule()
+    def commit(self):
+        """Panes lose and gain, records are written, together."""
+        exchanges = self.join.exchanges(lambda config: Pane(config.spec()))
+        for key, (lost, gained) in exchanges.items():
+            pane = self.panes.setdefault((key.slice, key.start_s), Pane(CONFIG.spec()))
+            pane.merge(gained)
+            pane.subtract(lost)
+        for model in self.join.models.values():
+            self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
+            self.store.groups |= {group: list(names) for group, names in model.members.items()}
+        self.join = Join(self.store)
+        self.uncommitted = []
+
+    @precondition(lambda self: self.uncommitted)
+    @rule()
+    def die_and_read_again(self):
+        """Nothing of the run was written; the next worker reads the same entries."""
+        steps, self.uncommitted = self.uncommitted, []
+        self.join = Join(self.store)
+        for step in steps:
+            self.apply(step)
+
+    @precondition(lambda self: not self.uncommitted)
+    @invariant()
+    def panes_hold_the_final_facts(self):
+        for slice_ in ("", "site:X", "site:Y"):
+            for hour in range(HOURS):
+                start = START_US // 1_000_000 + hour * 3600
+                found = self.panes.get((slice_, start), Pane(CONFIG.spec()))
+                assert_same(found, self._expected(slice_, hour))
+
+    def _label(self, row):
+        self.now_ms += 1000
+        self.order += 1
+        now, order = self.now_ms, self.order
+        self.apply(lambda join: join.labels(CONFIG, [row], now, order))
+
+    def _expected(self, slice_, hour):
+        pane = Pane(CONFIG.spec())
+        for is_named in (True, False):
+            rows = [
+                (name, each)
+                for name, each in self.sent.items()
+                if each["hour"] == hour
+                and slice_ in ("", f"site:{each['site']}")
+                and (each["unit"] is not None) == is_named
+            ]
+            if not rows:
+                continue
+            columns = {
+                "confidences": [each["p"] for _, each in rows],
+                "ids": [name for name, _ in rows],
+                "label_counts": [self._counts(name) for name, _ in rows],
+            }
+            if is_named:
+                columns["units"] = [each["unit"] for _, each in rows]
+            pane.fill(Batch.from_columns(columns, task="binary").batch)
+        return pane
+
+    def _counts(self, name):
+        counts = Counter(self.votes.get(name, Counter()))
+        counts.update(klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN)
+        return [counts[0], counts[1]]
+
+
+TestJoin = JoinMachine.TestCase
+TestJoin.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

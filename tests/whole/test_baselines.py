@@ -1,0 +1,94 @@
+"""Baselines and other models: frozen for good, compared metric by metric."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+NOW = datetime.now(UTC) - timedelta(hours=2)
+
+
+def send(deployment, model: str, p: np.ndarray, y: np.ndarray, prefix: str = "u", **columns: object) -> dict:
+    body = {
+        "confidences": p.tolist(),
+        "labels": y.tolist(),
+        "units": [f"{prefix}{i}" for i in range(len(p))],
+        "event_times": [NOW.isoformat()] * len(p),
+        "slices": {"site": ["A"] * len(p)},
+    }
+    return deployment.post(f"/v1/models/{model}/predictions", body | columns)
+
+
+@pytest.fixture(scope="module", params=["embedded", "spread"])
+def played(request):
+    deployment = request.getfixturevalue(request.param)
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 600)
+    y = (rng.random(600) < p).astype(int)
+    send(deployment, "now", p, y)
+    odds = (p / (1 - p)) ** 2.5
+    send(deployment, "sharp", odds / (1 + odds), y)
+    return deployment
+
+
+def test_a_baseline_stays_as_it_was_frozen(played):
+    path = "/v1/models/now/baselines/first"
+    made = played.client.put(path, json={"window": "P7D"})
+    assert (made.status_code, made.headers["location"]) == (201, path), made.text
+    assert (made.json()["n_predictions"], made.json()["clock"]) == (600, "event")
+    before = played.get("/v1/models/now/metrics", metrics="brier,ece")["metrics"]
+    rng = np.random.default_rng(2)
+    send(played, "now", rng.random(400), rng.integers(0, 2, 400), "v")
+    found = played.get("/v1/models/now/metrics", metrics="brier,ece", against="first")
+    assert (found["n_predictions"], found["against"]["n_predictions"]) == (1000, 600)
+    for slug in ("brier", "ece"):
+        each = found["metrics"][slug]
+        assert each["against"] == pytest.approx(before[slug]["value"], abs=1e-12)
+        assert each["difference"] == pytest.approx(each["value"] - each["against"])
+    low, high = found["metrics"]["brier"]["difference_interval"]
+    assert 0 < low < found["metrics"]["brier"]["difference"] < high
+    answer = played.client.get("/v1/models/now/metrics", params={"metrics": "ece", "against": "first"})
+    again = played.client.get(
+        "/v1/models/now/metrics",
+        params={"metrics": "ece", "against": "first"},
+        headers={"If-None-Match": answer.headers["etag"]},
+    )
+    assert again.status_code == 304
+    listed = played.get("/v1/models/now/baselines")["baselines"]
+    assert [each["name"] for each in listed] == ["first"]
+    assert played.get(path) == listed[0] == made.json()
+
+
+def test_a_name_holds_one_window(played):
+    path = "/v1/models/sharp/baselines/b"
+    window = {"from": (NOW - timedelta(days=1)).isoformat(), "to": NOW.isoformat()}
+    assert played.client.put(path, json=window).status_code == 201
+    assert played.client.put(path, json=window).status_code == 201
+    other = played.client.put(path, json={**window, "slice": "site:A"})
+    assert (other.status_code, other.json()["type"]) == (409, "/v1/problems/baseline-conflict")
+    assert played.client.delete(path).status_code == 204
+    assert played.client.delete(path).status_code == 404
+    assert played.client.get(path).status_code == 404
+    assert played.client.put(path, json={**window, "slice": "site:A"}).json()["slice"] == "site:A"
+    assert played.get("/v1/models/sharp/metrics", by="site")["slices"].keys() == {"A"}
+    unknown = played.client.get("/v1/models/sharp/metrics", params={"against": "none"})
+    assert unknown.json()["errors"][0]["rule"] == "unknown_baseline"
+    wrong = played.client.put(path, json={"window": "yesterday"})
+    assert wrong.status_code == 422
+
+
+def test_one_model_against_another(played):
+    found = played.get(
+        "/v1/models/sharp/metrics", metrics="ece,brier,kde_ece", bins=10, against_model="now", slice="site:A"
+    )
+    assert found["metrics"]["kde_ece"]["difference_interval"] is None
+    played.client.put("/v1/models/three", json={"classes": 3})
+    wrong = played.client.get("/v1/models/sharp/metrics", params={"against_model": "three"})
+    assert wrong.json()["errors"][0]["rule"] == "not_comparable"
+    both = played.client.get(
+        "/v1/models/sharp/metrics", params={"against_model": "now", "against": "b"}
+    )
+    assert both.status_code == 422
+    assert played.client.get("/v1/models/sharp/metrics", params={"against_model": "nobody"}).status_code == 404
