@@ -30,7 +30,7 @@ from service.dependencies import (
 )
 from service.document import answers, problems, takes
 from service.documents import read_json
-from service.engine import Connection, engine_errors
+from service.engine import engine_errors
 from service.errors import (
     MapNotBetter,
     MapsFull,
