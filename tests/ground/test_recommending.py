@@ -17,8 +17,8 @@ from calibrant.view import View
 CHANGES = {
     "leave it": lambda x: x,
     "temperature": lambda x: x / 2.5,
-    "intercept": lambda x: x + [0.9, 0.0, -0.9],
-    "more": lambda x: x * [0.3, 0.7, 1.4] + [0.9, 0.0, -0.9],
+    "intercept": lambda x: x + np.array([0.9, 0.0, -0.9]),
+    "more": lambda x: x * np.array([0.3, 0.7, 1.4]) + np.array([0.9, 0.0, -0.9]),
 }
 
 
