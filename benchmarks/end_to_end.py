@@ -1,8 +1,8 @@
 """`python -m benchmarks.end_to_end`: the whole service against the least that reading the same bytes costs.
 
-Starts the service on its embedded default, sends batches over HTTP and counts the processor time of everything that works for it
-(service and store). The floor is the same bytes through `orjson.loads` and `numpy.asarray` of each column in one thread. Then reads are
-timed: with a cold state, with another question about the same state, and unchanged.
+Starts the service on its embedded default, sends batches over HTTP and counts the processor time of everything that
+works for it (service and store). The floor is the same bytes through `orjson.loads` and `numpy.asarray` of each column in
+one thread. Then reads are timed: with one pane changed, with another question about the same state, and unchanged.
 """
 
 from __future__ import annotations

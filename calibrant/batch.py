@@ -24,6 +24,7 @@ from calibrant.summing import over_classes
 
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
+_NUMBERS = ("weights", "event_times", "delays")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Batch:
     ids, units, cases : object arrays of str (n,) or None
     event_times : int64 (n,), microseconds since 1970 UTC, or None
     slices : key to object array of str (n,), or None
+    delays : int64 (n,), how long each row's first label took (`accumulators.delays`), or None; no part of its content
     """
 
     task: str
@@ -69,6 +71,7 @@ class Batch:
     cases: NDArray[Any] | None = None
     event_times: NDArray[np.int64] | None = None
     slices: Mapping[str, NDArray[Any]] | None = None
+    delays: NDArray[np.int64] | None = None
 
     @property
     def n(self) -> int:
@@ -204,7 +207,7 @@ class Batch:
         kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
         votes = Votes(row, self.votes.klass[kept], self.votes.count[kept])
         optional: dict[str, Any] = {
-            name: _taken(getattr(self, name), index) for name in (*_TEXTS, "weights", "event_times")
+            name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
         }
         slices = None if self.slices is None else {key: values[index] for key, values in self.slices.items()}
         return replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
@@ -231,7 +234,7 @@ class Batch:
         )
         optional: dict[str, Any] = {
             name: np.concatenate([getattr(b, name) for b in batches]) if getattr(first, name) is not None else None
-            for name in (*_TEXTS, "weights", "event_times")
+            for name in (*_TEXTS, *_NUMBERS)
         }
         slices = None
         if first.slices is not None:
@@ -243,7 +246,7 @@ class Batch:
     @property
     def shape_key(self) -> tuple[Any, ...]:
         """What two batches must share to be put together."""
-        present = tuple(name for name in (*_TEXTS, "weights", "event_times") if getattr(self, name) is not None)
+        present = tuple(name for name in (*_TEXTS, *_NUMBERS) if getattr(self, name) is not None)
         slices = tuple(sorted(self.slices)) if self.slices is not None else None
         return self.task, self.n_classes, self.is_logits, present, slices
 

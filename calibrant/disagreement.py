@@ -189,6 +189,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
         weight[filled].reshape(shape).sum(axis=3),
         (observed - predicted)[filled].reshape(shape).sum(axis=3),
         bins,
+        np.flatnonzero(filled),
     )
     bias = disagreement_table(view, bins=bins).bias
 

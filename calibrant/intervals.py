@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from scipy.stats import t as student
 from calibrant.replication import ReplicateTables, resamples
 
 Floats = NDArray[np.float64]
-GapStatistic = Callable[[Floats, Floats], Floats]
+GapStatistic = Callable[[Any, Any], Any]
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 
@@ -39,8 +40,8 @@ class ResampledGaps:
     whole: Floats
     gap: Floats
     truth: Floats
-    weight: Floats
-    seen: Floats
+    weight: NDArray[np.float32]
+    seen: NDArray[np.float32]
     bins: int
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
 from calibrant.summing import over_classes
 
 Floats = NDArray[np.float64]

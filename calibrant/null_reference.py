@@ -1,7 +1,7 @@
 """What a perfectly calibrated model would show at this n: the estimate's distribution were labels drawn from the predictions.
 
-In a bin, hits minus confidence then has mean 0 and the kept variance, in which all contributions of a unit move together: the cautious end.
-Sums are taken as normal. The draws are seeded, so that an answer repeats.
+In a bin, hits minus confidence then has mean 0 and the kept variance, in which all contributions of a unit move together:
+the cautious end. Sums are taken as normal. The draws are seeded, so that an answer repeats.
 """
 
 from __future__ import annotations

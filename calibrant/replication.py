@@ -33,11 +33,13 @@ class ReplicateTables:
     ----------
     weight, difference : float64 (n_filled, n_tables, n_bins); difference is hits minus confidence
     bins : int
+    places : int64 (n_filled,), which of the 64 each one is
     """
 
     weight: Floats
     difference: Floats
     bins: int
+    places: NDArray[np.int64]
 
 
 def score_tables(view: View, bins: int) -> ReplicateTables:
@@ -84,14 +86,14 @@ def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
     every = class_tables(view, bins)
     if kind == "class":
         place = slice(int(name), int(name) + 1)
-        return ReplicateTables(every.weight[:, place], every.difference[:, place], every.bins)
+        return ReplicateTables(every.weight[:, place], every.difference[:, place], every.bins, every.places)
     return ReplicateTables(
-        every.weight.sum(axis=1, keepdims=True), every.difference.sum(axis=1, keepdims=True), every.bins
+        every.weight.sum(axis=1, keepdims=True), every.difference.sum(axis=1, keepdims=True), every.bins, every.places
     )
 
 
 def score_columns(view: View) -> dict[str, Floats]:
-    """Score sums of each filled replicate under the policy; float64 (n_filled,) by name.
+    """Score sums of each filled replicate under the policy; float64 (n_filled,) by name, `places` says which they are.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def score_columns(view: View) -> dict[str, Floats]:
     block = view.pane["replicates"].blocks["scores"]
     sums = block.sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[:, :, view.policy]
     filled = sums[0] > 0
-    return dict(zip(SCORE_SUMS, sums[:, filled], strict=True))
+    return dict(zip(SCORE_SUMS, sums[:, filled], strict=True)) | {"places": np.flatnonzero(filled).astype(np.float64)}
 
 
 def resamples(n: int, seed: int) -> Floats:
@@ -134,7 +136,10 @@ def _tables(view: View, block_name: str, n_tables: int, kept_bins: int, bins: in
     target = nearest_divisor(kept_bins, bins)
     shape = (int(filled.sum()), n_tables, target, kept_bins // target)
     return ReplicateTables(
-        weight[filled].reshape(shape).sum(axis=3), difference[filled].reshape(shape).sum(axis=3), target
+        weight[filled].reshape(shape).sum(axis=3),
+        difference[filled].reshape(shape).sum(axis=3),
+        target,
+        np.flatnonzero(filled),
     )
 
 

@@ -205,6 +205,23 @@ class View:
             return None
         return f"{kind}|{name}|{self.question.raters}|{self.question.edges}"
 
+    def histogram_counts(self, scope: str) -> dict[str, Any]:
+        """Numbers of predictions and ratings with the plain histograms that a scope's table took in; empty without.
+
+        `n` is None where the clients did not say how many predictions lie behind their ratings.
+        """
+        key = self.histogram_key(scope)
+        if key is None or not self.pane.keeps("histograms") or key not in self.pane.histograms.blocks:
+            return {}
+        held = self.pane.histograms
+        weight, predictions = held.weight(key), held.n_predictions(key)
+        pooled = self.question.raters == "pooled"
+        return {
+            "n": None if predictions is None else self.counts["n_labelled"] + predictions,
+            "n_ratings": self.counts["n_ratings"] + round(weight) if pooled else self.counts["n_ratings"],
+            "weight_in_histograms": weight,
+        }
+
     def histogram_share(self) -> float:
         """Share of the asked table's weight that came as plain histograms."""
         key = self.histogram_key(self.scope)

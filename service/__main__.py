@@ -7,7 +7,6 @@ import sys
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# ruff: noqa: E402 - what follows comes after the setting that numpy reads when it is imported
 import uvicorn
 from pydantic import ValidationError
 

@@ -17,6 +17,7 @@ from service.reading import Reading
 from service.reception import Reception
 from service.routes import routers
 from service.settings import Settings
+from service.streams import Streams
 from service.surroundings import Surroundings
 from service.version import API_VERSION
 
@@ -26,6 +27,7 @@ TAGS = [
     {"name": "ingest", "description": "Batches of predictions and histograms."},
     {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
     {"name": "maps", "description": "Frozen calibration maps: versions, promotion, the current one."},
+    {"name": "alarms", "description": "What went off, and who is told."},
     {"name": "problems", "description": "What errors mean."},
     {"name": "operation", "description": "For those who run the service."},
 ]
@@ -66,6 +68,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.settings = settings
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
+    app.state.streams = Streams()
     app.state.meters = Meters(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)

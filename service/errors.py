@@ -2,10 +2,12 @@
 
     Problem
       400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown
+      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown,
+                                                         AlarmUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull
+      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull,
+           AlarmClosed, WebhooksMissing
       412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
@@ -147,6 +149,12 @@ class BatchUnknown(Problem):
     status = 404
 
 
+class AlarmUnknown(Problem):
+    """There is no alarm with this id among the models of your key."""
+
+    status = 404
+
+
 class MapUnknown(Problem):
     """The model has no calibration map of this version, or none was promoted yet."""
 
@@ -183,8 +191,20 @@ class ModelConflict(Problem):
     status = 409
 
 
+class AlarmClosed(Problem):
+    """The alarm is closed: another map, other settings or a later alarm took its place."""
+
+    status = 409
+
+
 class MapNotBetter(Problem):
     """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+
+    status = 409
+
+
+class WebhooksMissing(Problem):
+    """The model's alarm has no webhooks; declare them in its settings first."""
 
     status = 409
 

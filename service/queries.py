@@ -115,7 +115,7 @@ def _option_field(option: Option) -> Any:
     described = f"{option.description} {option.default} without it."
     if option.allowed:
         return (Annotated[kind, BeforeValidator(option.type)] | None, Field(None, description=described))
-    given = {name: limit for name, limit in limits.items() if limit is not None}
+    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     return (kind | None, Field(None, description=described, **given))
 
 

@@ -125,7 +125,9 @@ class Reading:
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
         window = await self.window(ask)
-        version = await self.inbox.state_version(ask.config, ask.slice_name, window)
+        version = await self.inbox.state_version(
+            ask.config, ask.slice_name, window, ask.kind
+        )
         return window, etag_of(ask, media_type, window, version)
 
 

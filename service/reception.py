@@ -137,7 +137,7 @@ class Reception:
             config = await self._known(sender)
             now = datetime.now(UTC)
             given = Circumstances(sender, config, False, now, self.settings, self.limits)
-            delivery = _delivery(prepare(Body(b"", ""), given), request, given)
+            delivery = _delivery(prepare(Body("", b""), given), request, given)
             receipt = await self.inbox.hand_over(delivery)
         return await self._answered(request, delivery, receipt)
 

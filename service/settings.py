@@ -41,4 +41,6 @@ class Settings(BaseSettings):
     )
     body_timeout_s: float = Field(60.0, gt=0, description="Time for a client to send its body.")
     poll_interval_s: float = Field(0.25, gt=0, description="Between looks of a waiting read.")
+    max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
+    metrics_models: int = Field(100, ge=0, description="Models with evidence in /metrics; 0: none.")
     log_requests: bool = Field(True, description="One line a request on standard error.")

@@ -36,6 +36,7 @@ class StoreServer:
         self._socket_directory = tempfile.mkdtemp(prefix="store-")
         self.socket = os.path.join(self._socket_directory, "s")
         self.configuration: Path | None = None
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,7 +59,9 @@ class StoreServer:
         command = [self.binary, *file, *directives]
         log = self.directory / "log"
         with log.open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=out, env=os.environ | self.environment
+            )
         deadline = time.monotonic() + 20
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -91,3 +94,13 @@ class StoreServer:
         """Kill it and remove the directory of its socket."""
         self.kill()
         shutil.rmtree(self._socket_directory, ignore_errors=True)
+
+
+def slow_disk(directory: Path, delay_us: int) -> dict[str, str]:
+    """The environment in which a server's every fdatasync takes so long; a shared object is compiled for it."""
+    library = directory / f"slow_disk_{delay_us}.so"
+    source = Path(__file__).with_name("slow_disk.c")
+    compiler = shutil.which("cc") or "cc"
+    options = ["-shared", "-fPIC", f"-DDELAY_US={delay_us}"]
+    subprocess.run([compiler, *options, "-o", str(library), str(source)], check=True)
+    return {"LD_PRELOAD": str(library)}

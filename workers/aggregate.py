@@ -16,9 +16,11 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
+from calibrant.packing import PackingError
+from workers.alarm.orders import write_order
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import CONTROL
+from workers.entries import ALARM, CONTROL, Entry, EntryError
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
@@ -246,10 +248,25 @@ class PartitionLoop:
 
     def _control(self, item: Item) -> None:
         assert item.entry is not None
-        self._shelf.forget()
-        self._housekeeping.remove_model(item.entry, self._busy)
-        self._chain.send(Commit(self.keys), self._chain.new_token(), item.id, 0, item.n_bytes)
+        token, commit = self._chain.new_token(), Commit(self.keys)
+        if item.entry.kind == ALARM:
+            commit = self._ordered(item, item.entry, token)
+        else:
+            self._shelf.forget()
+            self._housekeeping.remove_model(item.entry, self._busy)
+        self._chain.send(commit, token, item.id, 0, item.n_bytes)
+
+    def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
+        """The commit of an order about an alarm; one that cannot be followed is set aside."""
+        commit = Commit(self.keys)
+        try:
+            write_order(self._node, self.keys, order, commit, token)
+        except (EntryError, PackingError) as error:
+            log.error("entry %s set aside: %s", item.id, error)
+            commit = Commit(self.keys)
+            commit.dead_letter(item.id, str(error)[:500])
+        return commit
 
 
 def _is_control(item: Item) -> bool:
-    return item.entry is not None and item.entry.kind == CONTROL
+    return item.entry is not None and item.entry.kind in (CONTROL, ALARM)

@@ -22,13 +22,14 @@ from typing import Any, Generic, TypeVar
 from redis.exceptions import RedisError
 
 from workers import answers
+from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
 from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.versions import name_state, panes_in, seed_of
+from workers.versions import READ_ALARM, name_state, panes_in, seed_of
 from workers.windows import Dated, Window, rfc3339
 
 log = logging.getLogger(__name__)
@@ -51,23 +52,33 @@ class AnswerFunction:
     ----------
     compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`
     parts : (params) -> names of the accumulators it reads, or None for all
+    reads_panes : the first argument is None where it reads none
+
+    Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
     """
 
-    compute: Callable[[Any, ModelConfig, dict[str, Any], int], dict[str, Any]]
+    compute: Callable[..., dict[str, Any]]
     parts: Callable[[dict[str, Any]], Iterable[str] | None] = lambda params: None
     by_pane: bool = False
+    reads_panes: bool = True
 
 
 def find_answers() -> dict[str, AnswerFunction]:
     """The answers of the folder `workers/answers`: one module a kind, named as the kind.
 
-    A module has `answer(pane, config, params, seed)`, and may have `parts(params)` and `BY_PANE = True`.
+    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `BY_PANE = True` and
+    `READS_PANES = False`.
     """
     found = {}
     for each in iter_modules(answers.__path__):
         module = import_module(f"{answers.__name__}.{each.name}")
         parts = getattr(module, "parts", lambda params: None)
-        found[each.name] = AnswerFunction(module.answer, parts, getattr(module, "BY_PANE", False))
+        found[each.name] = AnswerFunction(
+            module.answer,
+            parts,
+            getattr(module, "BY_PANE", False),
+            getattr(module, "READS_PANES", True),
+        )
     return found
 
 
@@ -171,10 +182,18 @@ class Compute:
                 return _told(UNKNOWN, "", "the model is gone")
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
-            state = self._state(config, question.slice, Window(*question.window), wanted)
+            window = Window(*question.window)
+            view = self._alarm(config, question, window)
+            alarm = view.version if view else b""
+            if function.reads_panes:
+                state = self._state(config, question.slice, window, wanted, alarm)
+            else:
+                state = self._versions_alone(config, question.slice, window, alarm)
             version = state.version
-            subject = state.panes if function.by_pane else self._merged(config, state, wanted)
-            told = function.compute(subject, config, question.params, seed_of(version))
+            by_pane = function.by_pane or not function.reads_panes
+            subject = state.panes if by_pane else self._merged(config, state, wanted)
+            given = [] if view is None else [view]
+            told = function.compute(subject, config, question.params, seed_of(version), *given)
             body = json.dumps(
                 _headed(config, question.slice, state, told),
                 allow_nan=False,
@@ -196,8 +215,36 @@ class Compute:
         models = self._store.keys.partition(partition).models
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
+    def _alarm(self, config: ModelConfig, question: Question, window: Window) -> AlarmView | None:
+        """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
+        if question.kind not in READ_ALARM:
+            return None
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        return read_view(node, keys, config, question.slice, window, question.params)
+
+    def _versions_alone(
+        self, config: ModelConfig, slice_: str, window: Window, alarm: bytes
+    ) -> State:
+        """The name of the state, and no pane."""
+        partition = self._store.keys.partition_of(config.key)
+        keys = self._store.keys.partition(partition)
+        with self._store.node(partition).pipeline(transaction=True) as pipe:
+            pipe.hgetall(keys.versions(config.key, config.generation, slice_))
+            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+            found, values = pipe.execute()
+        marks = Marks.read(values)
+        whole = marks.widened(window)
+        version = name_state(config, slice_, whole, panes_in(found, whole), marks, alarm)
+        return State(version, [], whole, marks)
+
     def _state(
-        self, config: ModelConfig, slice_: str, window: Window, wanted: tuple[str, ...] | None
+        self,
+        config: ModelConfig,
+        slice_: str,
+        window: Window,
+        wanted: tuple[str, ...] | None,
+        alarm: bytes = b"",
     ) -> State:
         """The panes of a window, all as they were at one moment.
 
@@ -233,8 +280,8 @@ class Compute:
                     Dated(start, marks.length(start, config.pane_s), held[start][1])
                     for start in versions
                 ]
-                version = name_state(config, slice_, window, versions, marks)
-                return State(version, panes, window, marks)
+                name = name_state(config, slice_, window, versions, marks, alarm)
+                return State(name, panes, window, marks)
             with node.pipeline(transaction=True) as pipe:
                 pipe.hgetall(versions_key)
                 pipe.hmget(marks_key, fields_of(slice_))

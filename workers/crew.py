@@ -1,4 +1,4 @@
-"""The crew: partition loops, compute threads and the heartbeat of one process.
+"""The crew: partition loops, compute threads, the courier and the heartbeat of one process.
 
 Runs by itself (`python -m workers`) or, by default, as threads of the door's process.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from redis.exceptions import RedisError
 
 from workers.aggregate import PartitionLoop
+from workers.alarm.courier import Courier
 from workers.compute import AnswerFunction, Compute
 from workers.filling import Ground
 from workers.leases import Leases
@@ -69,6 +70,8 @@ class Crew:
             self._start_loop(partition)
         for number in range(self.settings.compute_threads):
             self._start_other(f"compute-{number}", lambda: self._compute.run(self._stop))
+        courier = Courier(self.store, lambda: self.partitions)
+        self._start_other("courier", lambda: courier.run(self._stop))
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

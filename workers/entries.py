@@ -9,6 +9,7 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is taken out
 - `control`: JSON, `{"op": "delete_model"}`
+- `alarm`: JSON, `{"op": ...}`: something is done about a model's alarm (`workers.alarm.orders`)
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 from calibrant.labels import LabelRow
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
-LABELS, REMOVAL = "labels", "removal"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL)
+LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, CONTROL, ALARM)
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")
@@ -105,6 +106,13 @@ def delete_model(model: str, generation: str) -> Entry:
     payload = json.dumps({"op": "delete_model"}).encode()
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     return Entry("", model, generation, CONTROL, b"", now_ms, payload)
+
+
+def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> Entry:
+    """The entry that has something done about a model's alarm."""
+    payload = json.dumps(order, separators=(",", ":")).encode()
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    return Entry("", model, generation, ALARM, b"", now_ms, payload)
 
 
 def pack_labels(rows: Sequence[LabelRow]) -> bytes:

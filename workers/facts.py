@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.batch import Batch, Votes
 from calibrant.labels import WITHDRAWN
 
@@ -73,6 +74,7 @@ class Facts:
     ratings : rater to his last word
     deleted : the prediction was taken out, for good
     since_s : when the id was first heard of
+    delay : how long its first label took, as a bin of `calibrant.accumulators.delays`; None where none has come
     """
 
     since_s: int
@@ -80,6 +82,7 @@ class Facts:
     votes: Mapping[int, int] = field(default_factory=dict)
     ratings: Mapping[str, Rating] = field(default_factory=dict)
     deleted: bool = False
+    delay: int | None = None
 
     @property
     def counts(self) -> bool:
@@ -131,6 +134,13 @@ class Facts:
                 return self, CONFLICT
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
+    def timed(self, labelled_ms: int) -> Facts:
+        """With the delay of its first label, if that is the one that has come now."""
+        if self.delay is not None or not self.counts or not self.is_labelled:
+            return self
+        assert self.prediction is not None
+        return replace(self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6)))
+
     def removed(self) -> tuple[Facts, str]:
         """After its deletion: nothing contributes, and nothing can come back under the id."""
         if self.deleted:
@@ -154,14 +164,15 @@ class Facts:
         )
         n_votes = len(votes) // _VOTE.size
         n_slices = len(self.prediction.slices) if self.prediction else 0
-        head = _HEAD.pack(_FORMAT, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, 0)
+        delay = 0 if self.delay is None else self.delay + 1
+        head = _HEAD.pack(_FORMAT, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay)
         return head + votes + ratings + tail
 
     @classmethod
     def unpack(cls, data: bytes) -> Facts:
         """The facts that `pack` wrote; raises FactsError."""
         try:
-            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, _ = _HEAD.unpack_from(data)
+            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = _HEAD.unpack_from(data)
             if number != _FORMAT:
                 raise FactsError(f"record format {number} is not known")
             at = _HEAD.size
@@ -177,7 +188,8 @@ class Facts:
                 ratings[data[at : at + length].decode()] = Rating(klass, revision, order)
                 at += length
             prediction = _unpack_prediction(data, at, flags, n_scores, n_slices) if flags & _PREDICTED else None
-            return cls(since_s, prediction, votes, ratings, bool(flags & _DELETED))
+            known = delay - 1 if delay else None
+            return cls(since_s, prediction, votes, ratings, bool(flags & _DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
             raise FactsError(f"a record cannot be read: {error}") from error
 
@@ -307,6 +319,7 @@ def _batch(rows: list[tuple[str, Facts]], task: str) -> Batch:
         votes=Votes(*(np.ascontiguousarray(column) for column in columns)),
         weights=np.array([1.0 if p.weight is None else p.weight for p in predictions]) if weighted else None,
         ids=np.array([name for name, _ in rows], dtype=object),
+        delays=np.array([UNKNOWN if each.delay is None else each.delay for _, each in rows]),
         units=None if first.unit is None else np.array([p.unit for p in predictions], dtype=object),
         cases=None if first.case is None else np.array([p.case for p in predictions], dtype=object),
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from calibrant.accumulators.delays import delay_bin
 from calibrant.batch import Batch
 from calibrant.histogram import Histogram
 from calibrant.pane import Pane
@@ -166,10 +167,18 @@ def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
     if getattr(batch, "ids", None) is not None:
         into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
         return batch.n
+    batch = _timed(batch, entry.received_ms)
     for ref, rows in panes_of(batch, config, entry.received_at).items():
         part = batch if rows is None else batch.take(rows)
         into.add_batch(_key(config, ref), config, part)
     return batch.n
+
+
+def _timed(batch: Any, received_ms: int) -> Any:
+    """A batch with the delays of the labels that came along with it."""
+    if not isinstance(batch, Batch) or batch.event_times is None:
+        return batch
+    return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
 
 
 def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:

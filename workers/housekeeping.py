@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from workers.alarm.gathering import close_gathered
+from workers.alarm.removal import remove_alarm
 from workers.chain import Chain
 from workers.compaction import Compaction
 from workers.entries import Entry
@@ -65,7 +67,18 @@ class Housekeeping:
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
         """Seal the cohorts that have reached their model's label horizon; returns how many."""
         now_s = self._seen_to_s()
-        return sum(self._sealing.seal(config, now_s, progress) for config in self._configs())
+        n_sealed = 0
+        for config in self._configs():
+            n_sealed += self._sealing.seal(config, now_s, progress)
+            self._close_gathered(config, now_s)
+        return n_sealed
+
+    def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
+        """Let detectors see a cohort of the alarm that no further pane will complete."""
+        until_s = now_s - (config.label_horizon_s or 0)
+        commit = close_gathered(self._node, self._keys, config, until_s)
+        if commit is not None:
+            self._chain.send(commit, self._chain.new_token())
 
     def _seen_to_s(self) -> float:
         """Everything received before is merged: now, or when the next entry came that waits."""
@@ -179,6 +192,7 @@ class Housekeeping:
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         left += [self._keys.slices(model, generation), self._keys.marks(model, generation)]
+        left += remove_alarm(self._node, self._keys, self._chain, model, generation)
         left.append(self._keys.map_versions(model, generation))
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT

@@ -19,16 +19,17 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
-from workers.entries import Entry
+from workers.alarm.book import AlarmBook
+from workers.entries import Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking
 from workers.retained import TALLIES
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
+from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
-from workers.state.maps import MapVersions
 from workers.state.registry import ModelConfig
 from workers.store import connect_async, join
 from workers.versions import Versions
@@ -229,9 +230,35 @@ class Inbox:
             lambda: self._asking.ask(kind, model, params, window, slice_, deadline), deadline
         )
 
-    async def state_version(self, model: ModelConfig, slice_: str, window: Window) -> str:
-        """A name of the state that answers about a window rest on; other state has another name."""
-        return await self._kept_up(lambda: self._versions.state_version(model, slice_, window))
+    async def state_version(
+        self, model: ModelConfig, slice_: str, window: Window, kind: str = ""
+    ) -> str:
+        """A name of the state that answers of a kind about a window rest on; other state has another name."""
+        return await self._kept_up(
+            lambda: self._versions.state_version(model, slice_, window, kind)
+        )
+
+    async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
+        """Have something done about a model's alarm (`workers.alarm.orders`); every order may come twice.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        keys, entry = self.keys.of_model(model.key), alarm_order(model.key, model.generation, order)
+
+        async def once() -> None:
+            async with self.client.pipeline(transaction=True) as pipe:
+                pipe.xadd(keys.stream, entry.to_fields())
+                pipe.incrby(keys.bytes_in, entry.n_bytes)
+                await pipe.execute()
+
+        await self._kept_up(once)
+
+    @property
+    def alarms(self) -> AlarmBook:
+        """What there is to read of alarms."""
+        return AlarmBook(self.client, self.keys, self._kept_up)
 
     async def marks(self, model: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""

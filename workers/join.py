@@ -115,8 +115,10 @@ class Join:
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
                 outcomes.note(f"/ids/{i}", EXPIRED)
                 continue
-            facts, result = self._facts(model, name, received_ms).predicted(prediction, votes)
-            model.after[name] = facts
+            known = self._facts(model, name, received_ms)
+            facts, result = known.predicted(prediction, votes)
+            # Labels that waited have come when the id was first heard of.
+            model.after[name] = facts.timed(known.since_s * 1000 if known.is_labelled else received_ms)
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
@@ -134,7 +136,7 @@ class Join:
             for rater, klass, revision in row.ratings:
                 facts, result = facts.rated(rater, klass, revision, order)
                 results.append(result)
-            model.after[row.id] = facts
+            model.after[row.id] = facts.timed(received_ms)
             outcomes.note(f"/ids/{i}", _worst(results))
         return outcomes
 

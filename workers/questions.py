@@ -133,7 +133,7 @@ class Asking:
         deadline_s: float,
     ) -> Answer:
         """The answer to one question."""
-        version = await self._versions.state_version(model, slice_, window)
+        version = await self._versions.state_version(model, slice_, window, kind)
         digest = answer_digest(version, kind, params)
         kept = await self._client.get(self._keys.answer(digest))
         if kept is not None:

@@ -11,8 +11,8 @@ from workers.entries import Entry, EntryError, fields_bytes
 from workers.filling import Ground, Reduction, reduce_entry
 from workers.join import Join, NoRecords, Records, RowOutcomes
 from workers.retained import write_facts
-from workers.slices import SliceNames
 from workers.shelf import CONFLICT, DUPLICATE, STALE, Shelf, UnreadablePane
+from workers.slices import SliceNames
 from workers.state import records
 from workers.state.commit import Commit
 from workers.state.keys import PaneKey, PartitionKeys

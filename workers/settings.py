@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,9 @@ class EngineSettings:
     window_cache_entries: int = 16
     pane_cache_bytes: int = 32 << 20
 
+    webhook_timeout_s: float = 10.0
+    webhook_networks: str | None = None
+
     def __post_init__(self) -> None:
         if not _NAMESPACE.match(self.namespace):
             raise SettingsError("CALIBRANT_NAMESPACE: 1 to 40 of A-Za-z0-9_-")
@@ -146,6 +150,12 @@ def _whole_seconds(text: str) -> int:
     return int(_seconds(text))
 
 
+def _networks(text: str) -> str:
+    for part in text.split(","):
+        ip_network(part.strip())
+    return text
+
+
 # Plain DATA_DIR comes first, so that CALIBRANT_DATA_DIR, where both are set, wins.
 _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DATA_DIR": ("data_dir", Path),
@@ -189,4 +199,6 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "CALIBRANT_CACHE_TTL": ("cache_ttl_s", _whole_seconds),
     "CALIBRANT_WINDOW_CACHE_ENTRIES": ("window_cache_entries", int),
     "CALIBRANT_PANE_CACHE_BYTES": ("pane_cache_bytes", parse_size),
+    "CALIBRANT_WEBHOOK_TIMEOUT": ("webhook_timeout_s", _seconds),
+    "CALIBRANT_WEBHOOK_NETWORKS": ("webhook_networks", _networks),
 }

@@ -15,8 +15,8 @@ from typing import Any
 
 from workers.filling import Claim, Ground
 from workers.state.commit import Commit
-from workers.state.marks import Marks
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from workers.state.marks import Marks
 from workers.state.registry import ModelConfig
 from workers.store import Store
 

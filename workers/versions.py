@@ -17,6 +17,8 @@ from workers.state.registry import ModelConfig
 from workers.windows import Window
 
 _SLICES_KEPT = 256
+# Kinds of answers that rest on the alarm's state beside that of panes.
+READ_ALARM = frozenset({"drift", "drift_history", "expected_delay"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -33,8 +35,12 @@ def name_state(
     window: Window,
     panes: dict[int, bytes],
     marks: Marks = Marks(),  # noqa: B008
+    alarm: bytes = b"",
 ) -> str:
-    """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version."""
+    """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
+
+    `alarm` is the version of the alarm's last change, where it is read.
+    """
     digest = blake2b(digest_size=12)
     digest.update(f"{config.key}|{config.generation}|{config.revision}|{slice_}".encode())
     digest.update(f"|{window.from_s}|{window.to_s}".encode())
@@ -42,6 +48,8 @@ def name_state(
         digest.update(b"|sealed %d" % min(marks.sealed_to, window.to_s))
     for start, version in panes.items():
         digest.update(b"|%d:%s" % (start, version))
+    if alarm:
+        digest.update(b"|alarm:" + alarm)
     return digest.hexdigest()
 
 
@@ -58,11 +66,18 @@ class Versions:
         self._keys = keys
         self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
 
-    async def state_version(self, config: ModelConfig, slice_: str, window: Window) -> str:
-        """The name of the state that answers about a window rest on now."""
+    async def state_version(
+        self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
+    ) -> str:
+        """The name of the state that an answer of a kind about a window rests on now."""
+        alarm = b""
+        if kind in READ_ALARM:
+            keys = self._keys.of_model(config.key)
+            detectors = keys.detectors(config.key, config.generation)
+            alarm = await self._client.hget(detectors, LAST_CHANGE) or b""
         found, marks = await self._read(config, slice_)
         window = marks.widened(window)
-        return name_state(config, slice_, window, panes_in(found, window), marks)
+        return name_state(config, slice_, window, panes_in(found, window), marks, alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""

@@ -131,7 +131,7 @@ class Block:
             raise PackingError(f"cells of {name} lie outside its table")
         if (counts[0] == 0).any():
             raise PackingError(f"a cell of {name} is empty")
-        self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, -1)
+        self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, len(places))
 
     def _spread(self) -> None:
         if self._places is None:

@@ -20,6 +20,7 @@ from calibrant.pane import Pane
 from calibrant.policies import POLICIES
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 DRIFT_BINS = 15
 FORMAT = 1
 # Sums that were added and taken away again may miss their bounds by rounding, relative to the weight.
@@ -149,12 +150,23 @@ def unit_tables(
     return {raters: unit_table(pane, raters, bins) for raters in policies}
 
 
+def label_counts(pane: Pane, bins: int = DRIFT_BINS) -> Ints:
+    """Predictions and labelled predictions by bin of the score, int64 (2, bins)."""
+    counts = pane["units"].blocks["bins"].counts
+    return np.asarray(counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2))
+
+
 def label_coverage(pane: Pane, bins: int = DRIFT_BINS) -> dict[str, Any]:
     """Share of predictions that have a label, overall and by bin; None where there is no prediction.
 
     A share that rises or falls with the score hints at outcomes that are looked for selectively.
     """
-    predictions, labelled = pane["units"].blocks["bins"].counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2)
+    return coverage_of(label_counts(pane, bins))
+
+
+def coverage_of(counts: Ints) -> dict[str, Any]:
+    """As `label_coverage`, from what `label_counts` gave."""
+    predictions, labelled = counts
     by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
     n, m = int(labelled.sum()), int(predictions.sum())
     return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}

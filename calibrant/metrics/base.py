@@ -129,7 +129,7 @@ class GapMetric(Metric):
             return Estimate(None, "no_data")
         statistic = self.statistic(self.bias(table))
         weight, gap = cells.weight[None], cells.gap[None]
-        extra: dict[str, Any] = {"bins": view.question.bins, "scope": scope}
+        extra: dict[str, Any] = {"bins": view.question.bins, "scope": scope} | view.histogram_counts(scope)
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
         interval, about = _gap_interval(

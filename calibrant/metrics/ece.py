@@ -1,7 +1,7 @@
 """Expected calibration error: the mean gap, weighted by the bins' weight.
 
-With `raters=pooled` this is the multi-rater ECE of Riera-Marin et al. (eq. 5): bins' shares are of ratings, and a bin's accuracy is the
-share of ratings equal to the top class.
+With `raters=pooled` this is the multi-rater ECE of Riera-Marin et al. (eq. 5): bins' shares are of ratings, and a bin's
+accuracy is the share of ratings equal to the top class.
 """
 
 from __future__ import annotations

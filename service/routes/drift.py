@@ -1,22 +1,36 @@
-"""Drift: the verdict and the evidence for it."""
+"""Drift: the verdict of the sequential alarm, and what each cohort said."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
 from service.names import ModelId
-from service.queries import WindowQuery
+from service.queries import WindowQuery, class_index
 from service.reading import Ask
 from service.reception import model_of
+from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
 class DriftQuery(WindowQuery):
-    """Which data the verdict is about."""
+    """Which detector, and which data the comparison is about."""
+
+    scope: str | None = Field(
+        None, max_length=200, description="class:NAME where the alarm watches classes."
+    )
+
+
+class Recommendation(BaseModel):
+    """The simplest update that mends what changed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    action: str
+    text: str
 
 
 class DriftAnswer(BaseModel):
@@ -25,10 +39,49 @@ class DriftAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
+    reason: str | None = None
     evidence_log10: float | None = None
+    anytime_p: float | None = None
     sr: float | None = None
     threshold: float | None = None
     arl_target: float | None = None
+    start_of_change: str | None = None
+    effect: dict[str, Any] | None = None
+    bins: list[dict[str, Any]] = []
+    coverage: dict[str, Any] | None = None
+    assumptions: list[str] = []
+    recommended_action: Recommendation
+    detector: dict[str, Any] | None = Field(
+        description="The detector that judges; none before a cohort of a model with label_horizon is sealed."
+    )
+    detector_reason: str | None = None
+    slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
+    comparison: dict[str, Any] = Field(description="The last days of the window beside the rest.")
+
+
+class CohortRow(BaseModel):
+    """What one sealed cohort said."""
+
+    cohort: dict[str, str]
+    evidence_log10: float | None
+    sr_log10: float | None
+    threshold_log10: float
+    over_threshold: bool
+    n_units: float
+    mean_confidence: float | None
+    accuracy: float | None
+    n_predictions: int
+    n_labelled: int
+
+
+class DriftHistory(BaseModel):
+    """Cohorts, oldest first."""
+
+    model_config = ConfigDict(extra="allow")
+
+    bucket: str
+    kept_cohorts: int = Field(description="How many of the last cohorts are kept.")
+    cohorts: list[CohortRow]
 
 
 @router.get(
@@ -52,4 +105,38 @@ async def get_drift(
 ) -> Response:
     """Tell whether the model's calibration has drifted, and on what evidence."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift", config, query.params(), query))
+    return await reading.answer(request, Ask("drift", config, _asked(query, config), query))
+
+
+@router.get(
+    "/v1/models/{model}/drift/history",
+    operation_id="listDriftHistory",
+    responses={
+        200: answers(DriftHistory, "The cohorts of the window", ETag="State and query."),
+        304: {"description": "The state is the one that If-None-Match names"},
+        **problems(406, 422),
+    },
+)
+async def list_drift_history(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    query: Annotated[DriftQuery, Query()],
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Return evidence and change statistic after each sealed cohort of the window."""
+    config = await model_of(connection, caller, model)
+    return await reading.answer(request, Ask("drift_history", config, _asked(query, config), query))
+
+
+def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
+    """Return the query as the workers take it, a class by its index."""
+    asked = query.params()
+    scope = asked.get("scope")
+    if scope is not None and scope != "score":
+        name = scope.removeprefix("class:")
+        asked["scope"] = f"class:{class_index(name, config, '/scope')}"
+    return asked

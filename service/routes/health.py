@@ -8,9 +8,11 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
-from service.dependencies import TheConnection
+from service.dependencies import AppSettings, TheConnection
 from service.document import answers, problems
+from service.engine import engine_errors
 from service.errors import StoreUnavailable
+from service.meters import drift_registry
 from service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)
@@ -79,7 +81,19 @@ async def get_version() -> Response:
         **problems(),
     },
 )
-async def get_service_metrics(request: Request) -> Response:
-    """Return the service's own metrics for Prometheus."""
+async def get_service_metrics(request: Request, settings: AppSettings) -> Response:
+    """Return the service's own metrics for Prometheus, and the evidence of each model's alarm."""
     text = generate_latest(request.app.state.meters.registry)
+    if settings.metrics_models:
+        text += generate_latest(drift_registry(await _summaries(request), settings.metrics_models))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _summaries(request: Request) -> dict:
+    """What the store tells of models' alarms; nothing while it is away, for the rest must still be told."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            with engine_errors():
+                return await request.app.state.connection.inbox.alarms.summaries()
+    except (TimeoutError, StoreUnavailable):
+        return {}

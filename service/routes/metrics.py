@@ -25,7 +25,7 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class MetricsQuery(BinningQuery, OptionsQuery):  # type: ignore[misc, valid-type]
+class MetricsQuery(BinningQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
@@ -54,6 +54,12 @@ class MetricsAnswer(BaseModel):
     n_ratings: int | None = None
     state_version: str | None = None
     metrics: Estimates | None = None
+    label_coverage: dict[str, Any] | None = Field(
+        None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+    )
+    clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
+    sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
+    matured: bool | None = Field(None, description="Whether all of the window's cohorts are sealed.")
     series: list[dict[str, Any]] | None = Field(None, description="With `every`: one object a part.")
     slices: dict[str, dict[str, Any]] | None = Field(None, description="With `by`: one answer a value.")
 

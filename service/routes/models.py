@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -10,7 +12,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from calibrant.errors import Offence
+from calibrant.errors import CalibrationInputError, Offence
+from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from service.auth import Caller
 from service.bodies import JSON, MERGE_PATCH, read_body
 from service.columns import object_of
@@ -40,14 +43,18 @@ from service.problem_responses import invalid_input, offence_of
 from service.queries import duration
 from service.reception import Reception, model_of
 from workers.durations import parse_duration
+from workers.inbox import StoreUnavailable
+from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
 from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
-from workers.windows import rfc3339
+from workers.windows import resolve, rfc3339
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
 MAX_SETTINGS_OBJECTS = 100_000
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
+TYPICAL = "P90D"  # what the rate of labels is taken from
+DELAY_PATIENCE_S = 5.0
 
 Duration = Annotated[str, AfterValidator(duration)]
 
@@ -84,7 +91,7 @@ class ModelSettings(BaseModel):
     listed_classes: list[int] | None = Field(
         None, description="Classes kept one by one, where there are more than 64."
     )
-    alarm: dict[str, Any] = Field({}, description="Settings of the drift alarm.")
+    alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
 
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
@@ -125,11 +132,14 @@ class ModelAnswer(BaseModel):
     slices: dict[str, list[str] | None]
     unit: str | None
     listed_classes: list[int] | None
-    alarm: dict[str, Any]
+    alarm: dict[str, Any] = Field(description="As declared; secrets are hidden.")
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(
         None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
+    )
+    expected_delay: dict[str, Any] | None = Field(
+        None, description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms."
     )
 
 
@@ -199,9 +209,9 @@ async def put_model(
     document = await _document(request, reception, (JSON,))
     with engine_errors():
         current = await reception.registry.get(caller.tenant, model)
-        wanted = config_of(settings_of(document), caller, model)
+        change = change_of(settings_of(document), caller, model, current)
         _check_preconditions(request, current)
-        return await _put(request, reception, current, wanted)
+        return await _put(request, reception, current, change)
 
 
 @router.patch(
@@ -225,9 +235,10 @@ async def patch_model(
     document = await _document(request, reception, (JSON, MERGE_PATCH))
     current = await model_of(connection, caller, model)
     _check_preconditions(request, current)
-    wanted = config_of(settings_of(patched(declared(current), document)), caller, model)
+    settings = settings_of(patched(declared(current), document))
+    change = change_of(settings, caller, model, current)
     with engine_errors():
-        return await _put(request, reception, current, wanted)
+        return await _put(request, reception, current, change)
 
 
 @router.delete(
@@ -266,8 +277,28 @@ def settings_of(document: dict) -> ModelSettings:
         raise invalid_input(offences) from error
 
 
+@dataclass(frozen=True)
+class Change:
+    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
+
+    config: ModelConfig
+    told: frozenset[str]
+
+
+def change_of(
+    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+) -> Change:
+    """Return a model's configuration as the registry is to keep it."""
+    config = config_of(settings, caller, model)
+    try:
+        alarm = kept_alarm(settings.alarm, config, current)
+    except CalibrationInputError as error:
+        raise invalid_input(error.offences) from error
+    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+
+
 def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
-    """Return a model's configuration as the registry keeps it."""
+    """Return a model's configuration as declared, without its alarm."""
 
     def seconds(text: str | None) -> int | None:
         return None if text is None else whole_seconds(text)
@@ -285,7 +316,6 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         slices=settings.slices,
         unit=settings.unit,
         listed_classes=settings.listed_classes,
-        alarm=settings.alarm,
     )
     config.spec()  # raises where no panes can be made of this
     return config
@@ -307,15 +337,25 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "slices": config.slices,
         "unit": config.unit,
         "listed_classes": config.listed_classes,
-        "alarm": config.alarm,
+        "alarm": _named_classes(config),
     }
 
 
-def shown(config: ModelConfig) -> dict[str, Any]:
-    """Return a model as answers show it."""
+def _named_classes(config: ModelConfig) -> dict[str, Any]:
+    """Return the alarm's settings with classes as they were named."""
+    bets = config.alarm.get("bets")
+    if not isinstance(bets, list) or not config.classes:
+        return config.alarm
+    return {**config.alarm, "bets": [config.classes[index] for index in bets]}
+
+
+def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`."""
+    document = declared(config)
     return {
         "model": config.model,
-        **declared(config),
+        **document,
+        "alarm": hidden(document["alarm"], told),
         "classes": config.classes,
         "n_classes": config.n_classes,
         "revision": config.revision,
@@ -362,19 +402,38 @@ def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
 
 
 async def _put(
-    request: Request, reception: Reception, current: ModelConfig | None, wanted: ModelConfig
+    request: Request, reception: Reception, current: ModelConfig | None, change: Change
 ) -> Response:
-    """Write `wanted` over `current`; the same again needs neither a write nor If-Match."""
+    """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
+    wanted = change.config
     if current is None:
         with _revisions():
             made = await reception.registry.put(wanted, None)
-        return _answer(made, 201, Location=f"/v1/models/{made.model}")
+        delay = await _delay(reception, made)
+        return _answer(made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}")
     if declared(current) == declared(wanted):
         return _answer(current)
     if "if-match" not in request.headers:
         raise PreconditionRequired()
     with _revisions():
-        return _answer(await reception.registry.put(wanted, current.revision))
+        written = await reception.registry.put(wanted, current.revision)
+    return _answer(written, delay=await _delay(reception, written), told=change.told)
+
+
+async def _delay(reception: Reception, config: ModelConfig) -> dict[str, Any] | None:
+    """Return how soon the alarm would find a change, at the model's own rate of labels."""
+    if config.label_horizon_s is None and not config.alarm:
+        return None
+    try:
+        window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
+        answer = await reception.inbox.ask("expected_delay", config, {}, window, DELAY_PATIENCE_S)
+    except (AnswerTimeout, StoreUnavailable):
+        return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
+    except (AnswerFailed, UnknownQuestion):
+        return {"changes": None, "reason": "it could not be computed"}
+    told = orjson.loads(answer.body)
+    kept = ("bucket", "threshold", "changes", "reason")
+    return {name: told[name] for name in kept if name in told}
 
 
 @contextmanager
@@ -407,10 +466,19 @@ def _headers(config: ModelConfig) -> dict[str, str]:
 
 
 def _answer(
-    config: ModelConfig, status: int = 200, records: dict[str, int] | None = None, **headers: str
+    config: ModelConfig,
+    status: int = 200,
+    records: dict[str, int] | None = None,
+    delay: dict[str, Any] | None = None,
+    told: frozenset[str] = frozenset(),
+    **headers: str,
 ) -> Response:
-    document = shown(config)
-    body = orjson.dumps({**document, "records": records} if records else document)
+    document = shown(config, told)
+    if records:
+        document["records"] = records
+    if delay is not None:
+        document["expected_delay"] = delay
+    body = orjson.dumps(document)
     return Response(body, status, {**_headers(config), **headers}, JSON)
 
 

@@ -21,7 +21,7 @@ from service.threads import aside
 router = APIRouter(tags=["score"], default_response_class=Response)
 
 
-class ScoreQuery(OptionsQuery):  # type: ignore[misc, valid-type]
+class ScoreQuery(OptionsQuery):
     """What is computed of the batch."""
 
     model_config = ConfigDict(extra="forbid")

@@ -47,6 +47,34 @@ class FakeRegistry:
         del self.configs[config.tenant, config.model]
 
 
+class FakeAlarms:
+    """Episodes, deliveries and summaries in lists."""
+
+    def __init__(self) -> None:
+        self.held = []
+        self.sent = []
+        self.told = {}
+
+    async def episodes(self, tenant):
+        return [each for each in self.held if each.tenant == tenant]
+
+    async def episode(self, tenant, alarm_id):
+        found = [each for each in self.held if (each.tenant, each.id) == (tenant, alarm_id)]
+        return found[0] if found else None
+
+    async def numbers(self):
+        return [max((each.number for each in self.held), default=0)]
+
+    async def changed_since(self, tenant, numbers):
+        return [(0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]]
+
+    async def summaries(self):
+        return self.told
+
+    async def deliveries(self, model):
+        return self.sent
+
+
 class FakeMaps:
     """Frozen maps in dicts."""
 
@@ -102,6 +130,8 @@ class FakeInbox:
         self.trouble: Exception | None = None
         self.version = 1
         self.asked: list[tuple] = []
+        self.alarms = FakeAlarms()
+        self.orders: list[tuple] = []
         self.answers: dict[str, dict] = {}
 
     def _stumble(self) -> None:
@@ -140,6 +170,14 @@ class FakeInbox:
         self.records[key] = (delivery.digest, receipt)
         return receipt
 
+    async def order(self, model, order):
+        self._stumble()
+        self.orders.append((model.key, order))
+        for at, each in enumerate(self.alarms.held):
+            if each.id == order.get("alarm"):
+                said = (order["by"], order["note"], 2e9, each.number + 1)
+                self.alarms.held[at] = each.acknowledged(*said)
+
     def merge(self) -> None:
         self.version += 1
         for key, (digest, receipt) in self.records.items():
@@ -161,7 +199,7 @@ class FakeInbox:
         self._stumble()
         return Marks()
 
-    async def state_version(self, model, slice_, window):
+    async def state_version(self, model, slice_, window, kind=""):
         self._stumble()
         return f"v{self.version}"
 

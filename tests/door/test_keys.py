@@ -78,6 +78,13 @@ OPERATIONS = {
     "getCurrentMap": ("GET", "/v1/models/m/maps/current", {"all", "reader", "mapper"}),
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
+    "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),
+    "listAlarms": ("GET", "/v1/alarms", {"all", "reader"}),
+    "getAlarm": ("GET", "/v1/alarms/a", {"all", "reader"}),
+    "streamAlarms": ("GET", "/v1/alarms/events?x=1", {"all", "reader"}),
+    "acknowledgeAlarm": ("POST", "/v1/alarms/a/acknowledge", {"all"}),
+    "listDeliveries": ("GET", "/v1/models/m/alarm/deliveries", {"all"}),
+    "testWebhooks": ("POST", "/v1/models/m/alarm/test", {"all"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
 }
 

@@ -19,7 +19,7 @@ async def test_a_model_is_made_read_listed_changed_and_deleted(client):
     assert read.json() == shown and read.headers["etag"] == made.headers["etag"]
     assert (await client.get("/v1/models")).json() == {"models": [shown]}
     headers = {"If-Match": read.headers["etag"]}
-    changed = await client.patch(URL, json={"retention": None, "alarm": {"a": 1}}, headers=headers)
+    changed = await client.patch(URL, json={"retention": None, "alarm": {"tolerance": 0.01}}, headers=headers)
     assert changed.status_code == 200, changed.text
     assert (changed.json()["retention"], changed.json()["unit"]) == (None, "patient")
     assert changed.headers["etag"] != read.headers["etag"]

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.engine.driving import MODEL, eventually
+from workers.entries import Entry
 from workers.state.maps import (
     MOST_PROMOTIONS,
     MOST_VERSIONS,
@@ -105,3 +106,16 @@ def test_nothing_is_left_of_a_deleted_model_and_nothing_is_written_for_it(bench,
     bench.engine()
     name = bench.store.keys.of_model(model.key).map_versions(model.key, model.generation)
     eventually(lambda: not bench.client.exists(name))
+
+
+def test_a_promotion_orders_the_alarm_to_begin_anew(bench, maps, model):
+    """In the same step: one order a promotion that was made, none for one that was refused."""
+    frozen(bench, maps, model, "a", "b")
+    bench.run(promoted(maps, model, 2, 1))
+    with pytest.raises(PromotionConflict):
+        bench.run(promoted(maps, model, 1, 1))
+    keys = bench.store.keys.of_model(model.key)
+    [(name, fields)] = bench.client.xrange(keys.stream)
+    order = Entry.from_fields(name.decode(), fields)
+    assert json.loads(order.payload) == {"op": "promote", "map_version": "2"}
+    assert int(bench.client.get(keys.bytes_in)) == order.n_bytes

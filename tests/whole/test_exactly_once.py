@@ -7,12 +7,14 @@ mix-up: they must be those of exactly the acknowledged ids. An id given up on ma
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 import time
 
 import httpx
 import pytest
 
+from tests.stores import SERVERS, StoreServer, slow_disk
 from tests.whole.deployment import Deployment
 
 N_CLIENTS = 4
@@ -56,7 +58,14 @@ class Sender(threading.Thread):
         return False
 
 
-def storm(deployment: Deployment, seed: int, n_batches: int, n_kills: int, seconds: float) -> list[Sender]:
+def storm(
+    deployment: Deployment,
+    seed: int,
+    n_batches: int,
+    n_kills: int,
+    seconds: float,
+    victims: tuple[str, ...] | None = None,
+) -> list[Sender]:
     """Send while killing; every process that was killed is started again at once."""
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
@@ -65,9 +74,10 @@ def storm(deployment: Deployment, seed: int, n_batches: int, n_kills: int, secon
     ]
     for sender in senders:
         sender.start()
-    victims = ["store", "http", *(f"worker{i}" for i in range(deployment.n_workers))] * n_kills
-    rng.shuffle(victims)
-    for victim in victims[:n_kills]:
+    everyone = ("store", "http", *(f"worker{i}" for i in range(deployment.n_workers)))
+    drawn = list(victims or everyone) * n_kills
+    rng.shuffle(drawn)
+    for victim in drawn[:n_kills]:
         deployment.kill(victim)
         deployment.start(victim)
         time.sleep(rng.uniform(0.0, 0.4))
@@ -116,6 +126,42 @@ def test_two_thousand_batches_through_thirty_kills(tmp_path):
         senders = storm(deployment, seed=20, n_batches=2000, n_kills=30, seconds=100)
         check(deployment, senders, 2000)
         assert sum(len(sender.acknowledged) for sender in senders) > 1000
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the slow disk is compiled")
+@pytest.mark.timeout(240)
+def test_a_slow_disk_loses_nothing_that_was_acknowledged(tmp_path):
+    """With the append-only file synced always; killed while a sync takes 50 ms, again and again."""
+    deployment = Deployment(tmp_path, n_workers=1, CALIBRANT_LEASE="2")
+    deployment.store.environment = slow_disk(tmp_path, 50_000)
+    with deployment:
+        senders = storm(deployment, seed=6, n_batches=120, n_kills=8, seconds=60, victims=("store",))
+        check(deployment, senders, 120)
+        assert sum(len(sender.acknowledged) for sender in senders) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the slow disk is compiled")
+def test_without_syncing_always_a_slow_disk_does_lose(tmp_path):
+    """So that what the documents say of `everysec` stays true: acknowledged writes can be gone after a mere kill."""
+    for attempt in range(8):
+        server = StoreServer(SERVERS["embedded"] or "", tmp_path / str(attempt), appendfsync="everysec")
+        server.environment = slow_disk(tmp_path, 1_500_000)
+        server.start()
+        with server.client() as client:
+            deadline, written = time.monotonic() + 4.0, 0
+            while time.monotonic() < deadline:
+                client.xadd("acknowledged", {"x": "y" * 200})
+                written += 1
+        server.kill()
+        server.environment = {}
+        server.start()
+        with server.client() as client:
+            kept = client.xlen("acknowledged")
+        server.close()
+        if kept < written:
+            return
+    pytest.fail("nothing was lost in eight attempts: the documents promise too little")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.coverage import PARTS, coverage
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
 from calibrant.pane import Pane
 from calibrant.score import question_of
@@ -13,7 +14,7 @@ from calibrant.view import View
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
     """The accumulators that the asked metrics read."""
-    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample"}
+    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample", *PARTS}
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -23,12 +24,28 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     held = pane.counts
     return {
         **held,
+        **_histograms(pane, held),
         "weight": pane.weight,
         **_units(pane),
         "raters": view.question.raters,
         "scope": view.scope,
         "metrics": compute_metrics(view, slugs, seed),
+        "label_coverage": coverage(pane, ci=view.question.ci),
     }
+
+
+def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
+    """What came as plain histograms, by what they speak of; several may be of the same predictions, so the most counts."""
+    kept = pane.histograms
+    if kept.is_empty:
+        return {}
+    found = [
+        {**dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)), "weight": kept.weight(key)}
+        | {"n_predictions": kept.n_predictions(key)}
+        for key in sorted(kept.blocks)
+    ]
+    most = max((kept.n_predictions(key) or 0 for key in kept.blocks), default=0)
+    return {"n_predictions": held["n_predictions"] + most, "histograms": found}
 
 
 def _units(pane: Pane) -> dict[str, Any]:

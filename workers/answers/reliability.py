@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.coverage import PARTS, coverage
 from calibrant.pane import Pane
 from calibrant.reliability import reliability
 from calibrant.score import question_of
@@ -19,10 +20,12 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return (
         "counts",
         "histograms",
+        *PARTS,
         *_SCOPES.get(scope, ("top_label", "positive", "classes", "all_labels")),
     )
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """The table of the asked bins, with intervals."""
-    return reliability(View(pane, question_of(params)))
+    view = View(pane, question_of(params))
+    return reliability(view) | {"label_coverage": coverage(pane, ci=view.question.ci)}

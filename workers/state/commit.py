@@ -55,7 +55,7 @@ class Commit:
     """Collects what one commit changes."""
 
     def __init__(self, keys: PartitionKeys):
-        self._keys = keys
+        self.keys = keys
         self._names: dict[str, int] = {}
         self._operations: list[Any] = []
         self.n_bytes = 0
@@ -94,7 +94,7 @@ class Commit:
 
     def dead_letter(self, entry_id: str, why: str) -> None:
         """Copy an entry to the dead letters."""
-        self._append("letter", self._keys.dead_letters, [entry_id, why])
+        self._append("letter", self.keys.dead_letters, [entry_id, why])
 
     def send(
         self,
@@ -109,7 +109,7 @@ class Commit:
         keep_from = next_id(cursor_id) if cursor_id else ""
         head = [expected, token, cursor_id, keep_from, n_batches, n_bytes]
         reply = store.run(
-            self._keys.partition, "commit", list(self._names), [*head, *self._operations]
+            self.keys.partition, "commit", list(self._names), [*head, *self._operations]
         )
         return int(reply[0])
 

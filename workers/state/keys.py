@@ -23,6 +23,13 @@ T:l:G                 set     slices that have panes                            
 T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:n:G                 hash    tallies of the model's retained records                   commit
+T:a:G                 hash    detectors of a model by name; `*` -> version of the last change     commit
+T:h:G|detector        hash    cohort start -> what it said to the detector              commit
+T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
+T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
+T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
+T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
+T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
@@ -134,6 +141,31 @@ class PartitionKeys:
 
     def tallies(self, model: str, generation: str) -> str:
         return f"{self.tag}:n:{model}|{generation}"
+
+    def detectors(self, model: str, generation: str) -> str:
+        return f"{self.tag}:a:{model}|{generation}"
+
+    def looks(self, model: str, generation: str, detector: str) -> str:
+        return f"{self.tag}:h:{model}|{generation}|{detector}"
+
+    @cached_property
+    def gathered(self) -> str:
+        return f"{self.tag}:ag"
+
+    @cached_property
+    def episodes(self) -> str:
+        return f"{self.tag}:e"
+
+    @cached_property
+    def summaries(self) -> str:
+        return f"{self.tag}:as"
+
+    @cached_property
+    def deliveries(self) -> str:
+        return f"{self.tag}:w"
+
+    def delivery_log(self, model: str, generation: str) -> str:
+        return f"{self.tag}:wl:{model}|{generation}"
 
     def marks(self, model: str, generation: str) -> str:
         return f"{self.tag}:k:{model}|{generation}"

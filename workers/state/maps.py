@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from workers.alarm.orders import promotion
+from workers.entries import alarm_order
 from workers.state.keys import Keys, PartitionKeys
 from workers.state.registry import ModelConfig
 from workers.store import scripts
@@ -137,17 +139,22 @@ class MapVersions:
     async def promote(
         self, config: ModelConfig, number: int, new: CurrentMap, record: bytes
     ) -> None:
-        """Make a version current after the promotion before `new`.
+        """Make a version current after the promotion before `new`; the alarm's detectors begin anew.
 
         Raises
         ------
         PromotionConflict, NoSuchModel, NoSuchMap
         """
         partition = self._keys.of_model(config.key)
+        order = alarm_order(config.key, config.generation, promotion(str(number)))
+        fields = [part for pair in order.to_fields().items() for part in pair]
         status, *_ = await self._promote(
-            keys=[partition.models, partition.current_maps, self._versions(config)],
+            keys=[
+                partition.models, partition.current_maps, self._versions(config), partition.stream, partition.bytes_in,
+            ],
             args=[
                 config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MOST_PROMOTIONS,
+                order.n_bytes, *fields,
             ],
         )  # fmt: skip
         if status == -1:

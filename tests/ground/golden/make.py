@@ -9,12 +9,14 @@ new files come to stand beside the old ones.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
+from calibrant.accumulators.delays import delay_bin
 
 HERE = Path(__file__).parent
 SPECS = {
@@ -52,8 +54,9 @@ def batch(task: str) -> Batch:
 
 def pane(task: str) -> Pane:
     result = Pane(SPECS[task])
-    result.fill(batch(task))
-    result.fill(batch(task))
+    timed = replace(batch(task), delays=delay_bin(np.arange(N) ** 4))
+    result.fill(timed)
+    result.fill(timed)
     result.fill_histogram(histogram(task))
     return result
 

@@ -1,0 +1,82 @@
+"""`python -m benchmarks.alarm_cohort [--models N] [--slices N]`: how long one core needs to let every model see a day.
+
+Detectors of each model are read from a real store, advanced by a sealed day of all rows and of every slice, and written
+back in one commit a model, as a worker does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from calibrant.batch import Batch
+from calibrant.pane import Pane
+from workers.alarm.advancing import advance_detectors
+from workers.alarm.held import Held
+from workers.chain import Chain
+from workers.embedded import EmbeddedServer
+from workers.settings import EngineSettings
+from workers.state.commit import Commit
+from workers.state.registry import ModelConfig
+from workers.store import Store
+
+DAY_S = 86_400
+N_WARM, N_TIMED = 2, 3
+
+
+def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
+    """A day of all rows, and of every slice."""
+    spec = ModelConfig("t", "m", "binary", 2).spec()
+    found = {}
+    for slice_ in ("", *(f"site:{i}" for i in range(n_slices))):
+        score = rng.beta(0.7, 2.2, 50 if slice_ else 50 * n_slices)
+        label = (rng.random(len(score)) < score).astype(int)
+        pane = Pane(spec)
+        pane.fill(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+        found[slice_] = pane
+    return found
+
+
+def seal(store: Store, config: ModelConfig, chain: Chain, day: int, found: dict[str, Pane]) -> None:
+    """One model sees one day."""
+    keys = store.keys.of_model(config.key)
+    held = Held(store.node(keys.partition), keys, config)
+    token, commit = chain.new_token(), Commit(keys)
+    advance_detectors(commit, config, day * DAY_S, found, held, token=token, now_s=time.time())
+    chain.send(commit, token)
+
+
+def main() -> None:
+    """Print seconds of wall and of this process's CPU for a day of all models."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=1000)
+    parser.add_argument("--slices", type=int, default=20)
+    asked = parser.parse_args()
+    rng = np.random.default_rng(0)
+    days = [panes(rng, asked.slices) for _ in range(N_WARM + N_TIMED)]
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder) / "store") as url:
+        store = Store(EngineSettings(redis_url=url, data_dir=Path(folder)))
+        configs = [
+            ModelConfig("t", f"m{i}", "binary", 2, generation="g", label_horizon_s=DAY_S)
+            for i in range(asked.models)
+        ]
+        chains = {n: Chain(store, store.keys.partition(n)) for n in range(store.keys.partitions)}
+        for chain in chains.values():
+            chain.reload()
+        for day, found in enumerate(days):
+            wall, cpu = time.perf_counter(), time.process_time()
+            for config in configs:
+                seal(store, config, chains[store.keys.partition_of(config.key)], day, found)
+            took, used = time.perf_counter() - wall, time.process_time() - cpu
+            if day >= N_WARM:
+                n = asked.models * (asked.slices + 1)
+                print(f"{n} detectors: {took:.1f} s ({used:.1f} s of this process), {1e3 * took / n:.2f} ms each")
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

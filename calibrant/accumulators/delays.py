@@ -1,0 +1,69 @@
+"""How long labels take: predictions by the time from their event to their first label, on a grid of eighths of octaves.
+
+Known where a service took both; a pane that was filled at the edge knows nothing of it. Labels of which the quantiles speak
+are those that have come: while some are still missing, all quantiles lie too low.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import Block
+from calibrant.filling import Filling
+
+A_DOUBLING = 8
+DELAY_BINS = 256
+UNKNOWN = -1
+RELATIVE_ERROR = 2 ** (1 / A_DOUBLING) - 1
+
+
+def delay_bin(seconds: ArrayLike) -> NDArray[np.int64]:
+    """Bin of a delay: 0 below one second, from there on eight a doubling, up to a hundred years.
+
+    >>> delay_bin([0, 1, 2, 86400]).tolist()
+    [0, 1, 9, 132]
+    """
+    values = np.maximum(np.asarray(seconds, np.float64), 0.5)
+    place = np.floor(A_DOUBLING * np.log2(values)).astype(np.int64) + 1
+    return np.clip(np.where(values < 1.0, 0, place), 0, DELAY_BINS - 1)
+
+
+class Delays(Accumulator):
+    """Labelled predictions by delay of their first label; no sums."""
+
+    name = "delays"
+
+    def zero(self) -> dict[str, Block]:
+        return {"delays": Block(1, 0, DELAY_BINS)}
+
+    def fill(self, filling: Filling) -> None:
+        delays = filling.batch.delays
+        if delays is None or not filling.n:
+            return
+        known = delays[delays != UNKNOWN]
+        if len(known):
+            self.blocks["delays"].counts[0] += np.bincount(known, minlength=DELAY_BINS)
+
+    @property
+    def n(self) -> int:
+        """Predictions of which the delay is known."""
+        return int(self.blocks["delays"].filled()[1][0].sum())
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds within which that share of the labels came, at most 9 % too long; None where no delay is known.
+
+        Parameters
+        ----------
+        share : 0 to 1
+        """
+        places, counts, _ = self.blocks["delays"].filled()
+        if not len(places):
+            return None
+        reached = np.cumsum(counts[0])
+        place = int(places[np.searchsorted(reached, share * reached[-1])])
+        return float(2 ** (place / A_DOUBLING)) if place else 1.0
+
+
+ACCUMULATOR = Delays

@@ -1,0 +1,173 @@
+"""What is declared of a model's alarm, and how alarms are shown."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
+from calibrant.drift.tables import DRIFT_BINS
+from calibrant.drift.tolerance import DEFAULT_TOLERANCE
+from calibrant.errors import CalibrationInputError, Offence
+from calibrant.question import Question
+from service.queries import Raters, duration
+from workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
+from workers.alarm.guard import Forbidden, check_url
+from workers.alarm.settings import DEFAULT_BUCKET, DEFAULT_REFERENCE, AlarmSettings
+from workers.durations import parse_duration
+from workers.state.registry import ModelConfig
+
+HIDDEN_SECRET = f"{SECRET_PREFIX}…"
+MOST_WEBHOOKS = 10
+MOST_CLASSES = 64
+
+
+def rare(text: str) -> str:
+    """Return a rate of false alarms as it is, once it was read."""
+    try:
+        FalseAlarms.parse(text)
+    except ValueError as error:
+        raise PydanticCustomError("false_alarms", "{reason}", {"reason": str(error)}) from error
+    return text
+
+
+def receiver(url: str) -> str:
+    """Return a receiver's URL as it is, once it was read; where it leads is checked at each delivery."""
+    try:
+        check_url(url)
+    except Forbidden as error:
+        raise PydanticCustomError("url", "{reason}", {"reason": str(error)}) from error
+    return url
+
+
+def signing(text: str) -> str:
+    """Return a secret as it is, once it was read; the hidden form stands for the one that is there."""
+    if text != HIDDEN_SECRET:
+        try:
+            key_of(text)
+        except ValueError as error:
+            raise PydanticCustomError("secret", "{reason}", {"reason": str(error)}) from error
+    return text
+
+
+class WebhookBody(BaseModel):
+    """Who is told of alarms (Standard Webhooks)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: Annotated[str, AfterValidator(receiver)] = Field(description="https.")
+    secret: Annotated[str, AfterValidator(signing)] | None = Field(
+        None,
+        description="Signs what is sent: whsec_ and base64 of 24 to 64 bytes. Made and shown once where none is given.",
+    )
+
+
+class AlarmBody(BaseModel):
+    """Settings of the drift alarm."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tolerance: float = Field(
+        DEFAULT_TOLERANCE, ge=0, lt=1, allow_inf_nan=False, description="Gap that is no drift."
+    )
+    false_alarms: Annotated[str, AfterValidator(rare)] = Field(
+        DEFAULT_FALSE_ALARMS, description="At most so many over all slices, on average."
+    )
+    bucket: Annotated[str, AfterValidator(duration)] = Field(
+        DEFAULT_BUCKET, description="Length of a cohort, whole panes."
+    )
+    against: Literal["tolerance", "reference"] = Field(
+        "tolerance", description="Is it calibrated, or did it change from the reference?"
+    )
+    reference: Annotated[str, AfterValidator(duration)] = Field(
+        DEFAULT_REFERENCE, description="Length of the first cohorts, with which scores are compared."
+    )
+    bets: Literal["score"] | list[str | int] = Field(
+        "score", description="The score (top label, or class 1 of a binary model), or classes."
+    )
+    raters: Raters = "mean"
+    false_flags: float = Field(
+        0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
+    )
+    webhooks: list[WebhookBody] = Field([], max_length=MOST_WEBHOOKS)
+
+
+def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None) -> dict[str, Any]:
+    """Return the settings as the registry keeps them: what was declared, classes by index, every secret.
+
+    Raises
+    ------
+    CalibrationInputError
+        They do not agree with the model.
+    """
+    kept = body.model_dump(mode="json", exclude_unset=True)
+    bucket_s = parse_duration(body.bucket)
+    if bucket_s % config.pane_s:
+        raise _broken("bucket", "whole_panes", "a cohort is whole panes of the model")
+    try:
+        FalseAlarms.parse(body.false_alarms).run_length(float(bucket_s))
+    except ValueError as error:
+        raise _broken("false_alarms", "run_length", str(error)) from error
+    if isinstance(body.bets, list):
+        kept["bets"] = _classes(body.bets, config)
+    if "webhooks" in kept:
+        kept["webhooks"] = _webhooks(body.webhooks, current)
+    return kept
+
+
+def _classes(named: list[str | int], config: ModelConfig) -> list[int]:
+    if not 1 <= len(named) <= MOST_CLASSES:
+        raise _broken("bets", "classes", f"1 to {MOST_CLASSES} classes are watched")
+    found = [_index(each, config) for each in named]
+    if len(set(found)) < len(found):
+        raise _broken("bets", "repeated", "a class is watched once")
+    for index in found:
+        try:
+            Question(bins=DRIFT_BINS, scope=f"class:{index}").check(config.spec())
+        except CalibrationInputError as error:
+            raise _broken("bets", "class_not_kept", error.offences[0].detail) from error
+    return found
+
+
+def _index(name: str | int, config: ModelConfig) -> int:
+    if isinstance(name, str) and name in (config.classes or ()):
+        return (config.classes or []).index(name)
+    if isinstance(name, int) and 0 <= name < config.n_classes:
+        return name
+    raise _broken("bets", "unknown_class", f"{name!r} is not a class of the model")
+
+
+def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
+    known = {} if current is None else {w.url: w.secret for w in AlarmSettings.of(current).webhooks}
+    if len({each.url for each in wanted}) < len(wanted):
+        raise _broken("webhooks", "repeated", "a receiver stands once")
+    kept = []
+    for number, each in enumerate(wanted):
+        given = each.secret
+        if given == HIDDEN_SECRET and each.url not in known:
+            raise _broken(f"webhooks/{number}/secret", "secret", "there is no secret of this URL yet")
+        if given is None or given == HIDDEN_SECRET:
+            given = known.get(each.url) or new_secret()
+        kept.append({"url": each.url, "secret": given})
+    return kept
+
+
+def hidden(alarm: dict[str, Any], told: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return settings with secrets hidden, but those of the URLs in `told`."""
+    if not alarm.get("webhooks"):
+        return alarm
+    shown = [
+        each if each["url"] in told else {**each, "secret": HIDDEN_SECRET}
+        for each in alarm["webhooks"]
+    ]
+    return {**alarm, "webhooks": shown}
+
+
+def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
+    """Return the URLs for which a secret is made now, which is then shown once."""
+    known = set() if current is None else {w.url for w in AlarmSettings.of(current).webhooks}
+    return frozenset(w.url for w in body.webhooks if w.secret is None and w.url not in known)
+
+
+def _broken(member: str, rule: str, detail: str) -> CalibrationInputError:
+    return CalibrationInputError([Offence(f"/alarm/{member}", rule, detail)])

@@ -1,0 +1,248 @@
+"""Alarms: what went off, taking note of it, and hearing of it as it happens."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from service.auth import Caller
+from service.bodies import JSON, read_body
+from service.columns import object_of
+from service.dependencies import Admin, AppSettings, Prefer, Reader, TheConnection, TheReception
+from service.document import answers, problems, takes
+from service.documents import read_json
+from service.engine import Connection, engine_errors
+from service.errors import AlarmClosed, AlarmUnknown
+from service.headers import preferred_wait
+from service.names import PATTERN
+from service.posted import Name
+from service.problem_responses import invalid_input, offence_of
+from service.streams import Streams
+from workers.alarm.book import AlarmBook
+from workers.alarm.episodes import CLOSED, OPEN, Episode, shown
+from workers.alarm.orders import acknowledgement
+
+router = APIRouter(tags=["alarms"], default_response_class=Response)
+
+AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
+EVENTS = "text/event-stream"
+HEARTBEAT_S = 15.0
+RETRY_MS = 3000
+ACKNOWLEDGE_WAIT_S = 5
+MAX_OBJECTS = 16
+
+
+class AlarmAnswer(BaseModel):
+    """One alarm, from going off to being closed."""
+
+    id: str
+    model: str
+    scope: str
+    slice: str | None
+    status: Literal["open", "acknowledged", "closed"]
+    raised_at: str
+    cohort: dict[str, str] = Field(description="The cohort at which it went off.")
+    start_of_change: str | None
+    evidence_log10: float | None
+    sr_log10: float | None
+    threshold: float
+    effect: dict[str, Any]
+    recommended_action: dict[str, Any]
+    map_version: str | None
+    changed_at: str
+    acknowledged_by: str | None
+    note: str | None
+    closed_because: str | None
+
+
+class AlarmsAnswer(BaseModel):
+    """Alarms, the newest first."""
+
+    alarms: list[AlarmAnswer]
+
+
+class AlarmsQuery(BaseModel):
+    """Which alarms."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["open", "acknowledged", "closed"] | None = None
+    model: Name | None = None
+    limit: int = Field(100, ge=1, le=1000)
+
+
+class StreamQuery(BaseModel):
+    """Every alarm of your key's models."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Acknowledgement(BaseModel):
+    """Somebody took note."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    note: str | None = Field(None, max_length=2000)
+    by: str | None = Field(None, max_length=200, description="Who; the name of your key without it.")
+
+
+@router.get(
+    "/v1/alarms",
+    operation_id="listAlarms",
+    responses={200: answers(AlarmsAnswer, "The alarms"), **problems(422)},
+)
+async def list_alarms(
+    caller: Reader, query: Annotated[AlarmsQuery, Query()], connection: TheConnection
+) -> Response:
+    """List the alarms of your key's models, the newest first."""
+    with engine_errors():
+        found = await connection.inbox.alarms.episodes(caller.tenant)
+    chosen = [
+        each
+        for each in found
+        if query.status in (None, each.status) and query.model in (None, each.model)
+    ]
+    return _json({"alarms": [shown(each) for each in chosen[: query.limit]]})
+
+
+@router.get(
+    "/v1/alarms/events",
+    operation_id="streamAlarms",
+    responses={
+        200: {
+            "description": "Server-sent events `alarm`, each with an alarm as it is now.",
+            "content": {EVENTS: {"schema": {"type": "string"}}},
+        },
+        **problems(422),
+    },
+)
+async def stream_alarms(
+    request: Request,
+    caller: Reader,
+    query: Annotated[StreamQuery, Query()],
+    connection: TheConnection,
+    settings: AppSettings,
+    last_event_id: Annotated[
+        str | None, Header(description="Go on behind this event.", max_length=4000)
+    ] = None,
+) -> Response:
+    """Send every change of an alarm as it happens, from now on or from the last event that you have."""
+    streams: Streams = request.app.state.streams
+    book = connection.inbox.alarms
+    with engine_errors():
+        now = await book.numbers()
+    after = _numbers(last_event_id, len(now)) or now
+    streams.enter(settings.max_streams)
+    events = _events(book, caller.tenant, after, settings.poll_interval_s)
+    return StreamingResponse(
+        streams.leaving(events), media_type=EVENTS, headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _events(
+    book: AlarmBook, tenant: str, after: list[int], pause_s: float
+) -> AsyncIterator[bytes]:
+    """Every change behind `after` as an event; a comment now and then tells that the line is up."""
+    yield b"retry: %d\n\n" % RETRY_MS
+    said_at = time.monotonic()
+    while True:
+        now = await book.numbers()
+        if now != after:
+            # Numbers first, then what changed: a change in between is sent now, and its number passed next time.
+            for partition, each in await book.changed_since(tenant, after):
+                after[partition] = max(after[partition], each.number)
+                yield _event(after, each)
+                said_at = time.monotonic()
+            after = [max(pair) for pair in zip(after, now, strict=True)]
+        if time.monotonic() - said_at >= HEARTBEAT_S:
+            yield b": still here\n\n"
+            said_at = time.monotonic()
+        await asyncio.sleep(pause_s)
+
+
+def _event(after: list[int], episode: Episode) -> bytes:
+    name = ".".join(map(str, after)).encode()
+    return b"id: %s\nevent: alarm\ndata: %s\n\n" % (name, orjson.dumps(shown(episode)))
+
+
+def _numbers(text: str | None, length: int) -> list[int] | None:
+    """Return the numbers in an event's id, none where it is not one of this store."""
+    parts = (text or "").split(".")
+    if len(parts) != length or not all(part.isascii() and part.isdigit() for part in parts):
+        return None
+    return [int(part[:18]) for part in parts]
+
+
+@router.get(
+    "/v1/alarms/{alarm}",
+    operation_id="getAlarm",
+    responses={200: answers(AlarmAnswer, "The alarm"), **problems(422)},
+)
+async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
+    """Return one alarm."""
+    return _json(shown(await _alarm(connection, caller, alarm)))
+
+
+@router.post(
+    "/v1/alarms/{alarm}/acknowledge",
+    operation_id="acknowledgeAlarm",
+    responses={
+        200: answers(AlarmAnswer, "The alarm as it is now"),
+        202: answers(AlarmAnswer, "Taken, and not done yet"),
+        **problems(408, 409, 413, 415, 422),
+    },
+    openapi_extra=takes("Who, and what there is to say", json=Acknowledgement),
+)
+async def acknowledge_alarm(
+    alarm: AlarmId,
+    request: Request,
+    caller: Admin,
+    connection: TheConnection,
+    reception: TheReception,
+    prefer: Prefer = None,
+) -> Response:
+    """Take note of an alarm: watching for change starts again, evidence since the baseline stays."""
+    with reception.admission.hold() as hold:
+        body = await read_body(request, reception.settings, hold, (JSON,))
+        said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))
+    episode = await _alarm(connection, caller, alarm)
+    if episode.status == CLOSED:
+        raise AlarmClosed()
+    wait_s = preferred_wait(request)
+    deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
+    if episode.status == OPEN:
+        with engine_errors():
+            config = await connection.registry.get(caller.tenant, episode.model)
+            if config is None or config.generation != episode.generation:
+                raise AlarmClosed()
+            order = acknowledgement(alarm, said.by or caller.name or caller.tenant, said.note)
+            await connection.inbox.order(config, order)
+    while episode.status == OPEN and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+        episode = await _alarm(connection, caller, alarm)
+    return _json(shown(episode), 202 if episode.status == OPEN else 200)
+
+
+def _acknowledgement(document: dict) -> Acknowledgement:
+    try:
+        return Acknowledgement.model_validate(document)
+    except ValidationError as error:
+        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(offences) from error
+
+
+async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
+    with engine_errors():
+        found = await connection.inbox.alarms.episode(caller.tenant, alarm)
+    if found is None:
+        raise AlarmUnknown()
+    return found
+
+
+def _json(value: dict, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -1,0 +1,105 @@
+"""Webhooks: what was sent to the receivers of a model's alarm, and a test of them."""
+
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from service.dependencies import Admin, TheConnection
+from service.document import answers, problems
+from service.engine import engine_errors
+from service.errors import WebhooksMissing
+from service.names import ModelId
+from service.reception import model_of
+from workers.alarm.deliveries import WAITING, Delivery
+from workers.alarm.episodes import at
+from workers.alarm.orders import trial
+from workers.alarm.settings import AlarmSettings
+
+router = APIRouter(tags=["alarms"], default_response_class=Response)
+JSON = "application/json"
+
+
+class Attempt(BaseModel):
+    """One attempt to deliver."""
+
+    at: str
+    status: int | None = Field(description="Of the receiver's answer; none without one.")
+    error: str | None
+
+
+class DeliveryAnswer(BaseModel):
+    """One message to one receiver."""
+
+    id: str = Field(description="The header webhook-id, the same at every attempt.")
+    type: str
+    url: str
+    status: str = Field(description="waiting, delivered or given_up")
+    made_at: str
+    due_at: str | None = Field(description="The next attempt.")
+    attempts: list[Attempt]
+
+
+class DeliveriesAnswer(BaseModel):
+    """Deliveries, the newest first."""
+
+    deliveries: list[DeliveryAnswer]
+
+
+class TestAnswer(BaseModel):
+    """A test on its way; its deliveries stand in the log."""
+
+    test: str
+    receivers: int
+
+
+@router.get(
+    "/v1/models/{model}/alarm/deliveries",
+    operation_id="listDeliveries",
+    responses={200: answers(DeliveriesAnswer, "The deliveries"), **problems(422)},
+)
+async def list_deliveries(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
+    """List what was sent to the receivers of a model's alarm, and what waits."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        found = await connection.inbox.alarms.deliveries(config)
+    return _json({"deliveries": [_shown(each) for each in found]})
+
+
+@router.post(
+    "/v1/models/{model}/alarm/test",
+    operation_id="testWebhooks",
+    status_code=202,
+    responses={202: answers(TestAnswer, "A test is on its way"), **problems(409, 422)},
+)
+async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
+    """Send every receiver of the model's alarm a signed message of type alarm.test."""
+    config = await model_of(connection, caller, model)
+    receivers = len(AlarmSettings.of(config).webhooks)
+    if not receivers:
+        raise WebhooksMissing()
+    name = uuid4().hex
+    with engine_errors():
+        await connection.inbox.order(config, trial(name))
+    return _json({"test": name, "receivers": receivers}, 202)
+
+
+def _shown(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "type": delivery.type,
+        "url": delivery.url,
+        "status": delivery.status,
+        "made_at": at(delivery.made_s),
+        "due_at": at(delivery.due_s) if delivery.status == WAITING else None,
+        "attempts": [
+            {"at": at(each["at_s"]), "status": each["status"], "error": each["error"]}
+            for each in delivery.attempts
+        ],
+    }
+
+
+def _json(value: dict, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -1,0 +1,106 @@
+"""Differences of two windows or models: signs, pairs, coverage of the interval."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.difference import differences
+from calibrant.metrics import Question, View, compute_metrics
+
+SPEC = PaneSpec("binary", 2)
+SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece"]
+QUESTION = Question(bins=10, scope="positive")
+
+
+def view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
+    pane = Pane(SPEC)
+    pane.fill(Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch)
+    return View(pane, QUESTION)
+
+
+def names(n: int, prefix: str = "u") -> list[str]:
+    return [f"{prefix}{i}" for i in range(n)]
+
+
+def sharpened(p: np.ndarray, by: float) -> np.ndarray:
+    odds = (p / (1 - p)) ** by
+    return odds / (1 + odds)
+
+
+def test_a_window_differs_from_itself_by_nothing() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(500)
+    view = view_of(p, (rng.random(500) < p).astype(int), names(500))
+    found = differences(view, view, SLUGS)
+    alone = compute_metrics(view, SLUGS)
+    for slug in SLUGS:
+        assert found[slug]["difference"] == 0.0
+        assert found[slug]["value"] == found[slug]["against"] == alone[slug]["value"]
+        if slug == "kde_ece":
+            assert found[slug]["difference_reason"].endswith("not_replicated")
+        else:
+            low, high = found[slug]["difference_interval"]
+            assert low <= 0.0 <= high
+            if slug in ("brier", "accuracy", "nll"):
+                assert (low, high) == pytest.approx((0.0, 0.0), abs=1e-12)
+    json.dumps(found, allow_nan=False)
+
+
+def test_two_models_on_the_same_units_are_told_apart_better_than_on_others() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.02, 0.98, 800)
+    y = (rng.random(800) < p).astype(int)
+    q = np.clip(p + rng.normal(0, 0.03, 800), 0.01, 0.99)
+    other_y = (rng.random(800) < p).astype(int)
+    paired = differences(view_of(q, y, names(800)), view_of(p, y, names(800)), SLUGS)
+    apart = differences(view_of(q, y, names(800)), view_of(p, other_y, names(800, "v")), SLUGS)
+    for slug in ("brier", "nll"):
+        widths = [np.ptp(found[slug]["difference_interval"]) for found in (paired, apart)]
+        assert widths[0] < widths[1] / 3
+
+
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize("by", [1.3, 1.8])
+def test_the_interval_covers_the_true_difference(is_paired: bool, by: float) -> None:
+    """Nominal within six points; of a calibration error against none it may cover more."""
+    rng = np.random.default_rng(int(by * 10) + is_paired)
+    n, n_runs = 1500, 150
+
+    def run() -> dict:
+        p = rng.uniform(0.02, 0.98, n)
+        y = (rng.random(n) < p).astype(int)
+        if is_paired:
+            base = view_of(p, y, names(n))
+        else:
+            other = rng.uniform(0.02, 0.98, n)
+            base = view_of(other, (rng.random(n) < other).astype(int), names(n, "v"))
+        return differences(view_of(sharpened(p, by), y, names(n)), base, ["brier", "ece"])
+
+    grid = np.linspace(0.02, 0.98, 200_001)
+    bins = np.minimum((sharpened(grid, by) * 10).astype(int), 9)
+    gap = np.bincount(bins, grid - sharpened(grid, by), 10)
+    truth = {
+        "ece": float(np.abs(gap).sum() / len(grid)),
+        "brier": float(2 * np.mean((grid - sharpened(grid, by)) ** 2)),
+    }
+    found = [run() for _ in range(n_runs)]
+    for slug, true in truth.items():
+        bounds = np.array([each[slug]["difference_interval"] for each in found])
+        covered = float(np.mean((bounds[:, 0] <= true) & (true <= bounds[:, 1])))
+        assert covered >= 0.89, (slug, covered)
+        assert slug == "ece" or covered <= 0.99, (slug, covered)
+
+
+def test_no_data_on_one_side_is_no_difference() -> None:
+    rng = np.random.default_rng(2)
+    p = rng.random(100)
+    view = view_of(p, (rng.random(100) < p).astype(int), names(100))
+    empty = View(Pane(SPEC), QUESTION)
+    found = differences(view, empty, ["ece", "brier"])
+    for each in found.values():
+        assert (each["difference"], each["difference_interval"]) == (None, None)
+        assert each["difference_reason"] == "no_data"

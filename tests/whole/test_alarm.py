@@ -1,0 +1,255 @@
+"""The alarm through a real deployment: a year of sealed days, and a signed word to whoever asked for it."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from tests.whole.deployment import Deployment, free_port
+
+KEY = b"a receiver's key of thirty bytes"
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+A_DAY = 200
+YEAR, CHANGE = 365, 90
+
+
+class Receiver:
+    """An HTTP server that keeps what it was sent; it may be stopped and started again on its port."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.server: ThreadingHTTPServer | None = None
+
+    def start(self) -> None:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.shutdown()
+            self.server.server_close()
+            self.server = None
+
+    def of(self, kind: str) -> list[tuple[dict[str, str], dict]]:
+        read = [(headers, json.loads(body)) for headers, body in self.got]
+        return [(headers, body) for headers, body in read if body["type"] == kind]
+
+
+@pytest.fixture(scope="module")
+def receiver():
+    server = Receiver()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Workers that seal often and may send to this machine."""
+    environment = {"CALIBRANT_HOUSEKEEPING": "0.5", "CALIBRANT_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+    directory = tmp_path_factory.mktemp("watched")
+    with Deployment(directory, n_workers=2, **environment) as deployment:
+        yield deployment
+
+
+def declare(deployment: Deployment, model: str, receiver: Receiver | None = None) -> dict:
+    alarm: dict = {"tolerance": 0.0}
+    if receiver is not None:
+        url = f"http://127.0.0.1:{receiver.port}/{model}"
+        alarm["webhooks"] = [{"url": url, "secret": SECRET}]
+    body = {"task": "binary", "pane": "P1D", "label_horizon": "P1D", "alarm": alarm}
+    answer = deployment.client.put(f"/v1/models/{model}", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def play(deployment: Deployment, model: str, seed: int, slope_after: float, days: range = range(YEAR)) -> datetime:
+    """Days of a binary model that end two days ago; its outcomes follow another slope from day 90 on."""
+    rng = np.random.default_rng(seed)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = today - timedelta(days=YEAR + 2)
+    columns: dict[str, list] = {"confidences": [], "labels": [], "event_times": []}
+    sent = 0
+    for day in range(days.stop):
+        score = rng.beta(0.7, 2.2, A_DAY)
+        slope = slope_after if day >= CHANGE else 1.0
+        truth = expit(slope * logit(np.clip(score, 1e-12, 1 - 1e-12)))
+        label = (rng.random(A_DAY) < truth).astype(int)
+        if day < days.start:
+            continue
+        columns["confidences"] += score.tolist()
+        columns["labels"] += label.tolist()
+        columns["event_times"] += [(first + timedelta(days=day, hours=9)).isoformat()] * A_DAY
+        if len(columns["labels"]) >= 50 * A_DAY or day == days.stop - 1:
+            body = {"batch_id": f"{model}.{sent}.{days.start}", **columns}
+            deployment.post(f"/v1/models/{model}/predictions", body)
+            columns = {name: [] for name in columns}
+            sent += 1
+    return first
+
+
+def until(condition, seconds: float = 60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.1)
+    return found
+
+
+def sealed(deployment: Deployment, model: str, n: int) -> dict:
+    """The verdict once so many cohorts have been seen."""
+
+    def seen() -> dict | None:
+        found = deployment.get(f"/v1/models/{model}/drift")
+        return found if found["detector"] and found["n_cohorts"] >= n else None
+
+    return until(seen, 120.0)
+
+
+def test_before_anything_is_sealed_the_verdict_says_why_there_is_none(watched):
+    watched.client.put("/v1/models/plain", json={"task": "binary"})
+    watched.post("/v1/models/plain/predictions", {"confidences": [0.2], "labels": [0]})
+    found = watched.get("/v1/models/plain/drift")
+    assert found["detector"] is None and "label_horizon" in found["detector_reason"]
+    assert found["comparison"]["status"] == found["status"] == "insufficient_data"
+    assert watched.get("/v1/models/plain/drift/history")["cohorts"] == []
+
+
+def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
+    made = declare(watched, "steady")
+    assert made["expected_delay"]["changes"] is None
+    play(watched, "steady", seed=1, slope_after=1.0)
+    found = sealed(watched, "steady", YEAR)
+    assert (found["status"], found["n_cohorts"]) == ("ok", YEAR)
+    assert found["sr"] < found["threshold"] == found["arl_target"] == 3650
+    assert found["recommended_action"]["action"] == "none"
+    assert found["coverage"]["labelled"] == 1.0 and found["start_of_change"] is None
+    assert all(low <= 0 <= high for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"]))
+    rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
+    assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
+    assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
+    again = watched.client.put(
+        "/v1/models/steady",
+        json={"task": "binary", "pane": "P1D", "label_horizon": "P1D", "alarm": {"tolerance": 0.02}},
+        headers={"If-Match": "*"},
+    )
+    slope, intercept = again.json()["expected_delay"]["changes"]
+    assert slope["units_per_cohort"] == pytest.approx(A_DAY, rel=0.05)
+    assert 12 <= slope["median"] <= 30 and 6 <= intercept["median"] <= 20
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, seed):
+    """The receiver is down when the alarm goes off; it is told once it is back, and what it is told is signed."""
+    receiver.stop()
+    receiver.got.clear()
+    model = f"steep-{seed}"
+    declare(watched, model, receiver)
+    first = play(watched, model, seed, slope_after=0.75)
+    found = sealed(watched, model, YEAR)
+    assert found["status"] == "alarm"
+    start, alarmed = (datetime.fromisoformat(t) for t in (found["start_of_change"], found["alarmed_at"]["to"]))
+    change = first + timedelta(days=CHANGE)
+    assert abs((start - change).days) <= 7
+    # The median over many runs is 6 days (docs/drift.md); a single run may well take three times as long.
+    assert timedelta(0) < alarmed - change <= timedelta(days=30)
+    assert found["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.3)
+    [alarm] = watched.get("/v1/alarms", model=model)["alarms"]
+    assert alarm["id"] == found["detector"]["alarm"] and alarm["status"] == "open"
+    log = f"/v1/models/{model}/alarm/deliveries"
+    until(lambda: watched.get(log)["deliveries"][0]["attempts"])
+    [waiting] = watched.get(log)["deliveries"]
+    assert waiting["status"] == "waiting" and waiting["attempts"][0]["error"]
+    watched.kill("worker0")
+    receiver.start()
+    until(lambda: watched.get(log)["deliveries"][0]["status"] == "delivered", 90)
+    [(headers, body)] = receiver.of("alarm.raised")
+    assert body["data"] == alarm and headers["webhook-id"] == waiting["id"]
+    raw = receiver.got[0][1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + raw
+    signature = base64.b64encode(hmac.new(KEY, signed, sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{signature}"
+    assert abs(time.time() - int(headers["webhook-timestamp"])) < 300
+    watched.start("worker0")
+    acknowledged = watched.client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"note": "seen", "by": "ann"})
+    assert (acknowledged.status_code, acknowledged.json()["status"]) == (200, "acknowledged")
+    assert watched.get(f"/v1/models/{model}/drift")["status"] == "acknowledged"
+    until(lambda: receiver.of("alarm.acknowledged"))
+    watched.client.post(f"/v1/models/{model}/alarm/test")
+    [(_, tested)] = until(lambda: receiver.of("alarm.test"))
+    assert tested["data"] == {"model": model}
+
+
+def test_meters_hold_the_sums_of_sealed_cohorts(watched):
+    text = watched.client.get("/metrics").text
+    name = "calibrant_drift_bin_units_total{"
+    lines = [line for line in text.splitlines() if line.startswith(name) and "steady" in line]
+    assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)
+
+
+def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
+    """The alarm of a model that begins badly; the stream begins behind everything that was before."""
+    got: list[str] = []
+    declare(watched, "streamed")
+
+    def listen() -> None:
+        with watched.client.stream("GET", "/v1/alarms/events", timeout=60) as answer:
+            for line in answer.iter_lines():
+                got.append(line)
+                if line.startswith("data:"):
+                    return
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    until(lambda: got)
+    play(watched, "streamed", 4, slope_after=0.5, days=range(CHANGE, CHANGE + 30))
+    thread.join(60)
+    assert not thread.is_alive()
+    event = next(line for line in got if line.startswith("id:")).split(" ", 1)[1]
+    told = json.loads(next(line for line in got if line.startswith("data:")).split(" ", 1)[1])
+    assert (told["model"], told["status"]) == ("streamed", "open")
+    watched.client.post(f"/v1/alarms/{told['id']}/acknowledge", json={})
+    headers = {"Last-Event-ID": event}
+    with watched.client.stream("GET", "/v1/alarms/events", headers=headers, timeout=60) as answer:
+        data = next(line for line in answer.iter_lines() if line.startswith("data:"))
+    assert json.loads(data.split(" ", 1)[1])["status"] == "acknowledged"
+
+
+def test_a_long_poll_is_answered_when_a_cohort_is_sealed(watched):
+    declare(watched, "polled")
+    play(watched, "polled", 5, slope_after=1.0, days=range(0, 3))
+    sealed(watched, "polled", 3)
+    etag = watched.client.get("/v1/models/polled/drift/history").headers["etag"]
+    answers: list = []
+
+    def poll() -> None:
+        headers = {"If-None-Match": etag, "Prefer": "wait=50"}
+        answers.append(watched.client.get("/v1/models/polled/drift/history", headers=headers, timeout=60))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    play(watched, "polled", 5, slope_after=1.0, days=range(3, 5))
+    thread.join(60)
+    assert answers[0].status_code == 200

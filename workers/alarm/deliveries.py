@@ -1,0 +1,136 @@
+"""Deliveries: what is sent to whom, signed as Standard Webhooks asks, and when it is tried again.
+
+A delivery has one id for good, made of what it is about and where it goes: a receiver that has seen the id has seen
+the message. It stands in the store from the commit of what it tells until it is done, so a restart loses none.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b, sha256
+from secrets import token_bytes
+from typing import Any
+
+RAISED, WAS_ACKNOWLEDGED, WAS_CLOSED, TEST = (
+    "alarm.raised", "alarm.acknowledged", "alarm.closed", "alarm.test",
+)  # fmt: skip
+SECRET_PREFIX = "whsec_"
+# Pauses after each attempt, in seconds; together about a day.
+PAUSES_S = (5, 30, 120, 600, 1800, 3600, 7200, 14400, 21600, 36000)
+_GONE = 410
+_KEPT_ATTEMPTS = 12
+
+WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message to one receiver.
+
+    Attributes
+    ----------
+    body : JSON text, as it is signed and sent
+    due_s : when to try next, seconds since the epoch
+    attempts : each with at_s, status (None without an answer), error
+    """
+
+    id: str
+    model: str
+    generation: str
+    url: str
+    type: str
+    body: str
+    made_s: float
+    due_s: float
+    status: str = WAITING
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> bytes:
+        """As kept."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Delivery:
+        """Read a delivery; names of later versions are passed over."""
+        kept = json.loads(text)
+        return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
+
+    def attempted(self, at_s: float, status: int | None, error: str | None) -> Delivery:
+        """After one more attempt: done, given up, or due again later."""
+        attempts = [*self.attempts, {"at_s": at_s, "status": status, "error": error}]
+        n = len(attempts)
+        if status is not None and 200 <= status < 300:
+            outcome, due_s = DELIVERED, self.due_s
+        elif status == _GONE or n > len(PAUSES_S):
+            outcome, due_s = GIVEN_UP, self.due_s
+        else:
+            outcome, due_s = WAITING, at_s + pause_s(self.id, n)
+        return replace(self, status=outcome, due_s=due_s, attempts=attempts[-_KEPT_ATTEMPTS:])
+
+
+def pause_s(delivery_id: str, n_attempts: int) -> float:
+    """Seconds to the next attempt, up to a tenth more by the id, so that receivers are not called all at once."""
+    spread = blake2b(f"{delivery_id}|{n_attempts}".encode(), digest_size=2).digest()
+    return PAUSES_S[n_attempts - 1] * (1.0 + int.from_bytes(spread, "big") / 655_360)
+
+
+def delivery_of(
+    model: str, generation: str, url: str, kind: str, about: str, data: Mapping[str, Any], now_s: float, at: str
+) -> Delivery:
+    """A message of a kind about something, to one receiver; `at` is its instant as text."""
+    named = f"{model}|{generation}|{url}|{kind}|{about}".encode()
+    body = json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"))
+    return Delivery(
+        f"msg_{blake2b(named, digest_size=16).hexdigest()}",
+        model, generation, url, kind, body, now_s, now_s,
+    )  # fmt: skip
+
+
+def new_secret() -> str:
+    """A secret for a receiver who brought none."""
+    return SECRET_PREFIX + base64.b64encode(token_bytes(24)).decode()
+
+
+def key_of(secret: str) -> bytes:
+    """The key in a secret.
+
+    Raises
+    ------
+    ValueError
+        Not `whsec_` and the base64 of 24 to 64 bytes.
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ValueError("a secret is whsec_ and base64") from error
+    if not secret.startswith(SECRET_PREFIX) or not 24 <= len(key) <= 64:
+        raise ValueError("a secret is whsec_ and the base64 of 24 to 64 bytes")
+    return key
+
+
+def signed_headers(delivery_id: str, timestamp_s: int, body: bytes, secret: str) -> dict[str, str]:
+    """The headers of a message.
+
+    Source
+    ------
+    Standard Webhooks 1.0: v1 is the base64 of HMAC-SHA256 over `id.timestamp.body`.
+
+    Examples
+    --------
+    >>> secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    >>> body = b'{"test": 2432232314}'
+    >>> signed_headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, secret)["webhook-signature"]
+    'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
+    """
+    content = b"%s.%d.%s" % (delivery_id.encode(), timestamp_s, body)
+    signature = base64.b64encode(hmac.new(key_of(secret), content, sha256).digest()).decode()
+    return {
+        "webhook-id": delivery_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": f"v1,{signature}",
+    }

@@ -1,0 +1,146 @@
+"""Episodes: an alarm from going off to being acknowledged or closed, and who is told.
+
+An episode's id is made of the detector and the cohort at which it went off, and names its partition: the same alarm
+has the same id however often its commit is prepared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+from workers.windows import rfc3339
+
+OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
+LAST_NUMBER = "*"
+_ID = re.compile(r"al_(\d{3,4})_[0-9a-f]{20}")
+_LN10 = math.log(10.0)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One alarm.
+
+    Attributes
+    ----------
+    number : of its last change, counted by the partition
+    cohort, start_of_change : starts in seconds
+    evidence_log10, sr_log10, threshold : when it went off
+    effect, recommended_action : what was known then
+    changed_s : of its last change, seconds since the epoch
+    """
+
+    id: str
+    tenant: str
+    model: str
+    generation: str
+    scope: str
+    slice: str
+    status: str
+    number: int
+    cohort: int
+    bucket_s: int
+    start_of_change: int | None
+    evidence_log10: float | None
+    sr_log10: float | None
+    threshold: float
+    effect: dict[str, Any]
+    recommended_action: dict[str, Any]
+    map_version: str | None
+    raised_s: float
+    changed_s: float
+    acknowledged_by: str | None = None
+    note: str | None = None
+    closed_because: str | None = None
+
+    def to_json(self) -> bytes:
+        """As kept."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Episode:
+        """Read an episode; names of later versions are passed over."""
+        kept = json.loads(text)
+        return cls(**{name: kept.get(name) for name in cls.__dataclass_fields__})
+
+    def acknowledged(self, by: str, note: str | None, now_s: float, number: int) -> Episode:
+        """Somebody took note."""
+        return replace(
+            self,
+            status=ACKNOWLEDGED,
+            acknowledged_by=by,
+            note=note,
+            changed_s=now_s,
+            number=number,
+        )
+
+    def closed(self, because: str, now_s: float, number: int) -> Episode:
+        """What it was about is over."""
+        return replace(
+            self, status=CLOSED, closed_because=because, changed_s=now_s, number=number
+        )
+
+
+def shown(episode: Episode) -> dict[str, Any]:
+    """An episode as clients and receivers see it."""
+    start = episode.start_of_change
+    return {
+        "id": episode.id,
+        "model": episode.model,
+        "scope": episode.scope,
+        "slice": episode.slice or None,
+        "status": episode.status,
+        "raised_at": at(episode.raised_s),
+        "cohort": interval(episode.cohort, episode.bucket_s),
+        "start_of_change": None if start is None else at(start),
+        "evidence_log10": episode.evidence_log10,
+        "sr_log10": episode.sr_log10,
+        "threshold": episode.threshold,
+        "effect": episode.effect,
+        "recommended_action": episode.recommended_action,
+        "map_version": episode.map_version,
+        "changed_at": at(episode.changed_s),
+        "acknowledged_by": episode.acknowledged_by,
+        "note": episode.note,
+        "closed_because": episode.closed_because,
+    }
+
+
+def at(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339."""
+    return rfc3339(datetime.fromtimestamp(seconds, UTC))
+
+
+def interval(start_s: int, length_s: int) -> dict[str, str]:
+    """A cohort as an interval."""
+    return {"from": at(start_s), "to": at(start_s + length_s)}
+
+
+def episode_id(partition: int, model: str, generation: str, detector: str, cohort: int) -> str:
+    """The id of an alarm."""
+    named = f"{model}|{generation}|{detector}|{cohort}".encode()
+    return f"al_{partition:03d}_{blake2b(named, digest_size=10).hexdigest()}"
+
+
+def partition_in(alarm_id: str) -> int | None:
+    """The partition that an alarm's id names, or None where it is no such id."""
+    found = _ID.fullmatch(alarm_id)
+    return int(found[1]) if found else None
+
+
+def read_episodes(found: Mapping[bytes, bytes]) -> list[Episode]:
+    """The episodes of a partition, without the number of the last change."""
+    return [
+        Episode.from_json(text) for name, text in found.items() if name != LAST_NUMBER.encode()
+    ]
+
+
+def log10_of(log_value: float) -> float | None:
+    """A natural logarithm in decades, None where there is no number."""
+    return log_value / _LN10 if math.isfinite(log_value) else None

@@ -1,0 +1,40 @@
+"""What a deleted model's alarm leaves: its detectors and looks, its episodes, and deliveries that nobody waits for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from workers.alarm.deliveries import Delivery
+from workers.alarm.episodes import read_episodes
+from workers.chain import Chain
+from workers.state.commit import Commit
+from workers.state.keys import LAST_CHANGE, PartitionKeys
+
+
+def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, generation: str) -> list[str]:
+    """Remove the fields of a generation in shared hashes; returns its own keys, to be unlinked. Repeats harmlessly."""
+    episodes = [
+        each.id
+        for each in read_episodes(node.hgetall(keys.episodes))
+        if (f"{each.tenant}/{each.model}", each.generation) == (model, generation)
+    ]
+    waiting = [
+        each.id
+        for each in map(Delivery.from_json, node.hvals(keys.deliveries))
+        if (each.model, each.generation) == (model, generation)
+    ]
+    summary = node.hget(keys.summaries, model)
+    commit = Commit(keys)
+    if episodes:
+        commit.drop_fields(keys.episodes, episodes)
+    if waiting:
+        commit.drop_fields(keys.deliveries, waiting)
+    if summary is not None and json.loads(summary)["generation"] == generation:
+        commit.drop_fields(keys.summaries, [model])
+    commit.drop_fields(keys.gathered, [f"{model}|{generation}"])
+    chain.send(commit, chain.new_token())
+    detectors = keys.detectors(model, generation)
+    names = [name.decode() for name in node.hkeys(detectors) if name != LAST_CHANGE.encode()]
+    looks = [keys.looks(model, generation, name) for name in names]
+    return [*looks, detectors, keys.delivery_log(model, generation)]

@@ -1,0 +1,98 @@
+"""What is declared of a model's alarm, read from its configuration; the door has checked it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
+from calibrant.drift.slices import threshold_of
+from calibrant.drift.tolerance import DEFAULT_TOLERANCE
+from workers.durations import parse_duration
+
+if TYPE_CHECKING:
+    from workers.state.registry import ModelConfig
+
+DEFAULT_BUCKET = "P1D"
+DEFAULT_REFERENCE = "P30D"
+WITHIN_TOLERANCE, AGAINST_REFERENCE = "tolerance", "reference"
+OWN_SCORE = "score"
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """Who is told: a URL, and the secret that signs what is sent there."""
+
+    url: str
+    secret: str
+
+
+@dataclass(frozen=True)
+class AlarmSettings:
+    """Settings of one model's alarm.
+
+    Attributes
+    ----------
+    tolerance : gap that is no drift
+    false_alarms : how often an alarm may be false, over all detectors of the model
+    bucket : length of a cohort
+    against : `tolerance` (is the model calibrated?) or `reference` (did calibration change?)
+    reference : length of the first cohorts that later ones are compared with
+    bets : `score` (top label, or positive class of a binary model), or indices of classes
+    raters : label policy
+    false_flags : share of flagged slices that may be so by chance
+    webhooks : who is told
+    """
+
+    tolerance: float = DEFAULT_TOLERANCE
+    false_alarms: str = DEFAULT_FALSE_ALARMS
+    bucket: str = DEFAULT_BUCKET
+    against: str = WITHIN_TOLERANCE
+    reference: str = DEFAULT_REFERENCE
+    bets: str | tuple[int, ...] = OWN_SCORE
+    raters: str = "mean"
+    false_flags: float = 0.05
+    webhooks: tuple[Webhook, ...] = ()
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> AlarmSettings:
+        """The settings of a model; what is not declared has its default, names of later versions are passed over."""
+        known = {each.name for each in fields(cls)}
+        given = {name: value for name, value in config.alarm.items() if name in known}
+        if isinstance(given.get("bets"), list):
+            given["bets"] = tuple(given["bets"])
+        webhooks = tuple(Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ())
+        return cls(**given, webhooks=webhooks)
+
+    @property
+    def bucket_s(self) -> int:
+        """Length of a cohort in seconds."""
+        return int(parse_duration(self.bucket))
+
+    @property
+    def reference_s(self) -> int:
+        """Length of the reference in seconds."""
+        return int(parse_duration(self.reference))
+
+    @property
+    def run_length(self) -> float:
+        """Cohorts, on average, until a false alarm of any detector."""
+        return FalseAlarms.parse(self.false_alarms).run_length(self.bucket_s)
+
+    def threshold(self, n_detectors: int) -> float:
+        """Threshold of each of so many detectors."""
+        return threshold_of(self.run_length, n_detectors)
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """What is watched in every slice: the score itself, or classes."""
+        if isinstance(self.bets, str):
+            return (OWN_SCORE,)
+        return tuple(f"class:{index}" for index in self.bets)
+
+    @property
+    def made_of(self) -> str:
+        """Names what evidence rests on: gathered under other settings, it does not add to it."""
+        parts: list[Any] = [self.tolerance, self.bucket_s, self.against, self.reference_s, self.raters]
+        return blake2b(repr(parts).encode(), digest_size=6).hexdigest()

@@ -1,0 +1,45 @@
+"""What each sealed cohort said: evidence and change statistic, cohort by cohort."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from workers.alarm.detectors import Look, kept_cohorts
+from workers.alarm.episodes import interval, log10_of
+from workers.alarm.settings import AlarmSettings
+from workers.alarm.view import AlarmView
+
+READS_PANES = False
+
+
+def answer(
+    panes: Any, config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+) -> dict[str, Any]:
+    """The cohorts of the window, oldest first."""
+    settings = AlarmSettings.of(config)
+    return {
+        "bucket": settings.bucket,
+        "kept_cohorts": kept_cohorts(alarm.name),
+        "cohorts": [
+            _row(look, settings.bucket_s) for look in alarm.looks if look.cohort in alarm.window
+        ],
+    }
+
+
+def _row(look: Look, bucket_s: int) -> dict[str, Any]:
+    table = look.table
+    n = table.n_units
+    predictions, labelled = look.coverage.sum(axis=1).tolist()
+    return {
+        "cohort": interval(look.cohort, bucket_s),
+        "evidence_log10": log10_of(look.log_evidence),
+        "sr_log10": log10_of(look.log_sr),
+        "threshold_log10": log10_of(look.log_threshold),
+        "over_threshold": math.isfinite(look.log_sr) and look.log_sr >= look.log_threshold,
+        "n_units": n,
+        "mean_confidence": float(table.confidence.sum()) / n if n else None,
+        "accuracy": float(table.correct.sum()) / n if n else None,
+        "n_predictions": predictions,
+        "n_labelled": labelled,
+    }
