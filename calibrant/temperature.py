@@ -45,7 +45,13 @@ VERDICTS = {
 
 
 def fit_temperature(
-    pane: Pane, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
+    pane: Pane,
+    *,
+    objective: str = "nll",
+    raters: str = "pooled",
+    ci: float = 0.95,
+    bins: int = 15,
+    rows_if_complete: bool = False,
 ) -> dict[str, Any]:
     """Temperature from a pane's kept profile, without raw rows.
 
@@ -56,6 +62,7 @@ def fit_temperature(
     raters : label policy that T is fitted to; T depends on it
     ci : nominal coverage of the interval, in [0.5, 1)
     bins : equal-width bins (right edges) of the ECE; a divisor of 60
+    rows_if_complete : fit to the rows of the kept sample where it holds every labelled prediction; `method` is "sample"
 
     Returns
     -------
@@ -91,9 +98,23 @@ def fit_temperature(
     except NotAnswerable as fault:
         reason = {"reason": fault.reason, "verdict": fault.reason, "detail": fault.detail}
         return about | _nothing() | reason | {"n_excluded": fault.n_excluded}
+    if rows_if_complete and _is_complete(pane):
+        exact = fit_temperature_exact(
+            pane.sample.batch(), objective=objective, raters=raters, ci=ci, bins=bins
+        )
+        counted = {name: about[name] for name in ("n", "n_predictions", "n_ratings", "n_units")}
+        return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
     return _answer(about, lambda: Curve(profile, view.policy, bins), profile, view.policy)
+
+
+def _is_complete(pane: Pane) -> bool:
+    """Whether the kept sample is every labelled prediction, each as it was sent."""
+    if not pane.keeps("sample"):
+        return False
+    sample = pane.sample
+    return 0 < sample.n == pane.counts["n_labelled"] and sample.is_plain
 
 
 def fit_temperature_exact(

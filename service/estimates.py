@@ -1,6 +1,6 @@
 """The shapes of estimates, derived from the metrics that there are."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -78,6 +78,13 @@ class TemperatureAnswer(BaseModel):
     before: Scores | None = None
     after: Scores | None = None
     curve: Curve | None = None
+    heldout: dict[str, Any] | None = Field(
+        None, description="Before, after and gain with its interval on labels not fitted to."
+    )
+    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
+        None, description="The simplest change that no other beats on held-out labels."
+    )
+    recommendation_evidence: dict[str, Any] | None = None
     reason: str | None = None
 
 

@@ -49,6 +49,13 @@ class MapAnswer(BaseModel):
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     heldout: dict[str, Any] | None = None
+    sample: dict[str, Any] | None = Field(
+        None, description="Of maps fitted to the kept sample: n, threshold, complete."
+    )
+    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
+        None, description="The simplest change that no other beats on held-out labels."
+    )
+    recommendation_evidence: dict[str, Any] | None = None
     reason: str | None = None
 
 

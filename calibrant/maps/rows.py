@@ -35,12 +35,14 @@ class LabelledRows:
     share : float64 (n, n_classes), weight of the ratings of each class, the prediction's own weight included
     unit : int64 (n,), number of each row's unit
     half : int64 (n,), 0 or 1, by the unit's hash
+    place : int64 (n,), place of each row among the labelled predictions of the batch that it came from
     """
 
     logits: Floats
     share: Floats
     unit: Ints
     half: Ints
+    place: Ints
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -68,9 +70,8 @@ class LabelledRows:
         return np.argmax(self.logits, axis=1)
 
     def take(self, index: NDArray[Any]) -> LabelledRows:
-        return LabelledRows(
-            self.logits[index], self.share[index], self.unit[index], self.half[index]
-        )
+        columns = (self.logits, self.share, self.unit, self.half, self.place)
+        return LabelledRows(*(column[index] for column in columns))
 
 
 def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
@@ -81,7 +82,7 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     share[hits.row, hits.klass] = filling.policy_weights[policy]
     half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
-    return LabelledRows(log_probabilities(labelled), share, unit, half)
+    return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))
 
 
 def log_probabilities(batch: Batch) -> Floats:

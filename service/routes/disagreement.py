@@ -59,6 +59,12 @@ class DisagreementQuery(ConcentrationQuery):
     loss_weight: Literal["1", "n"] = Field(
         "1", description="A prediction counts once, or once a vote."
     )
+    compare: bool = Field(
+        False, description="Compare ways of alpha-calibration on the kept sample; the best is named."
+    )
+    criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
+        "disagreement_loss", description="By which the best is picked on the validation part."
+    )
 
 
 class DisagreementAnswer(BaseModel):
@@ -76,6 +82,9 @@ class DisagreementAnswer(BaseModel):
     after: dict[str, Any] | None = Field(description="Under the fitted concentration.")
     reliability: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
+    calibrations: dict[str, Any] | None = Field(
+        None, description="raw, alpha, temperature, temperature_alpha, joint, head; with `compare`."
+    )
     reason: str | None = None
 
 

@@ -48,6 +48,16 @@ def test_the_posterior_uses_the_fitted_concentration(voted):
     np.testing.assert_allclose(answer.json()["probabilities"], expected.probabilities, rtol=1e-12)
 
 
+def test_ways_of_calibration_are_compared_on_the_kept_sample(voted):
+    deployment = voted[0]
+    found = deployment.get("/v1/models/voted/disagreement", compare="true")["calibrations"]
+    assert found["sample"]["n_drawn_from"] == 600
+    assert found["n_fit"] + found["n_validation"] == found["sample"]["n"] > 200
+    assert found["best"] in found["methods"] and found["reason"] is None
+    assert found["methods"][found["best"]]["disagreement_loss"] < found["methods"]["raw"]["disagreement_loss"]
+    assert set(found["methods"]) == {"raw", "alpha", "temperature", "temperature_alpha", "joint", "head"}
+
+
 def test_one_vote_a_prediction_is_no_disagreement(embedded):
     body = {"probabilities": [[0.5, 0.5]] * 3, "labels": [0, 1, 0]}
     embedded.post("/v1/models/single/predictions", body)
@@ -56,3 +66,5 @@ def test_one_vote_a_prediction_is_no_disagreement(embedded):
     answer = embedded.client.get("/v1/models/single/disagreement", params={"bins": 7})
     assert answer.status_code in (200, 422)
     assert embedded.client.get("/v1/models/single/disagreement?penalty=-1").status_code == 422
+    compared = embedded.get("/v1/models/single/disagreement", compare="true")["calibrations"]
+    assert (compared["best"], compared["reason"]) == (None, "one_vote")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.maps import Options, fit
+from calibrant.maps.recommending import recommend
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import View
@@ -29,4 +30,5 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         centred=params.get("centred", False),
         regularisation=params.get("regularisation", 1e-2),
     )
-    return fit(params.get("method", "temperature"), View(pane, question), options)
+    view = View(pane, question)
+    return fit(params.get("method", "temperature"), view, options) | recommend(view)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.alpha_calibration import compare_calibrations
+from calibrant.concentration import PENALTY
 from calibrant.disagreement import NEEDS, disagreement_answer
+from calibrant.maps.rows import about_sample
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
@@ -14,8 +17,8 @@ _OPTIONS = ("loss_weight", "penalty")
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
-    """What the disagreement's loss and the concentration's fit read."""
-    return NEEDS
+    """What the disagreement's loss and the concentration's fit read; for a comparison the kept sample as well."""
+    return NEEDS | {"sample"} if params.get("compare") else NEEDS
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -31,8 +34,9 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         options=options,
     )
     view = View(pane, question)
+    compared = {"calibrations": _compared(pane, params)} if params.get("compare") else {}
     try:
-        return {"reason": None} | disagreement_answer(view, seed)
+        return {"reason": None} | disagreement_answer(view, seed) | compared
     except NotAnswerable as fault:
         return {
             **dict.fromkeys(NUMBERS),
@@ -45,7 +49,30 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
             "reason": fault.reason,
             "detail": fault.detail,
             "n_excluded": fault.n_excluded,
+            **compared,
         }
+
+
+def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
+    """Every way of alpha-calibration on the kept sample, or the reason why not."""
+    sample = about_sample(pane)
+    if sample is None:
+        return {
+            "best": None,
+            "reason": "not_kept",
+            "detail": "panes of so many classes keep no sample",
+        }
+    try:
+        found = compare_calibrations(
+            pane.sample.batch(),
+            penalty=params.get("penalty", PENALTY),
+            criterion=params.get("criterion", "disagreement_loss"),
+            bins=params.get("bins", 15),
+            ci=params.get("ci", 0.95),
+        )
+    except NotAnswerable as fault:
+        return {"best": None, "reason": fault.reason, "detail": fault.detail, "sample": sample}
+    return found | {"reason": None, "sample": sample}
 
 
 NUMBERS = (

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.maps.recommending import held_out_temperature, recommend
 from calibrant.pane import Pane
+from calibrant.question import Question
 from calibrant.temperature import fit_temperature
+from calibrant.view import View
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts, plain histograms (to say that they cannot answer) and the profile."""
-    return ("counts", "histograms", "temperature")
+    """Counts, plain histograms (to say that they cannot answer), the profile and the kept sample."""
+    return ("counts", "histograms", "temperature", "sample")
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Temperature, standard error, losses before and after, and the curve."""
-    return fit_temperature(
-        pane,
-        objective=params.get("objective", "nll"),
-        raters=params.get("raters", "pooled"),
-        ci=params.get("ci", 0.95),
+    """Temperature, standard error, losses before and after, the curve; held-out gain and what it recommends."""
+    objective, raters, ci = (
+        params.get("objective", "nll"),
+        params.get("raters", "pooled"),
+        params.get("ci", 0.95),
     )
+    found = fit_temperature(pane, objective=objective, raters=raters, ci=ci, rows_if_complete=True)
+    view = View(pane, Question(raters=raters, ci=ci))
+    return found | held_out_temperature(view, objective) | recommend(view)

@@ -1,0 +1,153 @@
+"""Alpha-calibration side by side: gradients, second versions, a known truth, and the cases that are refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime, minimize_scalar
+from scipy.special import gammaln, log_softmax, softmax
+
+from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.alpha_calibration import (
+    METHODS,
+    compare_calibrations,
+    dirichlet_multinomial_loss,
+    fit_method,
+    row_losses,
+    voted_rows,
+)
+from calibrant.concentration import fit_concentration
+from calibrant.posterior import posterior_epistemic_loss
+from calibrant.view import NotAnswerable
+
+
+def played(n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0) -> Batch:
+    """Votes from Dirichlets of one concentration around softmax(z / temperature)."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 3)) * 2
+    f = softmax(z / temperature, axis=1)
+    zeta = np.stack([rng.dirichlet(np.maximum(alpha * row, 1e-9)) for row in f])
+    votes = np.stack([rng.multinomial(rng.integers(2, raters + 1), row / row.sum()) for row in zeta])
+    return Batch.from_columns({"logits": z, "label_counts": votes, "ids": [f"i{i}" for i in range(n)]}).batch
+
+
+def naive_loss(mean: np.ndarray, alpha: float, votes: np.ndarray) -> float:
+    total = 0.0
+    for f, y in zip(mean, votes, strict=True):
+        total += gammaln(alpha + y.sum()) - gammaln(alpha)
+        total -= sum(gammaln(alpha * p + v) - gammaln(alpha * p) for p, v in zip(f, y, strict=True))
+    return total / len(mean)
+
+
+def test_the_loss_and_its_slopes() -> None:
+    rng = np.random.default_rng(0)
+    mean, votes = rng.dirichlet(np.full(4, 9.0), 7), rng.integers(0, 4, (7, 4)).astype(float)
+    place = rng.normal(size=7) * 2
+    loss, by_alpha, by_mean = dirichlet_multinomial_loss(mean, place, votes)
+    for i in range(7):
+        assert loss[i] == pytest.approx(naive_loss(mean[[i]], np.exp(place[i]), votes[[i]]))
+
+        def along(at: np.ndarray, i: int = i) -> float:
+            return float(dirichlet_multinomial_loss(at[None, 1:], at[:1], votes[[i]])[0][0])
+
+        numeric = approx_fprime(np.append(place[i], mean[i]), along, 1e-7)
+        assert np.append(by_alpha[i], by_mean[i]) == pytest.approx(numeric, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.005, 0.5])
+def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(penalty: float) -> None:
+    batch = played(600)
+    rows = voted_rows(batch)
+    fit = fit_method("alpha", rows, penalty)
+    f = softmax(batch.scores, axis=1)
+    peer = minimize_scalar(
+        lambda t: naive_loss(f, np.exp(t), batch.label_counts) + penalty * t**2,
+        bounds=(-5, 8), method="bounded", options={"xatol": 1e-10},
+    )  # fmt: skip
+    value = fit.concentration(rows)[0]
+    assert np.log(value) == pytest.approx(peer.x, abs=1e-6)
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill(batch)
+    assert value == pytest.approx(fit_concentration(pane["concentration"], penalty).value, rel=1e-6)
+    assert fit.proof["converged"] and fit.proof["objective_after"] <= fit.proof["objective_before"]
+
+
+def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> None:
+    rows = voted_rows(played(400))
+    fit = fit_method("alpha", rows)
+    losses = {name: each.mean() for name, each in row_losses(fit, rows).items()}
+    alpha = float(fit.concentration(rows)[0])
+    expected = posterior_epistemic_loss(losses["epistemic_loss"], rows.disagreement.mean(), alpha)
+    assert losses["epistemic_loss_after_one_vote"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_made_the_votes_is_found() -> None:
+    rows = voted_rows(played(6000, temperature=2.0, alpha=4.0))
+    joint = fit_method("joint", rows, 0.0)
+    assert joint.concentration(rows)[0] == pytest.approx(4.0, rel=0.15)
+    assert np.exp(-joint.log_beta) == pytest.approx(2.0, rel=0.1)
+    assert joint.proof["gradient_norm"] < 1e-6
+
+
+def test_the_best_on_the_validation_part_is_named() -> None:
+    found = compare_calibrations(played(3000, temperature=2.5, alpha=3.0))
+    json.dumps(found, allow_nan=False)
+    assert tuple(found["methods"]) == METHODS
+    assert found["best"] in ("temperature_alpha", "joint")
+    losses = {name: each["disagreement_loss"] for name, each in found["methods"].items()}
+    assert losses[found["best"]] == min(losses.values())
+    assert found["methods"]["joint"]["gain"]["interval"][0] > 0
+    assert found["methods"]["raw"]["gain"]["value"] == 0.0 and found["methods"]["raw"]["concentration"] is None
+    assert found["n_fit"] + found["n_validation"] == 3000
+    by_posterior = compare_calibrations(played(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote")
+    assert by_posterior["best"] in ("temperature_alpha", "joint")
+
+
+def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
+    rng = np.random.default_rng(3)
+    n = 4000
+    z, x = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
+    alpha = np.exp(1.0 + 0.8 * x[:, 0])
+    zeta = np.stack([rng.dirichlet(row) for row in np.maximum(alpha[:, None] * softmax(z, axis=1), 1e-9)])
+    votes = np.stack([rng.multinomial(8, row / row.sum()) for row in zeta])
+    batch = Batch.from_columns({"logits": z, "label_counts": votes}).batch
+    found = compare_calibrations(batch, penalty=0.0, features=x)
+    assert found["best"] == "head"
+    head = found["methods"]["head"]["coefficients"]
+    assert head["slopes"] == pytest.approx([0.8, 0.0], abs=0.12)
+    assert head["intercept"] == pytest.approx(1.0, abs=0.12)
+
+
+def test_what_cannot_be_compared() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 100)
+    one = Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 100)}).batch
+    with pytest.raises(NotAnswerable, match="one_vote"):
+        compare_calibrations(one)
+    few = Batch.from_columns({"probabilities": p, "labels": [[0, 1]] * 100, "units": [f"{i % 9}" for i in range(100)]})
+    with pytest.raises(NotAnswerable, match="few_units"):
+        compare_calibrations(few.batch)
+    zeros = Batch.from_columns({"probabilities": np.eye(3)[[0] * 100], "labels": [[1, 2]] * 100}).batch
+    with pytest.raises(NotAnswerable, match="zero_probability"):
+        compare_calibrations(zeros)
+    batch = played(200)
+    unknown = np.full((200, 1), np.nan)
+    for options in ({"criterion": "x"}, {"penalty": -1.0}, {"features": [[1.0]]}, {"features": unknown}):
+        with pytest.raises(CalibrationInputError):
+            compare_calibrations(batch, **options)
+    constant = compare_calibrations(batch, features=np.ones((200, 1)))
+    assert constant["methods"]["head"]["coefficients"]["slopes"] == [0.0]
+
+
+def test_logits_equal_their_probabilities_and_unlabelled_rows_do_not_count() -> None:
+    batch = played(500)
+    p = np.exp(log_softmax(batch.scores, axis=1))
+    columns = {"probabilities": p, "label_counts": batch.label_counts, "ids": batch.ids}
+    other = Batch.from_columns(columns).batch
+    mine, theirs = compare_calibrations(batch), compare_calibrations(other)
+    for name in METHODS:
+        assert mine["methods"][name]["disagreement_loss"] == pytest.approx(
+            theirs["methods"][name]["disagreement_loss"], rel=1e-5
+        )

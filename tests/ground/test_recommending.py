@@ -1,0 +1,128 @@
+"""What is recommended: the simplest change that is not beaten on labels it was not fitted to."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.maps.recommending import held_out_temperature, recommend
+from calibrant.question import Question
+from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.view import View
+
+CHANGES = {
+    "leave it": lambda x: x,
+    "temperature": lambda x: x / 2.5,
+    "intercept": lambda x: x + np.array([0.9, 0.0, -0.9]),
+    "more": lambda x: x * np.array([0.3, 0.7, 1.4]) + np.array([0.9, 0.0, -0.9]),
+}
+
+
+def batch_of(change: str, n: int = 2000, seed: int = 0, n_classes: int = 3) -> Batch:
+    """Rows whose labels were drawn from a change of them."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 3)) * 2
+    p = softmax(CHANGES[change](np.log(softmax(z, axis=1))), axis=1)
+    labels = (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    ids = [f"{seed}.{i}" for i in range(n)]
+    return Batch.from_columns({"logits": z, "labels": labels, "ids": ids}).batch
+
+
+def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
+    pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
+    for part in np.array_split(np.arange(batch.n), 12):
+        one = Pane(pane.spec)
+        one.fill(batch.take(part))
+        pane.merge(one)
+    return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_change_that_made_the_labels_is_recommended(change: str, raw: bool) -> None:
+    found = recommend(view_of(batch_of(change), raw=raw))
+    assert found["recommendation"] == change, found
+    evidence = found["recommendation_evidence"]
+    json.dumps(found, allow_nan=False)
+    assert evidence["loss"] == "nll" and set(evidence["candidates"]) == set(CHANGES)
+    assert evidence["candidates"][change]["beaten_by"] == []
+    assert (evidence["sample"] is None) == raw
+    if not raw:
+        assert evidence["n"] == evidence["sample"]["n"] == 2000
+
+
+def test_calibrated_rows_are_mostly_left_alone() -> None:
+    """Three candidates at 2.5 % each: rarely is anything recommended where nothing is wrong."""
+    found = [recommend(view_of(batch_of("leave it", 400, seed)))["recommendation"] for seed in range(40)]
+    assert found.count("leave it") >= 34
+
+
+def test_a_recommendation_needs_units_and_labels() -> None:
+    batch = batch_of("temperature", 15)
+    assert recommend(view_of(batch))["recommendation_reason"] == "few_units"
+    one = Batch.from_columns({"logits": batch.scores, "labels": [0] * 15, "units": ["u"] * 15}).batch
+    assert recommend(view_of(one))["recommendation_reason"] == "few_units"
+    nothing = Batch.from_columns({"logits": batch.scores}).batch
+    assert recommend(view_of(nothing))["recommendation_reason"] == "no_labels"
+
+
+def test_ratings_at_probability_zero_are_judged_by_brier() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 600)
+    p[:300, 2] = 0.0
+    p /= p.sum(axis=1, keepdims=True)
+    found = recommend(view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 600)}).batch))
+    assert found["recommendation_evidence"]["loss"] == "brier"
+    assert found["recommendation"] in ("temperature", "intercept", "more")
+    json.dumps(found, allow_nan=False)
+
+
+def test_candidates_that_cannot_be_fitted_say_why() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 300)
+    found = recommend(view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 2, 300)}).batch))
+    candidates = found["recommendation_evidence"]["candidates"]
+    assert candidates["intercept"] == candidates["more"] == {"reason": "missing_class"}
+    assert found["recommendation"] in ("leave it", "temperature")
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(objective: str, raw: bool) -> None:
+    batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
+    found = held_out_temperature(view_of(batch, raw=raw), objective)["heldout"]
+    chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
+    p, q = (softmax(fresh.scores / t, axis=1) for t in (1.0, chosen))
+    true = np.arange(fresh.n), fresh.votes.klass
+    gains = {
+        "nll": np.mean(np.log(q[true]) - np.log(p[true])),
+        "brier": np.mean((p**2).sum(axis=1) - 2 * p[true] - (q**2).sum(axis=1) + 2 * q[true]),
+    }
+    for loss, gain in gains.items():
+        low, high = found["gain"][loss]["interval"]
+        assert low < gain < high
+    assert found["gain"]["ece"]["value"] > 0.1
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
+@pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
+def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(objective: str, raters: str) -> None:
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(300, 4)) * 3
+    labels = [rng.choice(4, rng.integers(1, 4), p=row).tolist() for row in softmax(z / 2, axis=1)]
+    batch = Batch.from_columns({"logits": z, "labels": labels, "units": [f"u{i // 2}" for i in range(300)]}).batch
+    pane = Pane(PaneSpec("multiclass", 4))
+    pane.fill(batch)
+    kept = fit_temperature(pane, objective=objective, raters=raters, rows_if_complete=True)
+    exact = fit_temperature_exact(batch, objective=objective, raters=raters)
+    assert kept["method"] == "sample" and kept["n_units"] == 150
+    assert kept["temperature"] == pytest.approx(exact["temperature"], rel=1e-8)
+    if objective != "ece":
+        assert kept["standard_error"] == pytest.approx(exact["standard_error"], rel=1e-8)
+    assert kept["after"] == pytest.approx(exact["after"], rel=1e-8)
+    pane.merge(pane)
+    assert fit_temperature(pane, rows_if_complete=True)["method"] == "profile"
