@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from calibrant.pane import Pane
 
 TOLERANCE = 1e-6
+MOST_SUM = 1e150
 MOST_COUNTED = 2**53
 Floats = NDArray[np.float64]
 Laws = Iterator[tuple[str, Any]]
@@ -77,6 +78,7 @@ def _check_counts(pane: Pane) -> None:
 
 def _laws(pane: Pane) -> Laws:
     """Each law as a sentence and whether it holds, everywhere where it is an array."""
+    yield from _laws_of_sums(pane)
     yield from _laws_of_counts(pane)
     yield from _laws_of_scores(pane)
     for name in ("top_label", "positive"):
@@ -122,6 +124,13 @@ def _scores(pane: Pane) -> tuple[NDArray[np.int64], dict[str, Floats]]:
 
 def _weight(pane: Pane) -> float:
     return float(pane["counts"].blocks["counts"].sums[0, 0])
+
+
+def _laws_of_sums(pane: Pane) -> Laws:
+    """No sum is so large that adding panes could leave the range of float64."""
+    for name in pane.names:
+        for block in pane[name].blocks.values():
+            yield f"{name}: a sum beyond any data", np.abs(block.filled()[2]) < MOST_SUM
 
 
 def _laws_of_counts(pane: Pane) -> Laws:

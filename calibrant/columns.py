@@ -34,7 +34,7 @@ _NUMBERS = frozenset({int, float})
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
-_YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
+_EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970 on
 
 
 class Offences:
@@ -333,10 +333,10 @@ class Columns:
         """Instants that came as datetime64 or as whole microseconds since 1970."""
         if column.dtype.kind == "M":
             seconds = column.astype("datetime64[s]").astype(np.int64)
-            near = (seconds >= _YEAR_1 // 10**6) & (seconds < _YEAR_10000 // 10**6)
+            near = (seconds >= _EARLIEST // 10**6) & (seconds < _YEAR_10000 // 10**6)
             column = np.where(near, column, np.datetime64(0, "s")).astype("datetime64[us]")
         else:
-            near = (column >= _YEAR_1) & (column < _YEAR_10000)
+            near = (column >= _EARLIEST) & (column < _YEAR_10000)
         self.offences.rows("event_times", ~near, "rfc3339", detail)
         return np.where(near, column.astype(np.int64), 0)
 
@@ -367,6 +367,9 @@ class Columns:
         for key, column in given.items():
             if not isinstance(key, str) or not NAME.fullmatch(key):
                 raise CalibrationInputError.at("/slices", "name", f"a slice key has {NAME_RULE}")
+            if ":" in key:
+                detail = "a slice key has no colon, which parts it from its value"
+                raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
             if not isinstance(column, list | np.ndarray) or len(column) != n:
                 detail = f"one value for each of the {n} rows is required"
                 raise CalibrationInputError.at(f"/slices/{key}", "length", detail)
@@ -380,12 +383,12 @@ class Columns:
 
 
 def instant(text: Any) -> int | None:
-    """Microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one."""
+    """Microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or lies before 1970."""
     if not isinstance(text, str) or len(text) > 64 or not _RFC3339.fullmatch(text):
         return None
     try:
         micros = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
-        return micros if _YEAR_1 <= micros < _YEAR_10000 else None
+        return micros if _EARLIEST <= micros < _YEAR_10000 else None
     except (ValueError, OverflowError):
         return None
 

@@ -24,6 +24,7 @@ FIELDS = frozenset(
     ]
 )
 SUM_TOLERANCE = 1e-6
+MOST_PREDICTIONS = 10**12  # so that no number of updates comes near the end of int64
 Floats = NDArray[np.float64]
 
 
@@ -242,11 +243,13 @@ class _Reader:
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
             self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
+        if column.sum() > MOST_PREDICTIONS:
+            self._refuse(name, "count_limit", f"an update counts at most {MOST_PREDICTIONS} predictions")
         return column.astype(np.int64)
 
     def _consistent(self, bins: int, count: Floats, confidence: Floats, correct: Floats) -> None:
         """Confidences lie in their bin and correct ratings among the counted, within rounding."""
-        slack = SUM_TOLERANCE * np.maximum(count, 1.0)
+        slack = SUM_TOLERANCE * count
         lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
         outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
         if outside.any():

@@ -30,7 +30,8 @@ def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: in
     """
     draws = _draws(weight.shape, seed)
     spread = np.divide(np.sqrt(variance), weight, out=np.zeros_like(weight), where=weight > 0)
-    values = statistic(weight[None], draws * spread)
+    # A gap lies in [-1, 1] whatever its variance; the cautious variance of large units can exceed that.
+    values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
     return float(values.mean()), float(np.quantile(values, 0.95))
 
 

@@ -83,6 +83,12 @@ class Question:
         raise CalibrationInputError.at("/scope", "one_of", detail)
 
 
+def default_bins(spec: PaneSpec, scope: str | None = None) -> int:
+    """Bins of who does not ask for a number: 15, or the nearest that the grid of a scope gives."""
+    exact = spec.grid_for(scope or spec.default_scope).exact_bins
+    return min(exact, key=lambda bins: (abs(bins - 15), -bins))
+
+
 def inexact_bins(bins: int, scope: str, spec: PaneSpec) -> str:
     """The sentence that names the bin counts that a scope's grid gives exactly."""
     exact = ", ".join(map(str, spec.grid_for(scope).exact_bins))

@@ -91,7 +91,7 @@ def fit_temperature(
     1.585
     """
     _check(objective, bins, TABLE_BINS)
-    view = View(pane, Question(bins=bins, raters=raters, ci=ci, scope=pane.spec.default_scope))
+    view = View(pane, Question(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
     about = _about(pane.spec, pane.counts, objective, raters, ci, bins, "profile")
     try:
         view.refuse_histograms()

@@ -21,7 +21,9 @@ class MapQuery(WindowQuery):
 
     method: Method = "temperature"
     raters: Raters = "pooled"
-    bins: int = Field(15, ge=1, le=1200, description="Of the maps that bin.")
+    bins: int | None = Field(
+        None, ge=1, le=1200, description="Of the maps that bin; 15 or what is nearest without it."
+    )
     binning: Binning = Field("equal_width", description="Of the maps that bin.")
     centred: bool = Field(False, description="Isotonic with one point a block.")
     regularisation: float = Field(

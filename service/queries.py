@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.metrics import OPTIONS
 from calibrant.options import Option
-from calibrant.question import Question
+from calibrant.question import Question, default_bins
 from service.errors import InvalidQuery
 from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
@@ -142,8 +142,9 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     if scope is not None and scope.startswith("class:"):
         scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
     membership = query.binning in ("hard", "soft")
+    bins = query.bins if "bins" in query.model_fields_set else bins_of(config, scope)
     question = Question(
-        bins=query.bins,
+        bins=bins,
         binning="equal_width" if membership else query.binning,
         edges=query.edges,
         raters=query.raters,
@@ -155,7 +156,13 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
         question.check(config.spec())
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    return {**query.params(), "scope": question.scope_for(config.spec())}
+    return {**query.params(), "bins": bins, "scope": question.scope_for(config.spec())}
+
+
+def bins_of(config: ModelConfig, scope: str | None) -> int:
+    """Return the bins of who does not ask for a number: 15, or the nearest that the model's grid gives."""
+    known = scope in ("top_label", "positive", "all") or (scope or "").startswith("class:")
+    return default_bins(config.spec(), scope if known else None)
 
 
 def class_index(name: str, config: ModelConfig, pointer: str) -> int:

@@ -116,9 +116,10 @@ def resolve(
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
     end_s = _up(end_us, pane_s) if to is not None else _down(end_us, pane_s) + pane_s
     start_s = _start(from_, window, last, end_us, end_s, pane_s)
+    start_s = max(0, start_s)
     if start_s >= end_s:
-        raise _window_error("/from", "empty_window", "from must lie before to")
-    return Window(max(0, start_s), min(end_s, LAST_SECOND // pane_s * pane_s))
+        raise _window_error("/from", "empty_window", "from must lie before to, and to after 1970")
+    return Window(start_s, min(end_s, LAST_SECOND // pane_s * pane_s))
 
 
 def _start(
@@ -149,7 +150,7 @@ def _start(
 def _microseconds(instant: datetime, pointer: str) -> int:
     if instant.tzinfo is None:
         raise _window_error(pointer, "time_zone", "an instant needs its offset, best Z")
-    since = instant.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    since = instant - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * MICROSECONDS + since.microseconds
 
 

@@ -120,6 +120,8 @@ class Block:
             raise PackingError(f"no column {missing}") from missing
         if steps.dtype != np.int64 or steps.ndim != 1 or len(steps) > self.size:
             raise PackingError(f"cells of {name} lie outside its table")
+        if len(steps) and (steps[0] < 0 or (steps[1:] < 1).any() or (steps > self.size).any()):
+            raise PackingError(f"cells of {name} lie outside its table")
         places = np.cumsum(steps)
         for column in counts:
             if column.dtype != np.int64 or column.shape != places.shape:

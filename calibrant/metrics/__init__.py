@@ -106,7 +106,16 @@ def _answer(metric: Metric, view: View, seed: int) -> dict[str, Any]:
     if estimate.null is not None:
         answer |= null_fields(estimate.null)
     answer |= {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"]}
-    return answer | dict(estimate.extra)
+    return answer | {name: _plain(value) for name, value in estimate.extra.items()}
+
+
+def _plain(value: Any) -> Any:
+    """The same with null in place of numbers that JSON has not."""
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _finite(value: float | None) -> float | None:

@@ -292,6 +292,12 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
     """Running totals name source, epoch and sequence; increments name none; panes only add."""
     cumulative = head.mode == "cumulative"
     offences = []
+    if head.event_time is not None and head.event_time < EPOCH:
+        offences.append(Offence(f"{pointer}/event_time", "rfc3339", "an event time lies after 1970"))
+    for key in head.slice or {}:
+        if ":" in key:
+            detail = "a slice key has no colon, which parts it from its value"
+            offences.append(Offence(f"{pointer}/slice/{key}", "name", detail))
     if cumulative and kind == "pane":
         detail = "a pane is an increment; running totals are plain histograms"
         offences.append(Offence(f"{pointer}/mode", "cumulative", detail))

@@ -307,7 +307,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         tenant=caller.tenant,
         model=model,
         task=settings.task,
-        n_classes=settings.n_classes or 2,
+        n_classes=2 if settings.n_classes is None else settings.n_classes,
         classes=settings.classes if isinstance(settings.classes, list) else None,
         grid=settings.grid,
         pane_s=whole_seconds(settings.pane),

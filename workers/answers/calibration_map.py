@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.maps import Options, fit
 from calibrant.maps.recommending import recommend
 from calibrant.pane import Pane
-from calibrant.question import Question
+from calibrant.question import Question, default_bins
 from calibrant.view import View
 
 _PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature", "sample")
@@ -23,9 +23,14 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     """Parameters, evidence before and after, held-out gain."""
     klass = params.get("class")
     scope = None if klass is None else f"class:{klass}"
-    question = Question(raters=params.get("raters", "pooled"), scope=scope, ci=params.get("ci", 0.95))
+    question = Question(
+        bins=default_bins(pane.spec, scope),
+        raters=params.get("raters", "pooled"),
+        scope=scope,
+        ci=params.get("ci", 0.95),
+    )
     options = Options(
-        bins=params.get("bins", 15),
+        bins=params.get("bins") or default_bins(pane.spec, scope),
         binning=params.get("binning", "equal_width"),
         centred=params.get("centred", False),
         regularisation=params.get("regularisation", 1e-2),

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.maps.recommending import held_out_temperature, recommend
 from calibrant.pane import Pane
-from calibrant.question import Question
+from calibrant.question import Question, default_bins
 from calibrant.temperature import fit_temperature
 from calibrant.view import View
 
@@ -25,5 +25,5 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         params.get("ci", 0.95),
     )
     found = fit_temperature(pane, objective=objective, raters=raters, ci=ci, rows_if_complete=True)
-    view = View(pane, Question(raters=raters, ci=ci))
+    view = View(pane, Question(bins=default_bins(pane.spec), raters=raters, ci=ci))
     return found | held_out_temperature(view, objective) | recommend(view)

@@ -1,0 +1,71 @@
+"""What is refused leaves no trace, and what is taken can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]], "labels": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("noun", "body", "pointer"),
+    [
+        ("predictions", ROWS | {"event_times": ["1969-12-31T23:30:00Z", "2026-01-01T00:00:00Z"]}, "/event_times/0"),
+        ("predictions", ROWS | {"slices": {"site:x": ["A", "A"]}}, "/slices/site:x"),
+        (
+            "histograms",
+            {"kind": "top_label", "bins": 10, "count": [1e-9] * 10, "sum_confidence": [9e-7] * 10, "sum_correct": [9e-7] * 10},
+            "/sum_confidence/0",
+        ),
+        (
+            "histograms",
+            {
+                "kind": "top_label",
+                "bins": 10,
+                "count": [0] * 10,
+                "sum_confidence": [0] * 10,
+                "sum_correct": [0] * 10,
+                "n_predictions": [9007199254740992] * 10,
+            },
+            "/n_predictions",
+        ),
+    ],
+)
+def test_refused_and_nothing_changed(embedded, noun, body, pointer):
+    embedded.client.put("/v1/models/refusing", json={"task": "multiclass", "classes": 3, "grid": 10})
+    before = embedded.get("/v1/models/refusing/metrics", metrics="ece")
+    answer = embedded.client.post(f"/v1/models/refusing/{noun}", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+    after = embedded.get("/v1/models/refusing/metrics", metrics="ece")
+    assert after["n_predictions"] == before["n_predictions"]
+    assert after["metrics"] == before["metrics"]
+
+
+def test_a_coarse_model_answers_without_being_told_how_many_bins(embedded):
+    for grid, bins in ((10, 10), (7, 7), (16384, 16)):
+        model = f"coarse-{grid}"
+        embedded.client.put(f"/v1/models/{model}", json={"task": "multiclass", "classes": 3, "grid": grid})
+        embedded.post(f"/v1/models/{model}/predictions", ROWS)
+        assert embedded.get(f"/v1/models/{model}/reliability")["bins"] == bins
+        for path in ("metrics", "temperature", "calibration-map"):
+            embedded.get(f"/v1/models/{model}/{path}")
+
+
+def test_weights_of_nothing_are_no_number(embedded):
+    embedded.post("/v1/models/weightless/predictions", ROWS | {"weights": [0, 0]})
+    for slug in ("squared_loss", "refinement_loss", "ece", "brier"):
+        found = embedded.get("/v1/models/weightless/metrics", metrics=slug)["metrics"][slug]
+        assert found["value"] is None and found["reason"]
+
+
+@pytest.mark.parametrize("query", ["from=0001-01-01T00:00:00%2B23:59", "to=9999-12-31T23:59:59-23:59", "last=5&to=1960-01-01T00:00:00Z"])
+def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
+    embedded.post("/v1/models/calendar/predictions", ROWS)
+    assert embedded.client.get(f"/v1/models/calendar/metrics?{query}").status_code < 500
+
+
+def test_a_model_has_classes(embedded):
+    for classes in (0, []):
+        answer = embedded.client.put("/v1/models/classless", json={"task": "multiclass", "classes": classes})
+        assert answer.status_code == 422, answer.text
