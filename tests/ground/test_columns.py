@@ -383,26 +383,27 @@ def test_names_as_arrays_and_at_their_limits() -> None:
         ("1970-01-01t00:00:01z", 1_000_000),
         ("1970-01-01 00:00:00.5+00:00", 500_000),
         ("1970-01-01T02:00:00+02:00", 0),
-        ("1969-12-31T23:59:59.999999Z", -1),
+        ("1969-12-31T23:59:59.999999Z", None),
+        ("1970-01-01T00:00:00Z", 0),
         ("1970-01-01T00:00:00.1234567Z", 123_456),
         ("1970-01-01T00:00:00.1Z", 100_000),
         ("2026-11-20T09:00:00-05:30", 1_795_185_000_000_000),
-        ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
+        ("0001-01-01T00:00:00Z", None),
         ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
     ],
 )
-def test_instants(text: str, expected: int) -> None:
+def test_instants(text: str, expected: int | None) -> None:
     assert instant(text) == expected
 
 
 @given(st.datetimes(), st.sampled_from(["Z", "+00:00", "z", "-00:00"]))
 def test_instants_of_any_time(at: datetime, offset: str) -> None:
     expected = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
-    assert instant(at.isoformat(timespec="microseconds") + offset) == expected
+    assert instant(at.isoformat(timespec="microseconds") + offset) == (expected if expected >= 0 else None)
 
 
 def test_times_as_arrays() -> None:
-    texts = ["2026-11-20T09:00:00Z", "2026-11-20T09:00:01Z", "1969-12-31T23:59:59Z"]
+    texts = ["2026-11-20T09:00:00Z", "2026-11-20T09:00:01Z", "1970-01-01T00:00:01Z"]
     expected = read(GOOD | {"event_times": texts})
     assert expected.event_times is not None
     naive = [text[:-1] for text in texts]

@@ -59,7 +59,10 @@ def test_weights_of_nothing_are_no_number(embedded):
         assert found["value"] is None and found["reason"]
 
 
-@pytest.mark.parametrize("query", ["from=0001-01-01T00:00:00%2B23:59", "to=9999-12-31T23:59:59-23:59", "last=5&to=1960-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "query",
+    ["from=0001-01-01T00:00:00%2B23:59", "to=9999-12-31T23:59:59-23:59", "last=5&to=1960-01-01T00:00:00Z"],
+)
 def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
     embedded.post("/v1/models/calendar/predictions", ROWS)
     assert embedded.client.get(f"/v1/models/calendar/metrics?{query}").status_code < 500
