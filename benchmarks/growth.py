@@ -1,0 +1,52 @@
+"""`python -m benchmarks.growth`: what ten times the predictions cost in bytes and in the time of an answer.
+
+One pane of ten classes and five raters is filled in process with a million predictions, then with ten million; printed are the
+packed size and the time of the default metrics over it, and the ratios.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+
+N_CLASSES, N_RATERS, ROWS = 10, 5, 10_000
+
+
+def pane_of(n: int) -> Pane:
+    """A pane of n plausible predictions, most of them sure of themselves."""
+    rng, pane = np.random.default_rng(1), Pane(PaneSpec("multiclass", N_CLASSES))
+    for _ in range(n // ROWS):
+        scores = rng.dirichlet(np.full(N_CLASSES, 0.1), ROWS) + 1e-9
+        scores /= scores.sum(axis=1, keepdims=True)
+        counts = rng.multinomial(N_RATERS, scores)
+        pane.fill(Batch.from_columns({"probabilities": scores, "label_counts": counts}).batch)
+    return pane
+
+
+def seconds(pane: Pane, repeats: int = 60) -> float:
+    """Median processor time of the default metrics, read from bytes as the service does."""
+    spec, parts, times = pane.spec, pane.parts(), []
+    for seed in range(repeats):
+        start = time.process_time()
+        compute_metrics(View(Pane.from_parts(spec, parts), Question()), DEFAULT_METRICS, seed)
+        times.append(time.process_time() - start)
+    return float(np.median(times))
+
+
+def main() -> None:
+    """Print sizes, times and their growth."""
+    found = {}
+    for n in (1_000_000, 10_000_000):
+        pane = pane_of(n)
+        found[n] = (sum(map(len, pane.parts().values())), seconds(pane))
+        print(f"{n:>12,} predictions: {found[n][0]:>10,} bytes packed, {1e3 * found[n][1]:6.1f} ms an answer", flush=True)
+    (size, spent), (more, longer) = found.values()
+    print(f"growth: {100 * (more / size - 1):+.1f} % in bytes, {100 * (longer / spent - 1):+.1f} % in time")
+
+
+if __name__ == "__main__":
+    main()
