@@ -92,19 +92,23 @@ def load_keyring(settings: Settings) -> Keyring:
         return Keyring(_parsed(settings.keys.encode(), "CALIBRANT_KEYS"))
     if settings.keys_file is None:
         return Keyring()
-    if settings.create_key and not settings.keys_file.exists():
-        create_first_key(settings.keys_file)
     try:
+        if settings.create_key and not settings.keys_file.exists():
+            create_first_key(settings.keys_file)
         return Keyring(_parsed(settings.keys_file.read_bytes(), str(settings.keys_file)))
     except OSError as error:
-        raise KeysUnreadable(f"the keys file cannot be read: {error}") from error
+        reason = f"{(error.strerror or str(error)).lower()}: {error.filename or settings.keys_file}"
+        raise KeysUnreadable(f"the keys file cannot be read or made: {reason}") from error
 
 
 def _parsed(document: bytes, source: str) -> tuple[Key, ...]:
     try:
         return KeysDocument.model_validate_json(document).keys
     except ValidationError as error:
-        raise KeysUnreadable(f"{source} is not a keys document: {error}") from error
+        # Without the values: whoever mistook the form may have put a key there.
+        told = error.errors(include_input=False)[0]
+        place = "".join(f"/{part}" for part in told["loc"])
+        raise KeysUnreadable(f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")) from None
 
 
 def create_first_key(path: Path) -> None:
