@@ -65,7 +65,9 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     cells = few(roc_cells(view, view.scope)[0])
     hits = drawn_hits(cells, N_DRAWS, seed)
     found = area(hits, cells.weight - hits)
-    return quantiles_of(found[np.isfinite(found)])
+    if not np.isfinite(found).all():
+        raise NotAnswerable("one_outcome", "labels drawn from the predictions can all be hits, or all misses")
+    return quantiles_of(found)
 
 
 def _classes(view: View) -> dict[str, object]:
