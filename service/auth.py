@@ -24,6 +24,8 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.errors import KeyRequired, KeysNotConfigured, KeyUnknown, ScopeMissing
+from service.headers import only
+from service.queries import refuse_unread
 from service.settings import Settings
 
 Scope = Literal["ingest", "read", "maps:read", "admin"]
@@ -145,7 +147,7 @@ def caller_of(request: Request) -> Caller:
     if keyring.is_open:
         _only_from_this_machine(request)
         return OPEN_CALLER
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    scheme, _, key = (only(request, "authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise KeyRequired()
     return keyring.caller(key.strip())
@@ -173,6 +175,7 @@ def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
         caller = caller_of(request)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(f"This operation needs a key with the scope {' or '.join(scopes)}.")
+        refuse_unread(request)  # behind the key, before everything else that an operation looks at
         return caller
 
     return authorised

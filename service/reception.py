@@ -20,12 +20,12 @@ from service.auth import Caller
 from service.bodies import Body, read_body
 from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
-from service.errors import ModelUnknown
-from service.headers import preferred_wait
+from service.errors import ModelConflict, ModelUnknown
+from service.headers import only, preferred_wait
 from service.names import agreed_batch_id
 from service.settings import Settings
 from service.threads import aside_if_large
-from workers.inbox import Delivery, Receipt
+from workers.inbox import Delivery, Receipt, UnknownBatch
 from workers.state.registry import ModelConfig
 from workers.windows import Limits
 
@@ -161,12 +161,16 @@ class Reception:
 
     async def _merged(self, delivery: Delivery, receipt: Receipt, wait: int) -> Receipt:
         """Return what came of the batch within `wait` seconds, still as a repeat if it was one."""
-        later = await self.inbox.wait_merged(delivery.model.key, receipt.batch_id, wait)
+        try:
+            later = await self.inbox.wait_merged(delivery.model.key, receipt.batch_id, wait)
+        except UnknownBatch as error:
+            # Records of batches go with their model, and with nothing else so soon.
+            raise ModelConflict("The model was deleted after the batch was accepted.") from error
         return replace(later, duplicate=receipt.duplicate or later.duplicate)
 
 
 def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
-    batch_id = agreed_batch_id(load.batch_id, request.headers.get("idempotency-key"))
+    batch_id = agreed_batch_id(load.batch_id, only(request, "idempotency-key"))
     return Delivery(
         model=load.config,
         batch_id=batch_id,

@@ -46,7 +46,8 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
         for each in found:
             each.close()
         reason = (error.strerror or str(error)).lower()
-        raise CannotListen(f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another") from error
+        told = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
+        raise CannotListen(told) from error
     return found
 
 

@@ -25,7 +25,7 @@ from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
-from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
+from workers.questions import FAILED, GONE, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
 from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
@@ -183,7 +183,7 @@ class Compute:
         try:
             config = self._config(question.model)
             if config is None:
-                return _told(UNKNOWN, "", "the model is gone")
+                return _told(GONE, "", "the model is gone")
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
             window = Window(*question.window)

@@ -180,6 +180,8 @@ class Restoring:
         elif kind == TALLY:
             for name in _CARRIED:
                 tallies[name] += int(line["tallies"].get(name, 0))
+        elif kind != MARKS:
+            raise EntryError(f"an export has no lines of type {kind!r}")
 
     def _pane(self, line: Mapping[str, Any], commit: Commit, token: bytes) -> None:
         slice_, start = str(line["slice"]), int(line["start"])

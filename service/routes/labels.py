@@ -102,7 +102,9 @@ async def delete_prediction(
 
     def load(body: Body, given: Circumstances) -> Load:
         payload = orjson.dumps({"id": prediction_id})
-        return Load(_known(given), "removal", payload, digest_of(payload), 1, [], None)
+        if given.config is None:
+            raise ModelUnknown()
+        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None)
 
     return await reception.take_bodiless(Sender(caller, model), request, load)
 

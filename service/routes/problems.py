@@ -3,15 +3,18 @@
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
 from service.document import answers, problems
 from service.errors import PROBLEMS, PathUnknown, Problem
 from service.headers import negotiated
 from service.pages.problems import problem_page, problems_page
+from service.queries import refuse_unread
 
-router = APIRouter(tags=["problems"], default_response_class=Response)
+router = APIRouter(
+    tags=["problems"], default_response_class=Response, dependencies=[Depends(refuse_unread)]
+)
 JSON, HTML = "application/json", "text/html"
 
 

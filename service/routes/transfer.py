@@ -8,7 +8,6 @@ from uuid import uuid4
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from redis.exceptions import RedisError
 from starlette.responses import StreamingResponse
 
 from calibrant.errors import CalibrationInputError, Offence
@@ -20,7 +19,7 @@ from service.errors import AnswerLate, ModelConflict
 from service.names import ModelId
 from service.reception import Reception, digest_of, model_of
 from workers.entries import RESTORE
-from workers.inbox import Delivery
+from workers.inbox import Delivery, UnknownBatch
 from workers.state import records
 from workers.state.registry import ModelConfig, RevisionConflict
 from workers.transfer import END, FORMAT, MODEL, export_lines
@@ -117,8 +116,12 @@ async def import_model(
             raise ModelConflict(f"There is a model {model!r} already; delete it first.") from error
         try:
             await _restore(reception, config, lines[1:-1])
-        except (CalibrationInputError, RedisError, AnswerLate):
+        except UnknownBatch as error:
+            # A deletion of the same model before took the record with it: what it left has to go first.
             await reception.registry.delete(config)
+            raise AnswerLate("What an earlier import left is still being removed; import again.") from error
+        except Exception:
+            await reception.registry.delete(config)  # half a model is none
             raise
     told = {
         "model": model,
