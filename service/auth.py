@@ -178,4 +178,5 @@ def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
         refuse_unread(request)  # behind the key, before everything else that an operation looks at
         return caller
 
+    authorised.scopes = scopes  # type: ignore[attr-defined]  # for the document
     return authorised

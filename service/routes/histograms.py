@@ -123,7 +123,7 @@ KINDS = ("top_label", "class", "positive", "pane")
     openapi_extra=takes(
         "Updates",
         json=(HistogramsBody, SingleHistogramBody, SinglePaneBody),
-        ndjson=HistogramUpdate,
+        ndjson=(HistogramUpdate, PaneUpdate),
     ),
 )
 async def ingest_histograms(

@@ -84,6 +84,7 @@ OPERATIONS = {
     "getCurrentMap": ("GET", "/v1/models/m/maps/current", {"all", "reader", "mapper"}),
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
+    "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
     "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
     "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),
