@@ -1,5 +1,7 @@
 """What can be declared of a model: the settings document, what it makes, and how it is shown again."""
 
+import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from service.alarms import AlarmBody, hidden
+from service.alarms import AlarmBody, hidden, kept_alarm
 from service.auth import Caller
 from service.columns import refuse_unknown
 from service.durations import duration_of
@@ -24,6 +26,7 @@ from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
 from workers.windows import rfc3339
 
+GENERATION = re.compile(r"[0-9a-f]{12}")
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
 LONGEST_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
@@ -189,6 +192,25 @@ def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, 
         "revision": config.revision,
         "created_at": rfc3339(config.created_at) if config.created_at else None,
     }
+
+
+def redeclared(config: ModelConfig) -> ModelConfig:
+    """Return a configuration that came from elsewhere, once its settings keep the rules that a model is declared by.
+
+    Raises
+    ------
+    InvalidInput, CalibrationInputError, ValueError, TypeError
+        They do not; generation and revision, which name the state, are not what a registry makes.
+    """
+    if not GENERATION.fullmatch(config.generation):
+        raise ValueError("generation is twelve hexadecimal digits")
+    if type(config.revision) is not int or not 1 <= config.revision < 2**31:
+        raise ValueError("revision is a number from 1")
+    settings = settings_of(declared(config))
+    made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
+    names = ("task", "n_classes", "classes", "grid", "pane_s", "retention_s", "label_horizon_s", "slices", "unit")
+    checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
+    return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
 
 
 def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

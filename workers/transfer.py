@@ -16,6 +16,7 @@ from typing import Any
 
 from workers.chain import Chain
 from workers.entries import EntryError
+from workers.export_shapes import shaped
 from workers.facts import Facts
 from workers.filling import Ground
 from workers.retained import TALLIES, tally
@@ -140,7 +141,7 @@ class Restoring:
         self._name = (item.config.key, item.config.generation)
         tallies = dict.fromkeys(TALLIES, 0)
         try:
-            lines = [json.loads(line) for line in item.entry.payload.split(b"\n")]
+            lines = [shaped(json.loads(line)) for line in item.entry.payload.split(b"\n")]
             if not self._finds_room(lines):
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return
@@ -180,8 +181,6 @@ class Restoring:
         elif kind == TALLY:
             for name in _CARRIED:
                 tallies[name] += int(line["tallies"].get(name, 0))
-        elif kind != MARKS:
-            raise EntryError(f"an export has no lines of type {kind!r}")
 
     def _pane(self, line: Mapping[str, Any], commit: Commit, token: bytes) -> None:
         slice_, start = str(line["slice"]), int(line["start"])

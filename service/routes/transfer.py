@@ -8,6 +8,7 @@ from uuid import uuid4
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from redis.exceptions import RedisError
 from starlette.responses import StreamingResponse
 
 from calibrant.errors import CalibrationInputError, Offence
@@ -15,11 +16,12 @@ from service.bodies import NDJSON, read_body
 from service.dependencies import Admin, AppSettings, TheConnection, TheReception
 from service.document import answers, problems, takes
 from service.engine import engine_errors
-from service.errors import AnswerLate, ModelConflict
+from service.errors import AnswerLate, ModelConflict, Problem
+from service.model_settings import redeclared
 from service.names import ModelId
 from service.reception import Reception, digest_of, model_of
 from workers.entries import RESTORE
-from workers.inbox import Delivery, UnknownBatch
+from workers.inbox import Delivery
 from workers.state import records
 from workers.state.registry import ModelConfig, RevisionConflict
 from workers.transfer import END, FORMAT, MODEL, export_lines
@@ -116,12 +118,8 @@ async def import_model(
             raise ModelConflict(f"There is a model {model!r} already; delete it first.") from error
         try:
             await _restore(reception, config, lines[1:-1])
-        except UnknownBatch as error:
-            # A deletion of the same model before took the record with it: what it left has to go first.
+        except (CalibrationInputError, RedisError, AnswerLate):
             await reception.registry.delete(config)
-            raise AnswerLate("What an earlier import left is still being removed; import again.") from error
-        except Exception:
-            await reception.registry.delete(config)  # half a model is none
             raise
     told = {
         "model": model,
@@ -147,8 +145,9 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         raise _refused(len(lines), "export_inconsistent", "the model changed during the export; export it again")
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
-        config = replace(config, tenant=tenant, model=model)
-        config.spec()
+        config = redeclared(replace(config, tenant=tenant, model=model))
+    except Problem as problem:
+        raise _refused(1, "export_format", f"the configuration cannot be kept: {problem.detail}") from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
     return config

@@ -1,11 +1,12 @@
 """The registry over HTTP: versions, preconditions, what can change."""
 
+import json
+
 import pytest
 
 from service.durations import duration_of
 from tests.door.conftest import problem
 from workers.durations import parse_duration
-from workers.inbox import UnknownBatch
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
@@ -168,15 +169,18 @@ async def test_a_weak_tag_allows_no_change(client):
     assert (await client.get(URL, headers={"If-None-Match": f"W/{etag}"})).status_code == 304
 
 
-async def test_an_import_that_meets_an_earlier_deletion_leaves_no_half_model(client, inbox, registry, monkeypatch):
-    export = b'{"type":"model","format":1,"configuration":{"tenant":"t","model":"m","task":"multiclass","n_classes":3}}\n'
-    export += b'{"type":"marks","marks":{}}\n{"type":"end","lines":2,"consistent":true}\n'
+BAD_CONFIGURATIONS = {
+    "n_classes": "three", "task": "x", "retention_s": "x", "label_horizon_s": -5, "slices": [], "generation": "a b",
+    "revision": 0, "alarm": {"bets": [7]}, "pane_s": 420, "listed_classes": [-1],
+}  # fmt: skip
 
-    async def lost(model_key, batch_id, seconds):
-        raise UnknownBatch(batch_id)
 
-    monkeypatch.setattr(inbox, "wait_merged", lost)
-    headers = {"Content-Type": "application/x-ndjson"}
-    answer = await client.post(f"{URL}/import", content=export, headers=headers)
-    assert answer.headers["retry-after"] and "import again" in problem(answer, 503, "answer-late")["detail"]
+@pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
+async def test_an_import_is_held_to_the_rules_of_a_declaration(client, name):
+    good = {"tenant": "t", "model": "m", "task": "multiclass", "n_classes": 3, "generation": "0" * 12, "revision": 1}
+    first = {"type": "model", "format": 1, "configuration": {**good, name: BAD_CONFIGURATIONS[name]}}
+    export = "\n".join(map(json.dumps, (first, {"type": "end", "lines": 1, "consistent": True})))
+    answer = await client.post(f"{URL}/import", content=export, headers={"Content-Type": "application/x-ndjson"})
+    [error] = problem(answer, 422, "invalid-input")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/1", "export_format")
     problem(await client.get(URL), 404, "model-unknown")
