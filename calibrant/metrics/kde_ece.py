@@ -22,13 +22,11 @@ from calibrant.kernel import (
     points_of,
 )
 from calibrant.metrics.reading import (
-    DRAWN,
     Reading,
     ReadMetric,
-    drawn_hits,
-    quantiles_of,
     scored_cells,
 )
+from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
@@ -109,7 +107,8 @@ def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> fl
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
-    cells, found = points(view, MOST_NULL_POINTS, NULL_FINENESS)
+    cells = independent(points(view, MOST_NULL_POINTS, NULL_FINENESS)[0])
+    found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
     drawn = drawn_hits(cells, N_DRAWS, seed)
     if not np.isnan(found.own_hits).any():
         found = replace(found, own_hits=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))
