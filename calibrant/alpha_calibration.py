@@ -25,8 +25,8 @@ from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
 from calibrant.hashing import mix
 from calibrant.maps.base import CLIP
+from calibrant.maps.form import probabilities_of
 from calibrant.maps.rows import log_probabilities, mean_by_unit
-from calibrant.maps.softmax import probabilities_of
 from calibrant.view import NotAnswerable
 
 Floats = NDArray[np.float64]

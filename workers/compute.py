@@ -349,8 +349,12 @@ class Compute:
             return kept
         merged = self._ground.window(self._ground.spec(config))
         size = max(2, isqrt(len(state.panes)))
-        for first in range(0, len(state.panes), size):
-            merged.merge(self._neighbourhood(config, state.panes[first : first + size], wanted))
+        merged.merge_all(
+            [
+                self._neighbourhood(config, state.panes[first : first + size], wanted)
+                for first in range(0, len(state.panes), size)
+            ]
+        )
         return self._windows.put((state.version, wanted), merged)
 
     def _neighbourhood(self, config: ModelConfig, panes: list[Dated], wanted: Any) -> Any:
@@ -360,8 +364,7 @@ class Compute:
         if kept is not None:
             return kept[0]
         merged = self._ground.window(self._ground.spec(config))
-        for each in panes:
-            merged.merge(each.pane)
+        merged.merge_all([each.pane for each in panes])
         # The panes are kept along with their merge, so that no other object can come to have their identity.
         self._neighbourhoods.put(name, (merged, panes))
         return merged
