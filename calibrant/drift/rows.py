@@ -49,26 +49,28 @@ def row_table(
     everywhere = equal_width_bin(score, bins)
     known = filling.labelled
     place, score, klass = everywhere[known], score[known], klass[known]
-    size = _units(batch)[1]
-    occupancy = np.bincount(everywhere, 1.0 / size, bins)
     counts = np.stack([np.bincount(everywhere, minlength=bins), np.bincount(place, minlength=bins)])
     omega, label = _weights(filling, raters), _labels(filling, klass, raters)
     table = UnitTable(
-        np.bincount(place, omega, bins),
-        np.bincount(place, omega * score, bins),
-        np.bincount(place, omega * label, bins),
+        _summed(place, omega, bins),
+        _summed(place, omega * score, bins),
+        _summed(place, omega * label, bins),
         _squared(filling.unit_index, place, omega, bins),
-        occupancy,
+        _summed(everywhere, 1.0 / _unit_size(batch), bins),
     )
     return table, counts.astype(np.int64)
 
 
-def _units(batch: Batch) -> tuple[Ints, Floats]:
-    """Each row's unit as a number, and the rows that share it, unlabelled ones included."""
+def _summed(place: Ints, values: Floats, bins: int) -> Floats:
+    return np.bincount(place, values, bins).astype(np.float64)
+
+
+def _unit_size(batch: Batch) -> Floats:
+    """Rows that share each row's unit, unlabelled ones included."""
     if batch.unit_source not in ("unit", "case"):
-        return np.arange(batch.n), np.ones(batch.n)
-    index = np.unique(batch.unit_hash, return_inverse=True)[1].astype(np.int64)
-    return index, np.bincount(index)[index].astype(np.float64)
+        return np.ones(batch.n)
+    index = np.unique(batch.unit_hash, return_inverse=True)[1]
+    return np.bincount(index)[index].astype(np.float64)
 
 
 def _weights(filling: Filling, raters: str) -> Floats:

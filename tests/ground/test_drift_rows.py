@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ def test_a_unit_in_several_panes_is_evidence_once():
     scores = [0.3, 0.35, 0.5, 0.7]
     cuts = sorted([0.0, *scores, 1.0])
     mean = np.zeros((2, bets_of(BINS).n_bets))
-    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+    for low, high in pairwise(cuts):
         luck = (low + high) / 2
         for row, table in enumerate(day_of_panes(scores, [int(luck < p) for p in scores])):
             gain = log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0))
