@@ -27,7 +27,7 @@ from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
 from workers.state.keys import SOURCE_FIELD, PaneKey
-from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
+from workers.state.marks import Marks, fields_of, is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 from workers.versions import READ_ALARM, joined, name_state, panes_in, seed_of
@@ -55,6 +55,7 @@ class AnswerFunction:
         `paired` a pair of panes, the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
+    sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
 
     Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
     """
@@ -64,6 +65,7 @@ class AnswerFunction:
     by_pane: bool = False
     reads_panes: bool = True
     paired: bool = False
+    sealed_parts: tuple[str, ...] = ()
 
 
 def find_answers() -> dict[str, AnswerFunction]:
@@ -82,6 +84,7 @@ def find_answers() -> dict[str, AnswerFunction]:
             getattr(module, "BY_PANE", False),
             getattr(module, "READS_PANES", True),
             getattr(module, "PAIRED", False),
+            getattr(module, "SEALED_PARTS", ()),
         )
     return found
 
@@ -187,7 +190,7 @@ class Compute:
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
             window = Window(*question.window)
-            view = self._alarm(config, question, window)
+            view = self._alarm(config, question, window, function.sealed_parts)
             alarm = view.version if view else b""
             if function.reads_panes:
                 state = self._state(config, question.slice, window, wanted, alarm)
@@ -235,13 +238,21 @@ class Compute:
         models = self._store.keys.partition(partition).models
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
-    def _alarm(self, config: ModelConfig, question: Question, window: Window) -> AlarmView | None:
+    def _alarm(
+        self, config: ModelConfig, question: Question, window: Window, sealed_parts: tuple[str, ...]
+    ) -> AlarmView | None:
         """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
         if question.kind not in READ_ALARM:
             return None
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        return read_view(node, keys, config, question.slice, window, question.params)
+        view = read_view(node, keys, config, question.slice, window, question.params)
+        since = view.since_baseline(config)
+        if since is None or not sealed_parts:
+            return view
+        wanted = tuple(sorted(sealed_parts))
+        state = self._state(config, sealed_slice(plain_slice(question.slice)), since, wanted)
+        return replace(view, sealed=self._merged(config, state, wanted))
 
     def _versions_alone(
         self, config: ModelConfig, slice_: str, window: Window, alarm: bytes

@@ -29,7 +29,10 @@ from workers.state.keys import (
     PaneKey,
     PartitionKeys,
 )
+from workers.state.marks import SEALED_TO
 from workers.state.registry import ModelConfig
+from workers.unsealed import note
+from workers.windows import pane_start
 
 FORMAT = 1
 MODEL, MARKS, PANE, BASELINE, RECORD, UNIT, TALLY, END = (
@@ -144,6 +147,9 @@ class Restoring:
             if not self._finds_room(lines):
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return
+            marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
+            held = self._node.hget(self._keys.marks(*self._name), SEALED_TO) if marks is None else marks.get(SEALED_TO)
+            self._sealed_to = int(held or 0)
             for line in lines:
                 self._line(line, commit, token, tallies)
         except (KeyError, TypeError, AttributeError) as error:
@@ -173,7 +179,12 @@ class Restoring:
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
         elif kind == RECORD:
             packed = b64decode(line["packed"], validate=True)
-            tally(tallies, line["id"], Facts.unpack(packed), len(packed), 1)
+            facts = Facts.unpack(packed)
+            tally(tallies, line["id"], facts, len(packed), 1)
+            if facts.prediction is not None and self._config.label_horizon_s is not None:
+                start = pane_start(facts.prediction.event_us, self._config.pane_s)
+                if start >= self._sealed_to:
+                    note(commit, self._keys, self._config, {start: [line["id"]]})
             commit.set_fields(self._keys.facts_of(*self._name, line["id"]), {line["id"]: packed})
         elif kind == UNIT:
             commit.set_fields(self._keys.members(*self._name), {line["unit"]: line["ids"].encode()})

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any
 
+from workers.alarm.view import DUPLICATES, alarm_version
 from workers.state.keys import LAST_CHANGE, Keys
 from workers.state.marks import Marks, fields_of, is_live
 from workers.state.registry import ModelConfig
@@ -78,8 +79,11 @@ class Versions:
         alarm = b""
         if kind in READ_ALARM:
             keys = self._keys.of_model(config.key)
-            detectors = keys.detectors(config.key, config.generation)
-            alarm = await self._client.hget(detectors, LAST_CHANGE) or b""
+            model = (config.key, config.generation)
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.hget(keys.detectors(*model), LAST_CHANGE)
+                pipe.hget(keys.tallies(*model), DUPLICATES)
+                alarm = alarm_version(*await pipe.execute())
         found, marks = await self._read(config, slice_)
         window = marks.widened(window)
         return name_state(config, slice_, window, panes_in(found, window), marks, alarm)

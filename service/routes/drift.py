@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.drift.mapped import OWN_SCORE
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
 from service.names import ModelId
 from service.queries import WindowQuery, class_index
 from service.reading import Ask
 from service.reception import model_of
+from workers.alarm.cohorts import RATER
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -20,7 +22,9 @@ class DriftQuery(WindowQuery):
     """Which detector, and which data the comparison is about."""
 
     scope: str | None = Field(
-        None, max_length=200, description="class:NAME where the alarm watches classes."
+        None,
+        max_length=200,
+        description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
     )
 
 
@@ -40,6 +44,8 @@ class DriftAnswer(BaseModel):
 
     status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
     reason: str | None = None
+    summary: str | None = Field(None, description="The verdict in sentences.")
+    title: str | None = Field(None, description="Of an alarm: model drift, rater shift and whose, or calibration drift.")
     evidence_log10: float | None = None
     anytime_p: float | None = None
     sr: float | None = None
@@ -48,7 +54,23 @@ class DriftAnswer(BaseModel):
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
-    coverage: dict[str, Any] | None = None
+    coverage: dict[str, Any] | None = Field(
+        None, description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed."
+    )
+    description: dict[str, Any] | None = Field(
+        None, description="Calibration error beside its null reference, Brier and log score in parts; never alarms."
+    )
+    labels: dict[str, Any] | None = Field(
+        None, description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate."
+    )
+    rater_or_model: dict[str, Any] | None = Field(
+        None, description="Whether the model changed or those who judge it, where raters are named."
+    )
+    scores: str | None = Field(None, description="What is bet on: mapped or raw scores.")
+    map_version: str | None = Field(None, description="The calibration map in force.")
+    cohorts_passed_over: dict[str, Any] | None = Field(
+        None, description="How many sealed cohorts could not be read for this detector, and why."
+    )
     assumptions: list[str] = []
     recommended_action: Recommendation
     detector: dict[str, Any] | None = Field(
@@ -72,6 +94,8 @@ class CohortRow(BaseModel):
     accuracy: float | None
     n_predictions: int
     n_labelled: int
+    n_raters: int | None = Field(description="Named raters of the cohort; none where nobody is named.")
+    agreement_alpha: float | None = Field(description="Krippendorff's alpha over predictions with several ratings.")
 
 
 class DriftHistory(BaseModel):
@@ -136,7 +160,7 @@ def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, a class by its index."""
     asked = query.params()
     scope = asked.get("scope")
-    if scope is not None and scope != "score":
+    if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
         name = scope.removeprefix("class:")
         asked["scope"] = f"class:{class_index(name, config, '/scope')}"
     return asked
