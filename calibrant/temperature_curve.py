@@ -24,13 +24,12 @@ from calibrant.accumulators.temperature import (
     N_BETAS,
     TABLE_BINS,
     TABLE_SUMS,
-    Rows,
     TemperatureProfile,
-    rows_of,
 )
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
 from calibrant.policies import N_POLICIES, POLICIES
+from calibrant.tempered_rows import Rows, rows_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
