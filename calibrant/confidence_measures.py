@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from calibrant.cases import box
+from calibrant.box_plot import box
 from calibrant.cells import equal_mass_groups
 from calibrant.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
 from calibrant.errors import CalibrationInputError

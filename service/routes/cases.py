@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.case_errors import AVERAGE, CASE_OPTIONS
 from service.case_diagrams import draw_boxes, draw_histogram, draw_reliability_boxes
+from service.comparing import against_model
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
 from service.estimates import WindowShown
-from service.names import ModelId
+from service.names import PATTERN, ModelId
 from service.pictures import Format, drawn, media_type_of, or_drawn
 from service.queries import (
     Edges,
@@ -48,6 +49,9 @@ class CasesQuery(WindowQuery, CaseOptionsQuery):
     )
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
+    )
+    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None, description="Another model over the same window, whose cases of the same name are paired with these."
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
     figure: Literal["histogram", "boxes", "reliability"] = Field(
@@ -95,6 +99,9 @@ class CasesAnswer(BaseModel):
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
+    comparison: dict[str, Any] | None = Field(
+        None, description="With `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+    )
     reason: str | None = None
 
 
@@ -129,9 +136,12 @@ async def list_cases(
     if media_type != JSON:
         # The ETag is of the drawing, and so of what it shows.
         params |= {"figure": query.figure, "class": query.class_}
-    return await reading.answer(
-        request, Ask("cases", config, params, query), media_type, drawn(draw, media_type)
-    )
+    ask = Ask("cases", config, params, query)
+    if query.against_model is not None:
+        ask = await against_model(
+            ask, query.against_model, "cases_difference", caller, connection, reading
+        )
+    return await reading.answer(request, ask, media_type, drawn(draw, media_type))
 
 
 def drawing(query: CasesQuery, config: ModelConfig) -> Draw:

@@ -9,6 +9,8 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.baselines import baselines
+from calibrant.case_comparison import compare_case_errors
+from calibrant.case_errors import case_errors
 from calibrant.cases import case_reliability, cases_of
 from calibrant.disagreement import disagreement_answer
 from calibrant.metrics import METRICS, compute_metrics
@@ -190,6 +192,33 @@ def test_cases_are_those_of_the_library(scanned, options):
     close(found, json.loads(json.dumps(expected)))
     assert found["n_cases"] == 12
     assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
+
+
+def test_models_are_compared_over_their_cases(scanned):
+    deployment, batch, pane = scanned
+    blunt = 0.7 * batch.probabilities[:1200] + 0.1
+    columns = {
+        "probabilities": blunt.tolist(),
+        "label_counts": batch.label_counts[:1200].tolist(),
+        "cases": [f"scan-{i // 150}" for i in range(1200)],
+    }
+    made = {"task": "segmentation", "classes": TISSUES}
+    assert deployment.client.put("/v1/models/blunt", json=made).status_code == 201
+    sent(deployment, "/v1/models/blunt", columns)
+    found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
+    other = filled(columns, "segmentation")[1]
+    views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
+    expected = compare_case_errors(*(case_errors(view) for view in views), seed_of(found["state_version"]))
+    for measure in expected.values():
+        for each in measure["by_class"]:
+            each["class"] = TISSUES[int(each["class"])]
+    close(found["comparison"], expected)
+    ace = found["comparison"]["ace"]
+    assert (ace["n"], len(ace["only_here"]), ace["only_there"], found["n_cases"]) == (8, 4, [], 12)
+    refused = deployment.client.get(f"{SCANS}/cases", params={"against_model": "nobody"})
+    assert refused.status_code == 404
+    nothing = deployment.get(f"{SCANS}/cases", against_model="blunt", to="2020-01-01T00:00:00Z")
+    assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
 
 
 def test_cases_and_metrics_agree(scanned):
