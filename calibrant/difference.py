@@ -25,7 +25,14 @@ from calibrant.metrics.base import (
     SumMetric,
     mean_over_classes,
 )
-from calibrant.pairing import BY_REPLICATES, INDEPENDENT, RESAMPLED, Ratio, put_together, ratio_difference
+from calibrant.pairing import (
+    BY_REPLICATES,
+    INDEPENDENT,
+    RESAMPLED,
+    Ratio,
+    put_together,
+    ratio_difference,
+)
 from calibrant.replication import (
     ReplicateTables,
     class_tables,

@@ -49,14 +49,14 @@ def disagreement_difference(
         for each in told.values():
             each["difference_reason"] = refusal.reason
     for name in SMOOTH:
-        values, intervals = zip(*(_smooth(name, each) for each in (mine, theirs)), strict=True)
-        told[name] = _told(*values, mine, theirs)
-        if told[name]["difference"] is None:
+        (value, interval), (against, other_interval) = _smooth(name, mine), _smooth(name, theirs)
+        told[name] = _told(value, against, mine, theirs)
+        if value is None or against is None:
             continue
-        if intervals[0] is None or intervals[1] is None:
+        if interval is None or other_interval is None:
             told[name]["difference_reason"] = "no_interval"
         else:
-            bounds = put_together((values[0], values[1]), (intervals[0], intervals[1]), 0.0)
+            bounds = put_together((value, against), (interval, other_interval), 0.0)
             told[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
     return told
 

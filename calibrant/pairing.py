@@ -90,15 +90,16 @@ def unit_correlation(mine: tuple[U64, Floats], theirs: tuple[U64, Floats]) -> fl
     ----------
     mine, theirs : hashes of units, any number of rows a unit, and each row's contribution, of mean 0
     """
-    units, sums = zip(*(_by_unit(*each) for each in (mine, theirs)), strict=True)
-    _, here, there = np.intersect1d(*units, assume_unique=True, return_indices=True)
-    spread = float(np.sqrt((sums[0] ** 2).sum() * (sums[1] ** 2).sum()))
-    return float(sums[0][here] @ sums[1][there]) / spread if spread > 0 else 0.0
+    units, sums = _by_unit(*mine)
+    other_units, other_sums = _by_unit(*theirs)
+    _, here, there = np.intersect1d(units, other_units, assume_unique=True, return_indices=True)
+    spread = float(np.sqrt((sums**2).sum() * (other_sums**2).sum()))
+    return float(sums[here] @ other_sums[there]) / spread if spread > 0 else 0.0
 
 
 def _by_unit(hashes: U64, values: Floats) -> tuple[U64, Floats]:
     units, place = np.unique(hashes, return_inverse=True)
-    return units, np.bincount(place, values, len(units))
+    return units, np.bincount(place, values, len(units)).astype(np.float64)
 
 
 def replicate_correlation(mine: Floats, theirs: Floats) -> Floats:
