@@ -23,7 +23,7 @@ from service.settings import Settings
 from service.version import VERSION
 from workers import windows
 from workers.questions import CODE_VERSION, Answer, Other
-from workers.state.marks import Marks, sealed_slice
+from workers.state.marks import Marks, is_baseline, sealed_slice
 from workers.state.registry import ModelConfig
 from workers.versions import joined
 
@@ -50,6 +50,14 @@ class Ask:
     def asking(self, params: dict[str, Any]) -> "Ask":
         """Return the question with other parameters."""
         return replace(self, params=params)
+
+
+def of_slice(whole: Ask, slice_: str) -> Ask:
+    """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
+    ask = replace(whole, slice=slice_)
+    if ask.against is None or is_baseline(ask.against.slice):
+        return ask
+    return replace(ask, against=replace(ask.against, slice=ask.slice_name))
 
 
 Render = Callable[[bytes], Awaitable[bytes]]
@@ -91,7 +99,7 @@ class Reading:
         negotiated(request, [JSON])
         with engine_errors():
             held = await self.inbox.slices(whole.config)
-            asks = {each: replace(whole, slice=each) for each in held if each.startswith(f"{name}:")}
+            asks = {each: of_slice(whole, each) for each in held if each.startswith(f"{name}:")}
             tags = [(await self._etag(ask, JSON))[1] for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
             headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization", "ETag": etag}

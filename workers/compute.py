@@ -52,7 +52,7 @@ class AnswerFunction:
     Attributes
     ----------
     compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`, with
-        `paired` a pair of panes, the second of what the question is asked against
+        `paired` a pair of panes (or lists), the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
     sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
@@ -200,7 +200,7 @@ class Compute:
             by_pane = function.by_pane or not function.reads_panes
             subject = state.panes if by_pane else self._merged(config, state, wanted)
             if function.paired:
-                other, theirs = self._other(question, wanted)
+                other, theirs = self._other(question, wanted, function.by_pane)
                 subject, version = (subject, other), joined(version, theirs)
                 state = replace(state, version=version)
             given = [] if view is None else [view]
@@ -221,8 +221,10 @@ class Compute:
             log.exception("the answer %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
 
-    def _other(self, question: Question, wanted: tuple[str, ...] | None) -> tuple[Any, str]:
-        """The pane that a question is asked against, and the version of its state."""
+    def _other(
+        self, question: Question, wanted: tuple[str, ...] | None, by_pane: bool
+    ) -> tuple[Any, str]:
+        """The pane (or list of `Dated`) that a question is asked against, and the version of its state."""
         if question.against is None:
             raise ValueError("this answer is of two windows")
         model, slice_, window = question.against
@@ -231,7 +233,7 @@ class Compute:
             detail = "the model that is compared with is gone"
             raise CalibrationInputError.at("/against_model", "unknown_model", detail)
         state = self._state(config, slice_, Window(*window), wanted)
-        return self._merged(config, state, wanted), state.version
+        return state.panes if by_pane else self._merged(config, state, wanted), state.version
 
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)

@@ -19,7 +19,7 @@ from workers.windows import Window
 
 _SLICES_KEPT = 256
 # Kinds of answers that rest on the alarm's state beside that of panes.
-READ_ALARM = frozenset({"drift", "drift_history", "expected_delay"})
+READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:

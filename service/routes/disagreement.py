@@ -12,6 +12,7 @@ from calibrant.batch import Batch
 from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
+from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
     IfNoneMatch,
@@ -51,7 +52,7 @@ class ConcentrationQuery(WindowQuery):
     ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
 
 
-class DisagreementQuery(ConcentrationQuery):
+class DisagreementQuery(ConcentrationQuery, AgainstQuery):
     """Which votes, bins of the predicted disagreement, and weight of a prediction."""
 
     bins: int = Field(15, ge=1, le=120, description="Equal-width bins; a divisor of 120.")
@@ -152,7 +153,8 @@ async def get_disagreement(
 ) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("disagreement", config, query.params(), query))
+    ask = Ask("disagreement", config, query.params(), query)
+    return await reading.answer(request, await compared(ask, query, caller, connection, reading))
 
 
 @router.post(

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.drift.mapped import OWN_SCORE
+from service.comparing import AgainstQuery, compared
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
 from service.names import ModelId
@@ -18,14 +19,18 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class DriftQuery(WindowQuery):
-    """Which detector, and which data the comparison is about."""
+class HistoryQuery(WindowQuery):
+    """Which detector."""
 
     scope: str | None = Field(
         None,
         max_length=200,
         description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
     )
+
+
+class DriftQuery(HistoryQuery, AgainstQuery):
+    """Which detector, and which data the comparison is about."""
 
 
 class Recommendation(BaseModel):
@@ -78,7 +83,9 @@ class DriftAnswer(BaseModel):
     )
     detector_reason: str | None = None
     slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
-    comparison: dict[str, Any] = Field(description="The last days of the window beside the rest.")
+    comparison: dict[str, Any] = Field(
+        description="The last days of the window beside the rest, or beside what `against` names."
+    )
 
 
 class CohortRow(BaseModel):
@@ -129,7 +136,8 @@ async def get_drift(
 ) -> Response:
     """Tell whether the model's calibration has drifted, and on what evidence."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift", config, _asked(query, config), query))
+    ask = Ask("drift", config, _asked(query, config), query)
+    return await reading.answer(request, await compared(ask, query, caller, connection, reading))
 
 
 @router.get(
@@ -145,7 +153,7 @@ async def list_drift_history(
     model: ModelId,
     request: Request,
     caller: Reader,
-    query: Annotated[DriftQuery, Query()],
+    query: Annotated[HistoryQuery, Query()],
     connection: TheConnection,
     reading: TheReading,
     if_none_match: IfNoneMatch = None,
@@ -156,7 +164,7 @@ async def list_drift_history(
     return await reading.answer(request, Ask("drift_history", config, _asked(query, config), query))
 
 
-def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
+def _asked(query: HistoryQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, a class by its index."""
     asked = query.params()
     scope = asked.get("scope")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from service.comparing import AgainstQuery, compared
 from service.dependencies import IfNoneMatch, MapReader, Prefer, TheConnection, TheReading
 from service.document import answers, problems
 from service.estimates import TemperatureAnswer
@@ -16,7 +17,7 @@ from service.reception import model_of
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class TemperatureQuery(WindowQuery):
+class TemperatureQuery(WindowQuery, AgainstQuery):
     """What the temperature is fitted to."""
 
     objective: Literal["nll", "brier", "ece"] = "nll"
@@ -45,4 +46,5 @@ async def get_temperature(
 ) -> Response:
     """Fit the temperature that scales the model's logits best."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("temperature", config, query.params(), query))
+    ask = Ask("temperature", config, query.params(), query)
+    return await reading.answer(request, await compared(ask, query, caller, connection, reading))
