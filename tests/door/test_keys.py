@@ -85,7 +85,7 @@ OPERATIONS = {
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
-    "getRoc": ("GET", "/v1/models/m/stability", {"all", "reader"}),
+    "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
     "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),
     "listAlarms": ("GET", "/v1/alarms", {"all", "reader"}),
