@@ -280,12 +280,12 @@ class OwnProblem(Problem):
         own = np.einsum("kn,kn->k", weighted[0], points.x)
         each = np.eye(k)
         squares = np.block([[each * own, each * cross], [each * cross, each * alone]])
-        moved, weighted = moved.reshape(2 * k, -1), weighted.reshape(2 * k, -1)
+        first, second = weighted.reshape(2 * k, -1), moved.reshape(2 * k, -1)
         if self._is_run:
             run = self._run
-            return np.asarray(squares[run, run] - weighted[run] @ moved[run].T)
+            return np.asarray(squares[run, run] - first[run] @ second[run].T)
         pick = self._pick
-        return np.asarray(pick @ squares @ pick.T - (pick @ weighted) @ (pick @ moved).T)
+        return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
 
 
 def problem_of(points: Points, form: Form) -> Problem:
