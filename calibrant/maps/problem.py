@@ -17,9 +17,8 @@ from calibrant.maps.rows import LabelledRows
 
 Floats = NDArray[np.float64]
 STILL = 1e-14
-NEAR = 1e-4
-SHORT = 1e-2
-LOOSE = 1e-6
+NEARER = (1e-4, 1e-6, 1e-8, 1e-10)
+SHORT = 1e-3
 FLAT = 1e-8
 MOST_NEWTON = 40
 MOST_HALVINGS = 20
@@ -41,6 +40,8 @@ class Points:
         self.weight, self.unit = rows.weight, rows.unit
         self.total = float(rows.weight.sum())
         self.k, self.n = self.x.shape
+        # Room for what `OwnProblem` works out at every step: asking the system for it anew costs more than the work.
+        self.moved, self.weighted = np.empty((2, self.k, self.n)), np.empty((2, self.k, self.n))
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Problem:
         norm = power.sum(axis=0)
         power /= norm
         nll = float(points.weight @ (np.log(norm) + top)) - float((coefficients * self._observed).sum())
-        slope = self.expected(power * points.weight) - self._observed
+        slope = self.expected(power) - self._observed
         value = nll / points.total + float(form.penalty @ parameters**2)
         gradient = form.gathered(slope / points.total) + 2.0 * form.penalty * parameters
         return _Evaluated(parameters, power, value, gradient)
@@ -104,9 +105,9 @@ class Problem:
         """The linear forms of every row, (n_classes, n)."""
         return np.asarray(coefficients @ self._everything)
 
-    def expected(self, weighted: Floats) -> Floats:
-        """Sums of features by class under weighted probabilities (n_classes, n); (n_classes, n_features)."""
-        return np.asarray(weighted @ self._everything.T)
+    def expected(self, p: Floats) -> Floats:
+        """Weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
+        return np.asarray((p * self.points.weight) @ self._everything.T)
 
     def features(self, klass: int) -> Floats:
         """Of the form of a class, (n_features, n)."""
@@ -178,25 +179,24 @@ class Problem:
         return float(np.abs(gradient[self.inside(at, gradient)]).max(initial=0.0))
 
     def quickly(self, start: Floats) -> Quick:
-        """The optimum without its proof, to about the square of `NEAR`.
+        """The optimum without its proof, a step of Newton's from where the slope is small and the step short.
 
-        The last step is not looked at any more: it is Newton's, from where it squares the error. A long step where the
-        slope is small already is that of a loss without a minimum, and is followed to where its curvature vanishes.
+        That last step squares the error and is not looked at any more. Where steps stay long although the slope
+        vanishes, the loss has no minimum, and curvature will tell.
         """
-        at = self.newton(start, NEAR)[0]
-        gradient = self.value_and_gradient(at)[1]
-        free, bend = self.inside(at, gradient), self.hessian(at)
-        move = _step(bend, gradient, free)
-        if self._norm(at, gradient) < NEAR and np.abs(move * self._scale()).max() < SHORT:
-            end = at - move
-            if self.form.bounds is not None:
-                end = np.clip(end, *self.form.bounds)
-            return Quick(end, self._least(bend[np.ix_(free, free)], free), bool(free.all()), True)
-        at = self.newton(at)[0]
-        gradient = self.value_and_gradient(at)[1]
-        free = self.inside(at, gradient)
-        least = self._least(self.hessian(at)[np.ix_(free, free)], free)
-        return Quick(at, least, bool(free.all()), self._norm(at, gradient) < LOOSE)
+        at = start
+        for near in NEARER:
+            at = self.newton(at, near)[0]
+            gradient = self.value_and_gradient(at)[1]
+            free, bend = self.inside(at, gradient), self.hessian(at)
+            move = _step(bend, gradient, free)
+            if np.abs(move * self._scale()).max() < SHORT:
+                break
+        end = at - move
+        if self.form.bounds is not None:
+            end = np.clip(end, *self.form.bounds)
+        least = self._least(bend[np.ix_(free, free)], free)
+        return Quick(end, least, bool(free.all()), self._norm(at, gradient) < NEARER[0])
 
     def _least(self, bend: Floats, free: NDArray[np.bool_]) -> float:
         scale = self._scale()[free]
@@ -249,17 +249,19 @@ class OwnProblem(Problem):
         own = np.einsum("kn,kn->k", points.share, points.x)
         self._observed = np.stack([own, points.share.sum(axis=1)], axis=1)
         self._last = None
-        places = form.place.ravel()
+        places = form.place.T.ravel()
         self._pick = (places == np.arange(form.n_parameters)[:, None]).astype(np.float64)
-        alone = bool((self._pick.sum(axis=1) == 1).all())
-        self._order = self._pick.argmax(axis=1) if alone else None
+        first = int(self._pick[0].argmax())
+        self._run = slice(first, first + form.n_parameters)
+        self._is_run = np.array_equal(self._pick, np.eye(len(places))[self._run])
 
     def linear(self, coefficients: Floats) -> Floats:
         return self.points.x * coefficients[:, :1] + coefficients[:, 1:]
 
-    def expected(self, weighted: Floats) -> Floats:
-        own = np.einsum("kn,kn->k", weighted, self.points.x)
-        return np.stack([own, weighted.sum(axis=1)], axis=1)
+    def expected(self, p: Floats) -> Floats:
+        points = self.points
+        np.multiply(p, points.x, out=points.moved[0])
+        return np.stack([points.moved[0] @ points.weight, p @ points.weight], axis=1)
 
     def features(self, klass: int) -> Floats:
         return np.stack([self.points.x[klass], np.ones(self.points.n)])
@@ -269,17 +271,21 @@ class OwnProblem(Problem):
         return np.stack([own, np.full(self.points.k, self.points.total)], axis=1)
 
     def bend(self, p: Floats) -> Floats:
-        points = self.points
-        moved = np.stack([p * points.x, p], axis=1)
-        cross, alone = (moved @ points.weight).T
-        own = np.einsum("kn,kn,n->k", moved[:, 0], points.x, points.weight)
-        squares = np.zeros((points.k, 2, points.k, 2))
-        each = np.arange(points.k)
-        squares[each, :, each, :] = np.stack([own, cross, cross, alone], axis=1).reshape(-1, 2, 2)
-        moved = moved.reshape(2 * points.k, points.n)
-        mean = self._pick @ moved if self._order is None else moved[self._order]
-        whole = self._pick @ squares.reshape(2 * points.k, -1) @ self._pick.T
-        return np.asarray(whole - (mean * points.weight) @ mean.T)
+        points, k = self.points, self.points.k
+        moved, weighted = points.moved, points.weighted
+        np.multiply(p, points.x, out=moved[0])
+        moved[1] = p
+        cross, alone = moved @ points.weight
+        np.multiply(moved, points.weight, out=weighted)
+        own = np.einsum("kn,kn->k", weighted[0], points.x)
+        each = np.eye(k)
+        squares = np.block([[each * own, each * cross], [each * cross, each * alone]])
+        first, second = weighted.reshape(2 * k, -1), moved.reshape(2 * k, -1)
+        if self._is_run:
+            run = self._run
+            return np.asarray(squares[run, run] - first[run] @ second[run].T)
+        pick = self._pick
+        return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
 
 
 def problem_of(points: Points, form: Form) -> Problem:

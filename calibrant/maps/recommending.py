@@ -33,7 +33,7 @@ CANDIDATES = {
 }
 # Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "more"
 # than this: what a thinner sample could not fit, the whole one shall.
-MOST_NUMBERS = 1 << 15
+MOST_NUMBERS = 1 << 14
 LEAST_ROWS_A_PARAMETER = 20
 
 
