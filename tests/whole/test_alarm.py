@@ -348,6 +348,6 @@ def test_a_long_poll_is_answered_when_a_cohort_is_sealed(watched):
     play(watched, "polled", 5, slope_after=1.0, days=range(3, 5))
     for thread in threads:
         thread.join(60)
-    # The verdict's comparison is of days that are not sealed as well, so it may be answered before the history.
+    # The verdict's comparison is of days that are not sealed as well, so it may be answered first; the history waits.
     assert [answers[path].status_code for path in paths] == [200, 200]
     assert len(answers[paths[1]].json()["cohorts"]) > 3
