@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.drift.mapped import OWN_SCORE
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
+from service.drift_diagram import draw_drift
 from service.names import ModelId
+from service.pictures import Format, drawn, media_type_of, or_drawn
 from service.queries import WindowQuery, class_index
 from service.reading import Ask
 from service.reception import model_of
@@ -26,6 +28,12 @@ class DriftQuery(WindowQuery):
         max_length=200,
         description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
     )
+
+
+class VerdictQuery(DriftQuery):
+    """As which media type."""
+
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
 class Recommendation(BaseModel):
@@ -54,6 +62,8 @@ class DriftAnswer(BaseModel):
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
+    bins_since_change: list[dict[str, Any]] | None = Field(None, description="The same since the start of change.")
+    recent: list[dict[str, Any]] = Field([], description="Evidence and change statistic of the last 120 cohorts.")
     coverage: dict[str, Any] | None = Field(
         None, description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed."
     )
@@ -112,7 +122,7 @@ class DriftHistory(BaseModel):
     "/v1/models/{model}/drift",
     operation_id="getDrift",
     responses={
-        200: answers(DriftAnswer, "The verdict", ETag="State and query."),
+        200: or_drawn(answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
@@ -121,15 +131,17 @@ async def get_drift(
     model: ModelId,
     request: Request,
     caller: Reader,
-    query: Annotated[DriftQuery, Query()],
+    query: Annotated[VerdictQuery, Query()],
     connection: TheConnection,
     reading: TheReading,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
 ) -> Response:
-    """Tell whether the model's calibration has drifted, and on what evidence."""
+    """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift", config, _asked(query, config), query))
+    ask = Ask("drift", config, _asked(query, config), query)
+    media_type = media_type_of(query.format, request)
+    return await reading.answer(request, ask, media_type, drawn(draw_drift, media_type))
 
 
 @router.get(
@@ -159,6 +171,7 @@ async def list_drift_history(
 def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, a class by its index."""
     asked = query.params()
+    asked.pop("format", None)
     scope = asked.get("scope")
     if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
         name = scope.removeprefix("class:")
