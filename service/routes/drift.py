@@ -2,18 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.drift.mapped import OWN_SCORE
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
-from service.drift_diagram import draw_drift
-from service.names import ModelId
-from service.pictures import Format, drawn, media_type_of, or_drawn
+from service.drawings.drift import draw_drift
+from service.pictures import Format, or_drawn
 from service.queries import WindowQuery, class_index
 from service.reading import Ask
-from service.reception import model_of
+from service.reads import TheRead
 from workers.alarm.cohorts import RATER
 from workers.state.registry import ModelConfig
 
@@ -118,30 +116,14 @@ class DriftHistory(BaseModel):
     cohorts: list[CohortRow]
 
 
-@router.get(
-    "/v1/models/{model}/drift",
-    operation_id="getDrift",
-    responses={
-        200: or_drawn(answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_drift(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[VerdictQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+VERDICT = answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
+async def get_drift(read: TheRead, query: Annotated[VerdictQuery, Query()]) -> Response:
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
-    config = await model_of(connection, caller, model)
-    ask = Ask("drift", config, _asked(query, config), query)
-    media_type = media_type_of(query.format, request)
-    return await reading.answer(request, ask, media_type, drawn(draw_drift, media_type))
+    config = await read.config()
+    return await read.answer(Ask("drift", config, _asked(query, config), query), query.format, draw_drift)
 
 
 @router.get(
@@ -153,19 +135,11 @@ async def get_drift(
         **problems(406, 422),
     },
 )
-async def list_drift_history(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DriftQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+async def list_drift_history(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift_history", config, _asked(query, config), query))
+    config = await read.config()
+    ask = Ask("drift_history", config, _asked(query, config), query)
+    return await read.reading.answer(read.request, ask)
 
 
 def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from calibrant.drift.summary import STATUSES, summary
 from calibrant.drift.tables import UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.verdict import verdict
-from service.drift_diagram import draw_drift
+from service.drawings.drift import draw_drift
 
 DAY = "2026-03-{:02d}T00:00:00Z"
 
