@@ -262,14 +262,10 @@ class Compute:
         """The name of the state, and no pane."""
         partition = self._store.keys.partition_of(config.key)
         keys = self._store.keys.partition(partition)
-        with self._store.node(partition).pipeline(transaction=True) as pipe:
-            pipe.hgetall(keys.versions(config.key, config.generation, slice_))
-            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-            found, values = pipe.execute()
-        marks = Marks.read(values)
+        name = keys.marks(config.key, config.generation)
+        marks = Marks.read(self._store.node(partition).hmget(name, fields_of(slice_)))
         whole = marks.widened(window)
-        version = name_state(config, slice_, whole, panes_in(found, whole), marks, alarm)
-        return State(version, [], whole, marks)
+        return State(name_state(config, slice_, whole, {}, marks, alarm), [], whole, marks)
 
     def _state(
         self,

@@ -20,6 +20,8 @@ from workers.windows import Window
 _SLICES_KEPT = 256
 # Kinds of answers that rest on the alarm's state beside that of panes.
 READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
+# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
+READ_NO_PANE = frozenset({"drift_history"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -86,7 +88,8 @@ class Versions:
                 alarm = alarm_version(*await pipe.execute())
         found, marks = await self._read(config, slice_)
         window = marks.widened(window)
-        return name_state(config, slice_, window, panes_in(found, window), marks, alarm)
+        panes = {} if kind in READ_NO_PANE else panes_in(found, window)
+        return name_state(config, slice_, window, panes, marks, alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""

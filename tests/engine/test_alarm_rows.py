@@ -312,13 +312,15 @@ def test_a_map_that_is_gone_passes_cohorts_over(bench):
 
 
 def test_the_verdict_tells_of_labels_and_their_delays(bench):
-    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(11)
+    """And what was sent twice is counted, and no evidence."""
+    played, rng, n_known = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(11), 0
     for day in range(4):
         p = rng.random(100)
         ids = [f"d{day}.{i}" for i in range(100)]
         batch = played.predict(START_S + day * DAY_S, confidences=p, ids=ids)
         known = [i for i in range(100) if rng.random() < p[i]]
         rows = [LabelRow(ids[i], {int(rng.random() < p[i]): 1}, []) for i in known]
+        n_known += len(known)
         played.label(START_S + day * DAY_S + 7200, rows)
         played.send(PREDICTIONS, batch.pack(), batch.digest(), 100, START_S + day * DAY_S + 9000)
         played.seal(day)
@@ -327,4 +329,5 @@ def test_the_verdict_tells_of_labels_and_their_delays(bench):
     assert told["coverage"]["by_bin"][0] < told["coverage"]["by_bin"][-1]
     assert told["coverage"]["delay"]["median_s"] == pytest.approx(7200, rel=0.1)
     assert told["labels"]["n_duplicates_dropped"] == 400
+    assert told["n_units"] == told["coverage"]["n_labelled"] == n_known
     assert "labelled units" in told["summary"] and "calibrated model would show" in told["description"]["text"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from calibrant.coverage import coverage
 from calibrant.drift.description import description
+from calibrant.drift.effect import bin_rows
 from calibrant.drift.mapped import OWN_SCORE
 from calibrant.drift.summary import summary
 from calibrant.drift.tables import coverage_of
@@ -14,12 +16,15 @@ from workers.alarm.advancing import since_change, title_of, who_alarms
 from workers.alarm.cohorts import parts_of, rater_in
 from workers.alarm.detectors import Detector, flagged_names, is_asked, n_asked
 from workers.alarm.episodes import at, interval, log10_of
+from workers.alarm.looks import Look
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.view import AlarmView
 from workers.alarm.whole import WHY_PASSED
 
 _LEAST_LATER = 50
 _SHOWN_AGREEMENT = 30
+_SHOWN_COHORTS = 120
+_LN10 = math.log(10.0)
 
 
 def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int) -> dict[str, Any]:
@@ -53,6 +58,8 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         found[name] = interval_of(found[name], settings)
     who = who_alarms({name: each for name, each in alarm.detectors.items() if is_asked(name, settings)})
     return found | {
+        "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
+        "bins_since_change": [_since(row) for row in bin_rows(since)] if alarmed else None,
         "title": title_of(alarm.name, who) if alarmed else None,
         "summary": summary(found),
         "scores": settings.scores,
@@ -61,6 +68,21 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         "labels": _labels(settings, alarm),
         "rater_or_model": who,
     }
+
+
+def _recent(look: Look) -> dict[str, Any]:
+    """A cohort of the last ones, as a curve needs it."""
+    return {
+        "from": at(look.cohort),
+        "evidence_log10": log10_of(look.log_evidence),
+        "sr_log10": log10_of(look.log_sr),
+        "threshold_log10": look.log_threshold / _LN10,
+    }
+
+
+def _since(row: dict[str, Any]) -> dict[str, Any]:
+    """A bin since the change; the start was picked from the same data, so no sequence holds."""
+    return {name: row[name] for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")}
 
 
 def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
