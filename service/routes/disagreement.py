@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.alpha_calibration import compared
+from calibrant.alpha_calibration import compared as compared_ways
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.voted_rows import MOST_FEATURE
 from service.bodies import JSON, Body, read_body
@@ -192,7 +192,7 @@ def _compared(body: Body, query: ComparisonQuery, config: ModelConfig, settings:
     if batch.n * width > MOST_NUMBERS:
         detail = f"{batch.n} predictions of {width} numbers; at most {MOST_NUMBERS:,} in all are compared at once"
         raise CalibrationInputError([Offence("", "size", detail)])
-    found = compared(batch, features=features, **query.model_dump())
+    found = compared_ways(batch, features=features, **query.model_dump())
     given = "log_probabilities" if features is None else "posted"
     return orjson.dumps({"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY)
 
