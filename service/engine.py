@@ -17,6 +17,7 @@ from service.errors import (
     BatchUnknown,
     IdsFull,
     ModelConflict,
+    ModelDeleted,
     RecordsFull,
     StoreUnavailable,
 )
@@ -70,6 +71,8 @@ def engine_errors() -> Iterator[None]:
         raise BatchConflict() from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
+    except inbox.ModelGone as error:
+        raise ModelDeleted() from error
     except inbox.UnknownBatch as error:
         raise BatchUnknown() from error
     except inbox.BacklogFull as error:

@@ -6,7 +6,7 @@
                                                          AlarmUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull,
+      409  BatchConflict, ModelConflict, ModelDeleted, MapNotBetter, MapsFull,
            AlarmClosed, WebhooksMissing
       412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
@@ -193,6 +193,12 @@ class BatchConflict(Problem):
 
 class ModelConflict(Problem):
     """The request does not agree with the model as it is defined."""
+
+    status = 409
+
+
+class ModelDeleted(Problem):
+    """The model was deleted while the request waited; nothing of what was sent is kept."""
 
     status = 409
 

@@ -29,6 +29,8 @@ from workers.inbox import Delivery, Receipt
 from workers.state.registry import ModelConfig
 from workers.windows import Limits
 
+ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
 
 class IngestQuery(BaseModel):
     """Query of an operation that takes a batch."""
@@ -161,7 +163,9 @@ class Reception:
 
     async def _merged(self, delivery: Delivery, receipt: Receipt, wait: int) -> Receipt:
         """Return what came of the batch within `wait` seconds, still as a repeat if it was one."""
-        later = await self.inbox.wait_merged(delivery.model.key, receipt.batch_id, wait)
+        later = await self.inbox.wait_merged(
+            delivery.model.key, receipt.batch_id, wait, was_there=True
+        )
         return replace(later, duplicate=receipt.duplicate or later.duplicate)
 
 
@@ -179,12 +183,20 @@ def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
         received_at=given.received_at,
         create=given.config is None,
         retains=load.retains,
+        partial=given.partial,
     )
 
 
 def digest_of(payload: bytes) -> bytes:
     """Return sixteen bytes that tell whether two payloads hold the same content."""
     return blake2b(payload, digest_size=16).digest()
+
+
+def digest_of_all(accepted: bytes, rejected: list[Any]) -> bytes:
+    """Return the digest of a batch as it was sent: of the rows that are taken, and of those that are not."""
+    if not rejected:
+        return accepted
+    return digest_of(accepted + orjson.dumps(rejected, default=str, option=ROWS))
 
 
 def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
