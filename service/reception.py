@@ -20,13 +20,13 @@ from service.auth import Caller
 from service.bodies import Body, read_body
 from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
-from service.errors import ModelUnknown
+from service.errors import ImportUnfinished, ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
 from service.settings import Settings
 from service.threads import aside_if_large
 from workers.inbox import Delivery, Receipt
-from workers.state.registry import ModelConfig
+from workers.state.registry import HalfImported, ModelConfig
 from workers.windows import Limits
 
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -218,9 +218,12 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
-    """Return the caller's model; another tenant's is as unknown as one that never was."""
+    """Return the caller's model; another tenant's is as unknown as one that never was, and so is half a model."""
     with engine_errors():
-        config = await connection.registry.get(caller.tenant, model)
+        try:
+            config = await connection.registry.get(caller.tenant, model)
+        except HalfImported as error:
+            raise ModelUnknown(ImportUnfinished.message()) from error
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     return config

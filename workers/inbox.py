@@ -21,7 +21,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.alarm.book import AlarmBook
-from workers.entries import Entry, alarm_order
+from workers.entries import RESTORE, Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
 from workers.retained import read_tallies, whole_tallies
@@ -31,7 +31,7 @@ from workers.state.keys import Keys, PartitionKeys
 from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
-from workers.state.registry import ModelConfig
+from workers.state.registry import HalfImported, ModelConfig
 from workers.store import connect_async, join
 from workers.versions import Versions
 from workers.windows import Window
@@ -375,6 +375,8 @@ class Inbox:
         current = None if config is None else ModelConfig.from_json(config)
         if current is None and not delivery.create:
             raise ModelMismatch(None)
+        if current is not None and current.importing is not None and delivery.kind != RESTORE:
+            raise HalfImported(current.model)
         if current is not None and current.generation != model.generation:
             if not delivery.create:
                 raise ModelMismatch(current)

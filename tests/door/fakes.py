@@ -21,6 +21,8 @@ class FakeRegistry:
     async def get(self, tenant, model):
         return self.configs.get((tenant, model))
 
+    found = get
+
     async def list(self, tenant):
         return [config for (owner, _), config in sorted(self.configs.items()) if owner == tenant]
 
