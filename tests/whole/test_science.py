@@ -15,6 +15,7 @@ from calibrant.cases import case_reliability, cases_of
 from calibrant.disagreement import disagreement_answer
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.question import Question
+from calibrant.roc import roc
 from calibrant.stability import stability
 from calibrant.view import View
 from workers.versions import seed_of
@@ -252,21 +253,21 @@ def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
     assert "10, 12, 15, 20" in error["detail"]
 
 
-@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability"])
+@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case"])
 def test_cases_are_drawn(scanned, figure):
     deployment, _, _ = scanned
-    url = f"{SCANS}/cases"
-    svg = deployment.client.get(url, params={"figure": figure, "format": "svg"})
+    url, asked = f"{SCANS}/cases", {"figure": figure}
+    if figure == "case":
+        assert deployment.client.get(url, params=asked).status_code == 422
+        asked["case"] = "scan-3"
+    svg = deployment.client.get(url, params=asked | {"format": "svg"})
     assert svg.headers["content-type"].startswith("image/svg+xml") and b"</svg>" in svg.content
-    png = deployment.client.get(url, params={"figure": figure}, headers={"Accept": "image/png"})
+    png = deployment.client.get(url, params=asked, headers={"Accept": "image/png"})
     assert png.content.startswith(b"\x89PNG") and png.headers["content-type"] == "image/png"
     tags = {each.headers["etag"] for each in (svg, png, deployment.client.get(url))}
     assert len(tags) == 3
-    again = deployment.client.get(
-        url,
-        params={"figure": figure, "format": "svg"},
-        headers={"If-None-Match": svg.headers["etag"]},
-    )
+    known = {"If-None-Match": svg.headers["etag"]}
+    again = deployment.client.get(url, params=asked | {"format": "svg"}, headers=known)
     assert again.status_code == 304
 
 
@@ -280,6 +281,17 @@ def test_one_class_is_drawn_by_its_name(scanned):
     assert len(set(drawn)) == 3 and drawn[2] == drawn[3]
     refused = deployment.client.get(url, params={"format": "svg", "class": "background"})
     assert refused.status_code == 422
+
+
+@pytest.mark.parametrize("scope", ["top_label", "class:2"])
+def test_the_roc_curve_is_that_of_the_library(voted, scope):
+    deployment, _, pane = voted
+    found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
+    view = View(pane, Question(scope=scope, raters="mean"))
+    close(found, roc(view, 50))
+    close(found["area"], compute_metrics(view, ["auc"], seed_of(found["state_version"]))["auc"])
+    metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
+    assert metric["metrics"]["auc"]["value"] == found["auc"] == found["area"]["value"]
 
 
 def test_disagreement_is_that_of_the_library(voted):
