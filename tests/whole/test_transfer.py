@@ -147,8 +147,9 @@ def watched(tmp_path_factory):
                 answer = deployment.client.put(f"{path}/maps/current", json=promotion, headers={"If-None-Match": "*"})
                 assert answer.status_code == 200, answer.text
         deadline = time.monotonic() + 20
-        while deployment.get(f"{path}/drift")["status"] != "alarm" and time.monotonic() < deadline:
+        while not deployment.get(f"{path}/metrics", metrics="ece")["matured"] and time.monotonic() < deadline:
             time.sleep(0.2)
+        assert deployment.get(f"{path}/drift")["status"] == "alarm"
         yield deployment
 
 
