@@ -1,7 +1,6 @@
 """Histogram updates: what a client has already reduced, as sums by bin or as packed panes."""
 
 import base64
-import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -23,7 +22,15 @@ from service.names import ModelId
 from service.posted import Name, refuse_too_many
 from service.problem_responses import offence_of
 from service.queries import Instant
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.reception import (
+    Circumstances,
+    IngestAnswer,
+    IngestQuery,
+    Load,
+    Sender,
+    digest_of,
+    digest_of_all,
+)
 from service.rules import (
     SEGMENTATION,
     UNITS_REQUIRED,
@@ -145,19 +152,23 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     kind = _kind_of(placed)
     config = given.config or _config_for(placed, given.sender)
     updates: list[Update] = []
+    pointers: list[str] = []
+    rejected: list[dict] = []
     offences: list[Offence] = []
     for pointer, fields in placed:
         try:
             updates.append(_update(fields, config, pointer, given))
+            pointers.append(pointer)
         except CalibrationInputError as error:
+            rejected.append(fields)
             offences += error.offences[: 1 if given.partial else None]
     if offences and not given.partial:
         raise CalibrationInputError(offences)
     refuse_too_many(len(updates), offences, given.settings.max_row_errors)
     _check_panes(updates, config, given)
-    payload = pack_updates(updates)
-    digest = hashlib.blake2b(payload, digest_size=16).digest()
-    return Load(config, kind, payload, digest, len(updates), offences, batch_id)
+    placed_updates = [replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)]
+    digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
+    return Load(config, kind, pack_updates(placed_updates), digest, len(updates), offences, batch_id)
 
 
 def _kind_of(placed: list[tuple[str, dict]]) -> str:

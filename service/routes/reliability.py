@@ -46,7 +46,6 @@ async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Quer
     params.pop("format", None)
     if query.binning != "equal_width" and (query.against or query.against_model):
         raise unanswerable("/binning", "equal_width", "bins of equal mass are not the same on two sides")
-    ask = await compared(
-        Ask("reliability", config, params, query), query, read.caller, read.connection, read.reading
-    )
+    ask = Ask("reliability", config, params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_reliability)
