@@ -14,21 +14,21 @@ from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
 from service.dependencies import (
     AppSettings,
-    IfNoneMatch,
     MapReader,
-    Prefer,
-    Reader,
     TheConnection,
     TheReading,
     TheReception,
 )
 from service.document import answers, problems, takes
 from service.documents import read_json
+from service.drawings.disagreement import draw_disagreement
 from service.engine import engine_errors
 from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.posted import Label, Name, checked_batch
 from service.queries import Edges, WindowQuery
 from service.reading import Ask
+from service.reads import TheRead
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -65,6 +65,7 @@ class DisagreementQuery(ConcentrationQuery):
     criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
         "disagreement_loss", description="By which the best is picked on the validation part."
     )
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
 class DisagreementAnswer(BaseModel):
@@ -131,28 +132,16 @@ class PosteriorQuery(ConcentrationQuery):
     )
 
 
-@router.get(
-    "/v1/models/{model}/disagreement",
-    operation_id="getDisagreement",
-    responses={
-        200: answers(DisagreementAnswer, "The disagreement", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_disagreement(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DisagreementQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+DIAGRAM: dict[str, Any] = answers(DisagreementAnswer, "The disagreement, or its diagram", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
+async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("disagreement", config, query.params(), query))
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("disagreement", await read.config(), params, query)
+    return await read.answer(ask, query.format, draw_disagreement)
 
 
 @router.post(
