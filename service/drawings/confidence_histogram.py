@@ -80,7 +80,7 @@ def _draw_panel(
         (right, BLUE, "right" if is_top else "this class"),
     ):
         axes.stairs(values, edges, color=colour, linewidth=1.3, label=f"reference: {word}" if not is_top else word)
-    axes.set_yscale("log", nonpositive="clip")
+    axes.set_yscale("log", nonpositive="clip", subs=[])
     axes.set_ylim(*limits)
     dressed(axes, "probability" if last else "", "mass (log)" if first else "")
     axes.set_title(short(str(name), 24), fontsize=9.5, loc="left", parse_math=False)

@@ -28,7 +28,7 @@ class ComparisonQuery(BinningQuery, OptionsQuery):
     """Which models, which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics."
+        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
     )
     models: str = Field(
         max_length=1000,
