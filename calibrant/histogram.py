@@ -249,7 +249,7 @@ class _Reader:
 
     def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:
         numbers = self._whole_column("n_predictions", len(count))
-        bad = [] if numbers is None else np.flatnonzero((numbers == 0) & (count > 0))
+        bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
         if len(bad):
             detail = "a bin that counts something counts at least one prediction"
             self._refuse(f"n_predictions/{bad[0]}", "count_without_predictions", detail)

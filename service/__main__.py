@@ -17,6 +17,7 @@ from service.auth import KeysUnreadable, is_loopback, load_keyring
 from service.engine import engine_settings
 from service.settings import Settings
 from service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from workers.memory import settle
 from workers.settings import SettingsError
 
 SHUTDOWN_S = 15  # long polls are not waited for any longer
@@ -55,8 +56,10 @@ def main() -> None:
 
 def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until told to stop; end with 3 if the store or the engine cannot be started."""
+    app = create_app(settings)
+    settle()
     config = uvicorn.Config(
-        Plainly(create_app(settings), sockets),
+        Plainly(app, sockets),
         access_log=False,
         server_header=False,
         log_config=None,

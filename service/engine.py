@@ -17,7 +17,9 @@ from service.errors import (
     BatchConflict,
     BatchUnknown,
     IdsFull,
+    ImportUnfinished,
     ModelConflict,
+    ModelDeleted,
     ModelUnknown,
     RecordsFull,
     StoreUnavailable,
@@ -27,7 +29,7 @@ from workers import inbox, questions
 from workers.engine import Engine
 from workers.inbox import Inbox
 from workers.settings import EngineSettings
-from workers.state.registry import Registry
+from workers.state.registry import HalfImported, Registry
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,10 @@ def engine_errors() -> Iterator[None]:
         raise BatchConflict(errors=[Offence("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
+    except HalfImported as error:
+        raise ImportUnfinished() from error
+    except inbox.ModelGone as error:
+        raise ModelDeleted() from error
     except inbox.UnknownBatch as error:
         raise BatchUnknown() from error
     except inbox.BacklogFull as error:
@@ -83,7 +89,7 @@ def engine_errors() -> Iterator[None]:
         raise RecordsFull(retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
-    except questions.ModelGone as error:
+    except questions.SubjectGone as error:
         raise ModelUnknown(f"Not answered: {error}.") from error
     except questions.AnswerTimeout as error:
         raise AnswerLate() from error

@@ -14,6 +14,8 @@ _HISTOGRAM: dict[str, Any] = {
     "n_units": 13,
 }
 
+_NONE = [0] * 19  # of twenty bins
+
 EXAMPLES: dict[str, dict[str, Any]] = {
     "ModelSettings": {
         "classes": ["cat", "dog", "owl"],
@@ -48,6 +50,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "HistogramsBody": {"batch_id": "site-b.h1", "histograms": [_HISTOGRAM]},
     "HistogramUpdate": _HISTOGRAM,
     "PosteriorBody": {"probabilities": [[0.7, 0.2, 0.1]], "labels": [[0, 1]], "ids": ["img-17"]},
+    "WaysBody": {
+        "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]],
+        "labels": [[0, 0, 1], [1, 1, 1], [2, 0, 2], [0, 1, 0]],
+    },
+    "ConfidenceBody": {
+        "label": [[[4, *_NONE], [*_NONE, 3]], [[3, *_NONE], [*_NONE, 4]]],
+    },
     "NewMap": {"method": "temperature", "window": "P28D", "note": "before the release"},
     "Promotion": {"version": 1, "reason": "better on later labels"},
     "WindowQuery": {"window": "P28D"},

@@ -41,7 +41,7 @@ class AnswerFailed(RuntimeError):
     """The answer could not be computed (500)."""
 
 
-class ModelGone(LookupError):
+class SubjectGone(LookupError):
     """A model that the question is about was deleted before it was answered (404)."""
 
 
@@ -234,5 +234,5 @@ def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> An
     if reply.status == UNKNOWN:
         raise UnknownQuestion(told["detail"])
     if reply.status == GONE:
-        raise ModelGone(told["detail"])
+        raise SubjectGone(told["detail"])
     raise AnswerFailed(told["detail"])

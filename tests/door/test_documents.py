@@ -118,7 +118,13 @@ def test_every_body_has_an_example_of_its_own_shape(app):
         assert _documented[shape].model_validate(content["example"]), (method, path, media)
 
 
-STORY = ("PUT /v1/models/{model}", "POST /v1/models/{model}/predictions", "POST /v1/models/{model}/labels", "POST /v1/score")
+STORY = (
+    "PUT /v1/models/{model}",
+    "POST /v1/models/{model}/predictions",
+    "POST /v1/models/{model}/labels",
+    "POST /v1/score",
+    "POST /v1/score/confidence-histogram",
+)
 OF_COARSE_MODELS = ("POST /v1/models/{model}/histograms",)
 
 

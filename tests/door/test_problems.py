@@ -11,8 +11,8 @@ from service.auth import Key, Keyring
 from service.errors import PROBLEMS, Saturated
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
-from workers.inbox import BacklogFull, IdsFull, UnknownBatch
-from workers.questions import ModelGone
+from workers.inbox import BacklogFull, IdsFull
+from workers.questions import SubjectGone
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/predictions"
@@ -174,18 +174,9 @@ async def test_reads_while_the_store_is_away(client, inbox):
     assert (await client.get("/livez")).status_code == 200
 
 
-async def test_a_model_that_goes_while_its_batch_is_waited_for_is_a_conflict(client, inbox, monkeypatch):
-    async def lost(model_key, batch_id, seconds):
-        raise UnknownBatch(batch_id)
-
-    monkeypatch.setattr(inbox, "wait_merged", lost)
-    answer = await client.post(URL, json=PREDICTIONS, headers={"Prefer": "wait=1"})
-    assert "deleted" in problem(answer, 409, "model-conflict")["detail"]
-
-
 async def test_a_model_that_goes_while_it_is_asked_about_is_unknown(client, inbox):
     await client.put("/v1/models/digits", json={"classes": 3})
-    inbox.trouble = ModelGone("the model is gone")
+    inbox.trouble = SubjectGone("the model is gone")
     problem(await client.get("/v1/models/digits/metrics"), 404, "model-unknown")
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases",),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement"),
 )
 
 
@@ -79,7 +79,7 @@ BAD_QUERIES = {
     "metrics?from_=2026-01-01T00:00:00Z": ("/from_", "from, "),
     "metrics?ci=0.4": ("/ci", "0.5"),
     "metrics?from=2016-12-31T23:59:60Z": ("/from", "leap second"),
-    "drift?scop=score": ("/scop", "known: clock"),
+    "drift?scop=score": ("/scop", "known: "),
     "metrics?a/b~c=1": ("/a~1b~0c", "known: "),
     "metrics?bins=7": ("/bins", "8, 9, 10"),
     "metrics?bins=0": ("/bins", "1"),
@@ -223,3 +223,34 @@ async def test_every_accept_header_counts_and_an_empty_one_takes_anything(digits
 @pytest.mark.parametrize("time", ["2026-01-01T00:00:00.123456789Z", "2026-01-01 00:00:00Z", "2026-01-01t00:00:00z"])
 async def test_instants_as_rfc_3339_allows_them(digits, time):
     assert (await digits.get(f"{M}/metrics", params={"from": time})).status_code == 200
+
+
+SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
+
+
+async def test_further_answers_are_included(client):
+    """Unions of classes too, whose plus may have become a space."""
+    for unions in ("whole:1+2,core:2", "whole:1%2B2,core:2"):
+        url = f"/v1/score?metrics=ml1_ece&include=cases,roc&composites={unions}&binning=spline"
+        found = (await client.post(url, json=SCANNED)).json()
+        assert found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+        assert found["cases"]["membership"] == "spline"
+        assert "auc" in found["roc"] and "stability" not in found
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("include=case", "/include"),
+        ("include=stability&metric=x", "/metric"),
+        ("composites=whole", "/composites"),
+        ("composites=a:1,a:2", "/composites"),
+        ("composites=a:x", "/composites"),
+        ("include=cases&composites=a:7", "/composites/a"),
+        ("include=cases&case=nobody", "/case"),
+        ("include=temperature_surface", "/classes"),
+    ],
+)
+async def test_what_cannot_be_included_is_refused(client, query, pointer):
+    answer = await client.post(f"/v1/score?{query}", json=SCANNED)
+    assert problem(answer, 422, "invalid-query")["errors"][0]["pointer"] == pointer
