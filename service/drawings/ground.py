@@ -30,6 +30,7 @@ FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
 DRAWING = threading.Lock()
 # Of the text beneath the heading, at its size.
 CHARACTERS_AN_INCH = 16.5
+HEADING_CHARACTERS_AN_INCH = 9.0
 POLICIES = {
     "pooled": "every rating counted",
     "mean": "mean of raters",
@@ -85,7 +86,8 @@ def sheet(
     from matplotlib.figure import Figure
 
     width, height = size
-    model = short(str(answer.get("model") or ""), 32)
+    most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
+    model = short(str(answer.get("model") or ""), max(most, 8))
     head = f"{title} of {model}" if model else title
     figure = Figure(figsize=size, facecolor="white")
     figure.set_label(head)

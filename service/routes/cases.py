@@ -13,6 +13,7 @@ from service.document import answers
 from service.drawings.case_boxes import draw_boxes
 from service.drawings.case_histogram import draw_histogram
 from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
+from service.drawings.case_sensitivity import draw_sensitivity
 from service.estimates import WindowShown
 from service.names import PATTERN
 from service.pictures import Draw, Format, or_drawn
@@ -40,6 +41,7 @@ DRAWINGS: dict[str, Callable[..., bytes]] = {
     "boxes": draw_boxes,
     "reliability": draw_reliability_boxes,
     "case": draw_one_case,
+    "sensitivity": draw_sensitivity,
 }
 OF_ONE_CLASS = ("histogram", "case")
 SHOWN = ("format", "figure", "class_")
@@ -61,7 +63,8 @@ class CasesQuery(WindowQuery, CaseOptionsQuery):
         None, description="Another model over the same window, whose cases of the same name are paired with these."
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
-    figure: Literal["histogram", "boxes", "reliability", "case"] = Field(
+    sensitivity: bool = Field(False, description="The averages at 5, 10, 20, 50 and 100 bins too.")
+    figure: Literal["histogram", "boxes", "reliability", "case", "sensitivity"] = Field(
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
@@ -106,6 +109,7 @@ class CasesAnswer(BaseModel):
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
+    sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
         None, description="With `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
     )
@@ -121,6 +125,8 @@ async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Re
     config = await read.config()
     draw = drawing(query, config)
     params = {name: value for name, value in query.params().items() if name not in SHOWN}
+    if query.figure == "sensitivity":
+        params["sensitivity"] = True
     ask = Ask("cases", config, params, query)
     if query.against_model is not None:
         ask = await against_model(

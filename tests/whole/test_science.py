@@ -259,7 +259,7 @@ def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
     assert "10, 12, 15, 20" in error["detail"]
 
 
-@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case"])
+@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case", "sensitivity"])
 def test_cases_are_drawn(scanned, figure):
     deployment, _, _ = scanned
     url, asked = f"{SCANS}/cases", {"figure": figure}
@@ -356,6 +356,23 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
         assert (refused.status_code, error["pointer"], error["rule"]) == (422, at + pointer, rule), url
 
 
+def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
+    deployment, _, _ = scanned
+    found = deployment.get(f"{SCANS}/cases", sensitivity="true", membership="soft")["sensitivity"]
+    assert [row["bins"] for row in found] == [5, 10, 20, 50, 100]
+    twenty = deployment.get(f"{SCANS}/cases", bins=20, membership="soft")["summary"]
+    assert found[2]["mce"]["value"] == twenty["mce"]["macro"]["value"]
+
+
+def test_measures_against_votes_stand_together(voted):
+    deployment, _, _ = voted
+    found = deployment.get(f"{VOTED}/label-distribution")
+    metrics = deployment.get(f"{VOTED}/metrics", metrics="ent_ce,dist_ce,rank_cs")["metrics"]
+    for slug, each in metrics.items():
+        close(found[slug]["value"], each["value"])
+    assert sum(found["ent_ce"]["histogram"]["weight"]) == pytest.approx(900)
+
+
 def test_models_stand_side_by_side(scanned):
     deployment, _, _ = scanned
     found = deployment.get(f"{SCANS}/comparison", models="blunt")
@@ -395,7 +412,9 @@ def test_losses_over_two_temperatures(voted):
     assert deployment.client.get(f"{VOTED}/temperature/surface").status_code == 422
 
 
-@pytest.mark.parametrize("read", ["temperature", "stability", "disagreement", "uncertainty", "confidence-histogram"])
+@pytest.mark.parametrize("read", [
+    "temperature", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
+])
 def test_answers_are_drawn(voted, read):
     deployment, _, _ = voted
     url = f"{VOTED}/{read}"
