@@ -91,6 +91,15 @@ class WindowQuery(BaseModel):
         return {name: value for name, value in asked.items() if value is not None}
 
 
+class ConcentrationQuery(WindowQuery):
+    """Which votes, and how a concentration is fitted to them."""
+
+    penalty: float = Field(
+        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
+    )
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
+
+
 class BinningQuery(WindowQuery):
     """How scores are binned and ratings weighed."""
 

@@ -1,6 +1,5 @@
 """Histogram updates: what a client has already reduced, as sums by bin or as packed panes."""
 
-import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -22,7 +21,15 @@ from service.errors import BodyTooLarge, ModelUnknown
 from service.names import ModelId
 from service.posted import refuse_too_many
 from service.problem_responses import offence_of
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.reception import (
+    Circumstances,
+    IngestAnswer,
+    IngestQuery,
+    Load,
+    Sender,
+    digest_of,
+    digest_of_all,
+)
 from service.rules import (
     SEGMENTATION,
     UNITS_REQUIRED,
@@ -84,13 +91,18 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     kind = _kind_of(placed)
     config = given.config or _config_for(placed, given.sender)
     updates: list[Update] = []
+    pointers: list[str] = []
+    rejected: list[dict] = []
     offences: list[Offence] = []
     n_accepted = 0
     for pointer, fields in placed:
         try:
-            updates += _updates(fields, config, pointer, given)
+            made = _updates(fields, config, pointer, given)
+            updates += made
+            pointers += [pointer] * len(made)
             n_accepted += 1
         except CalibrationInputError as error:
+            rejected.append(fields)
             offences += error.offences[: 1 if given.partial else None]
     if offences and not given.partial:
         raise CalibrationInputError(offences)
@@ -98,9 +110,9 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     if len(updates) > MAX_UPDATES:
         raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request, one a class counted.")
     _check_panes(updates, config, given)
-    payload = pack_updates(updates)
-    digest = hashlib.blake2b(payload, digest_size=16).digest()
-    return Load(config, kind, payload, digest, n_accepted, offences, batch_id)
+    placed_updates = [replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)]
+    digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
+    return Load(config, kind, pack_updates(placed_updates), digest, n_accepted, offences, batch_id)
 
 
 def _kind_of(placed: list[tuple[str, dict]]) -> str:

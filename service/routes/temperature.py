@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.losses import draw_losses
 from service.estimates import TemperatureAnswer
@@ -16,7 +17,7 @@ from service.reads import TheMapRead
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class TemperatureQuery(WindowQuery):
+class TemperatureQuery(WindowQuery, AgainstQuery):
     """What the temperature is fitted to."""
 
     objective: Literal["nll", "brier", "ece"] = "nll"
@@ -34,4 +35,5 @@ async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Q
     params = query.params()
     params.pop("format", None)
     ask = Ask("temperature", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_losses)

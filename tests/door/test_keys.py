@@ -87,6 +87,7 @@ OPERATIONS = {
         {"all", "reader", "mapper"},
     ),
     "getDisagreement": ("GET", "/v1/models/m/disagreement", {"all", "reader"}),
+    "compareCalibrations": ("POST", "/v1/models/m/disagreement", {"all", "reader", "mapper"}),
     "computePosterior": ("POST", "/v1/models/m/posterior", {"all", "reader", "mapper"}),
     "createMap": ("POST", "/v1/models/m/maps", {"all"}),
     "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),

@@ -29,6 +29,7 @@ from workers.versions import seed_of
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
     *("overconfidence_error", "ent_ce", "rank_cs", "dist_ce", "spiegelhalter_z", "corp_uncertainty"),
+    *("lp_ece", "zhang_kde_ece", "canonical_ce", "skce", "rater_statistic"),
 )
 LOSSES = (
     *("squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss", "grouping_loss"),
