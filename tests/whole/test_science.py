@@ -229,6 +229,15 @@ def test_models_are_compared_over_their_cases(scanned):
     assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
 
 
+def test_cases_are_paired_with_a_baselines(scanned):
+    deployment, _, _ = scanned
+    made = deployment.client.put(f"{SCANS}/baselines/frozen", json={"window": "P7D"})
+    assert made.status_code == 201, made.text
+    found = deployment.get(f"{SCANS}/cases", against="frozen")
+    ace = found["comparison"]["ace"]
+    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == ("frozen", 12, 0.0, "constant_difference")
+
+
 def test_cases_and_metrics_agree(scanned):
     deployment, _, _ = scanned
     slugs = ("ml1_ece", "ml1_ace", "ml1_mce")
