@@ -20,7 +20,7 @@ from calibrant.batch import Batch, Votes
 from calibrant.labels import WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
-EXPIRED = "expired"
+EXPIRED, REVISED = "expired", "revised"
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
@@ -131,7 +131,7 @@ class Facts:
             if number == last.revision and klass == last.klass:
                 return self, DUPLICATE
             if explicit and number == last.revision:
-                return self, CONFLICT
+                return self, REVISED
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
     def timed(self, labelled_ms: int) -> Facts:

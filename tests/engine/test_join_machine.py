@@ -224,4 +224,4 @@ class JoinMachine(RuleBasedStateMachine):
 TestJoin = JoinMachine.TestCase
 # A failure is told as it was found: to shrink it takes longer than a test may.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-TestJoin.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, phases=PHASES)
+TestJoin.settings = settings(max_examples=45, stateful_step_count=40, deadline=None, phases=PHASES)
