@@ -37,6 +37,7 @@ from calibrant.label_losses import (
     row_interval,
     rows_with_several,
     share,
+    squares_about,
 )
 from calibrant.options import Option
 from calibrant.posterior import posterior_epistemic_loss
@@ -92,8 +93,10 @@ class DisagreementTable:
             "disagreement_weight_squared",
             "disagreement_squared_weight_squared",
         )
-        mean = _ratio(at["disagreement"], self.weight)
-        variance = mean_variance(self.weight, mean, tuple(at[name] for name in names), self.count)
+        # About the prediction, which no vote moves, so that only the gap's own chance is left.
+        moments = tuple(at[name] for name in names)
+        second = squares_about(_ratio(at["predicted"], self.weight), moments)
+        variance = mean_variance(self.weight, self.gap(), moments[0], second, self.count)
         return float(share(self.weight) @ variance)
 
     def calibration(self, factor: float = 1.0) -> float:

@@ -33,7 +33,7 @@ from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
 from workers.state.registry import HalfImported, ModelConfig
 from workers.store import connect_async, join
-from workers.versions import Versions
+from workers.versions import SliceState, Versions
 from workers.windows import Window
 
 T = TypeVar("T")
@@ -257,6 +257,16 @@ class Inbox:
         return await self._kept_up(
             lambda: self._versions.state_version(model, slice_, window, kind)
         )
+
+    async def state(self, model: ModelConfig, slice_: str, kind: str = "") -> SliceState:
+        """What answers of a kind about a slice rest on now."""
+        return await self._kept_up(lambda: self._versions.state(model, slice_, kind))
+
+    async def unchanged_state(
+        self, model: ModelConfig, slice_: str, kind: str = ""
+    ) -> SliceState | None:
+        """The same in one read, where model and slice are as they were last seen; else None."""
+        return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, kind))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
         """Have something done about a model's alarm (`workers.alarm.orders`); every order may come twice.

@@ -22,7 +22,10 @@ from workers.retained import TALLIES, tally
 from workers.run import Item
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from workers.state.marks import SEALED_TO
 from workers.transfer import BASELINE, CARRIED, MAP, MARKS, PANE, RECORD, TALLY, UNIT
+from workers.unsealed import note
+from workers.windows import pane_start
 
 
 class Restoring:
@@ -46,6 +49,9 @@ class Restoring:
             if item.config.importing is None or not self._finds_room(lines):
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return
+            marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
+            held = self._node.hget(self._keys.marks(*self._name), SEALED_TO) if marks is None else marks.get(SEALED_TO)
+            self._sealed_to = int(held or 0)
             for line in lines:
                 self._line(line, commit, token, tallies)
         except (KeyError, TypeError, AttributeError) as error:
@@ -75,7 +81,12 @@ class Restoring:
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
         elif kind == RECORD:
             packed = b64decode(line["packed"], validate=True)
-            tally(tallies, line["id"], Facts.unpack(packed), len(packed), 1)
+            facts = Facts.unpack(packed)
+            tally(tallies, line["id"], facts, len(packed), 1)
+            if facts.prediction is not None and self._config.label_horizon_s is not None:
+                start = pane_start(facts.prediction.event_us, self._config.pane_s)
+                if start >= self._sealed_to:
+                    note(commit, self._keys, self._config, {start: [line["id"]]})
             commit.set_fields(self._keys.facts_of(*self._name, line["id"]), {line["id"]: packed})
         elif kind == MAP:
             field, text = str(line["field"]), str(line["text"])

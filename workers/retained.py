@@ -9,8 +9,10 @@ from workers.facts import Facts
 from workers.join import Group, Join, ModelJoin, RowOutcomes
 from workers.state.commit import Commit
 from workers.state.keys import Keys, PartitionKeys
-from workers.state.marks import KEPT_FROM
+from workers.state.marks import RATED, Marks, fields_of
 from workers.state.registry import ModelConfig
+from workers.unsealed import note
+from workers.windows import ALL_ROWS
 
 # What a field of a hash costs in the server beside its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
@@ -61,9 +63,10 @@ class RetainedRecords:
             if text is not None
         }
 
-    def kept_from(self, config: ModelConfig) -> int:
-        """Panes that began earlier, in seconds, have outlived their retention."""
-        return int(self._node.hget(self._keys.marks(config.key, config.generation), KEPT_FROM) or 0)
+    def marks(self, config: ModelConfig) -> Marks:
+        """How far the model's panes are dropped and sealed."""
+        name = self._keys.marks(config.key, config.generation)
+        return Marks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
 
 
 def group_field(group: Group) -> str:
@@ -104,6 +107,10 @@ def _write_model(model: ModelJoin, seen: dict[str, int], commit: Commit, keys: P
     }
     if members:
         commit.set_fields(keys.members(key, generation), members)
+    if model.config.label_horizon_s is not None:
+        note(commit, keys, model.config, model.joined())
+        if any(facts.ratings for facts in model.changed().values()):
+            commit.set_fields(keys.marks(key, generation), {RATED: "1"})
     commit.add_numbers(keys.tallies(key, generation), tallies)
     commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
 

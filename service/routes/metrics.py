@@ -30,7 +30,7 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics."
+        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
     )
 
     metrics: str | None = Field(

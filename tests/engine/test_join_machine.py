@@ -21,6 +21,7 @@ from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state
 from workers.facts import Facts
 from workers.join import Join
+from workers.state.marks import Marks
 
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
 HOURS = 2
@@ -48,8 +49,8 @@ class Dictionary:
     def members(self, config, groups):
         return {group: list(self.groups[group]) for group in groups if group in self.groups}
 
-    def kept_from(self, config):
-        return 0
+    def marks(self, config):
+        return Marks()
 
 
 class JoinMachine(RuleBasedStateMachine):

@@ -141,7 +141,8 @@ def watched(tmp_path_factory):
             }
             deployment.post(f"{path}/predictions", batch)
             if week == 0:
-                made = deployment.client.post(f"{path}/maps", json={"method": "platt"})
+                first_week = {"to": (DAY - timedelta(days=15)).isoformat()}
+                made = deployment.client.post(f"{path}/maps", json={"method": "platt", **first_week})
                 assert made.status_code == 201, made.text
                 promotion = {"version": 1, "reason": "first", "override": True}
                 answer = deployment.client.put(f"{path}/maps/current", json=promotion, headers={"If-None-Match": "*"})
@@ -162,7 +163,7 @@ def test_alarm_and_maps_move_along(watched, embedded):
     path = "/v1/models/watched"
     content = watched.client.get(f"{path}/export").content
     kinds = {json.loads(line)["type"] for line in content.splitlines()}
-    assert kinds >= {"detector", "looks", "episode", "alarm_summary", "alarm_change", "map", "current_map"}
+    assert kinds >= {"detector", "looks", "episode", "alarm_summary", "alarm_change", "alarm_map", "map", "current_map"}
     assert embedded.client.post(f"{path}/import", content=content, headers=LINES).status_code == 201
     to = {"to": (DAY + timedelta(days=3)).isoformat()}
     for question in ABOUT_IT:

@@ -13,16 +13,20 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from workers.alarm.detectors import Detector, Gathered, Look
+from workers.alarm.cohorts import Gathered
+from workers.alarm.detectors import Detector
 from workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
+from workers.alarm.in_force import InForce
+from workers.alarm.looks import Look
+from workers.alarm.whole import RaterLook
 from workers.state.commit import Commit
-from workers.state.keys import LAST_CHANGE, PartitionKeys, model_key
+from workers.state.keys import LAST_CHANGE, MAP_IN_FORCE, PartitionKeys, model_key
 from workers.state.registry import ModelConfig
 
-DETECTOR, LOOKS, GATHERED, EPISODE, SUMMARY, CHANGE = (
-    *("detector", "looks", "gathered", "episode", "alarm_summary", "alarm_change"),
+DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
+    *("detector", "looks", "rater_looks", "gathered", "episode", "alarm_summary", "alarm_change", "alarm_map"),
 )
-KINDS = frozenset({DETECTOR, LOOKS, GATHERED, EPISODE, SUMMARY, CHANGE})
+KINDS = frozenset({DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
 
 
 async def alarm_lines(client: Any, keys: PartitionKeys, config: ModelConfig) -> AsyncIterator[dict[str, Any]]:
@@ -33,12 +37,19 @@ async def alarm_lines(client: Any, keys: PartitionKeys, config: ModelConfig) -> 
         if field == LAST_CHANGE.encode():
             yield {"type": CHANGE, "version": packed.decode()}
             continue
+        if field == MAP_IN_FORCE.encode():
+            yield {"type": MAP, "holds": json.loads(packed)}
+            continue
         detector = field.decode()
         yield {"type": DETECTOR, "name": detector, "of": config.key, "packed": b64encode(packed).decode()}
         looks = await client.hgetall(keys.looks(*name, detector))
         if looks:
             in_order = {at.decode(): b64encode(looks[at]).decode() for at in sorted(looks, key=int)}
             yield {"type": LOOKS, "detector": detector, "looks": in_order}
+    raters = await client.hgetall(keys.rater_looks(*name))
+    if raters:
+        in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
+        yield {"type": RATERS, "looks": in_order}
     gathered = await client.hget(keys.gathered, "|".join(name))
     if gathered is not None:
         yield {"type": GATHERED, "packed": b64encode(gathered).decode()}
@@ -83,6 +94,13 @@ class AlarmLines:
             for at, packed in looks.items():
                 Look.unpack(int(at), packed)
             commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
+        elif kind == RATERS:
+            raters = {str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()}
+            commit.set_fields(keys.rater_looks(*self._name), raters)
+        elif kind == MAP:
+            holds = line["holds"]
+            in_force = InForce(None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"])
+            commit.set_fields(keys.detectors(*self._name), {MAP_IN_FORCE: in_force.to_json()})
         elif kind == GATHERED:
             packed = b64decode(line["packed"], validate=True)
             Gathered.unpack(packed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.alpha_calibration import compare_calibrations
+from calibrant.alpha_calibration import compared
 from calibrant.concentration import PENALTY
 from calibrant.disagreement import NEEDS, disagreement_answer
 from calibrant.maps.rows import about_sample
@@ -66,17 +66,13 @@ def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
             "reason": "not_kept",
             "detail": "panes of so many classes keep no sample",
         }
-    try:
-        found = compare_calibrations(
-            pane.sample.batch(),
-            penalty=params.get("penalty", PENALTY),
-            criterion=params.get("criterion", "disagreement_loss"),
-            bins=params.get("bins", 15),
-            ci=params.get("ci", 0.95),
-        )
-    except NotAnswerable as fault:
-        return {"best": None, "reason": fault.reason, "detail": fault.detail, "sample": sample}
-    return found | {"reason": None, "sample": sample}
+    return compared(
+        pane.sample.batch(),
+        penalty=params.get("penalty", PENALTY),
+        criterion=params.get("criterion", "disagreement_loss"),
+        bins=params.get("bins", 15),
+        ci=params.get("ci", 0.95),
+    ) | {"sample": sample}
 
 
 NUMBERS = (
