@@ -20,6 +20,7 @@ from service.bodies import NDJSON, Body
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge
 from service.settings import Settings
+from workers.entries import Places
 
 PLURAL = {
     "probability": "probabilities",
@@ -49,6 +50,13 @@ class Posted:
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
+
+    def places(self, accepted: Iterable[int]) -> Places | None:
+        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        rows = list(accepted)
+        if self.lines:
+            return Places([self.lines[row] for row in rows], True)
+        return None if rows == list(range(len(rows))) else Places(rows, False)
 
     def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
         """Return the rows that are not among `accepted`, each as it was sent."""

@@ -21,7 +21,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.alarm.book import AlarmBook
-from workers.entries import RESTORE, Entry, alarm_order
+from workers.entries import RESTORE, Entry, Places, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
 from workers.retained import read_tallies, whole_tallies
@@ -105,6 +105,9 @@ class Delivery:
     digest : of the content, 16 bytes
     create : make the model, as given, if there is none
     retains : records are kept for its rows, by id
+    partial : what is good of it is taken
+    places : of its rows as they were sent, where they were not numbered so
+    ids : that it labels; labels of predictions that are there find room where new records do not
     """
 
     model: ModelConfig
@@ -119,6 +122,8 @@ class Delivery:
     create: bool = False
     retains: bool = False
     partial: bool = False
+    places: Places | None = None
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -345,6 +350,7 @@ class Inbox:
         entry = Entry(
             delivery.batch_id, model.key, model.generation, delivery.kind,
             delivery.digest, received_ms, delivery.payload, partial=delivery.partial,
+            places=delivery.places,
         )  # fmt: skip
         record = BatchRecord(
             records.ACCEPTED, delivery.digest.hex(), delivery.n_accepted, delivery.n_rejected,
@@ -396,7 +402,7 @@ class Inbox:
             return self._receipt_of(delivery, nonce, BatchRecord.from_json(record))
         self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
         if delivery.retains:
-            self._check_retained(*(int(n or 0) for n in retained))
+            await self._check_retained(keys, delivery, *(int(n or 0) for n in retained))
         return current if current is not None else await self._made(delivery, nonce)
 
     async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
@@ -438,10 +444,29 @@ class Inbox:
                 "no room to remember another batch id", int(length_s - now % length_s) + 1
             )
 
-    def _check_retained(self, n_records: int, n_bytes: int) -> None:
+    async def _check_retained(
+        self, keys: PartitionKeys, delivery: Delivery, n_records: int, n_bytes: int
+    ) -> None:
+        """Refuse new records where there is no room; labels of predictions that are there need none."""
         settings = self.settings
-        if n_records >= settings.retained_records or n_bytes >= settings.retained_bytes:
-            raise RecordsFull("no room to retain more predictions by id", int(settings.housekeeping_s) + 1)
+        n = delivery.n_accepted
+        if n_records + n <= settings.retained_records and n_bytes < settings.retained_bytes:
+            return
+        if delivery.ids and await self._all_retained(keys, delivery):
+            return
+        detail = (
+            f"{n_records} records of {n_bytes} bytes are retained by id where this model is kept, of "
+            f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
+            f"retention: {n} new ones find no room. Labels of predictions that are there are still taken."
+        )
+        raise RecordsFull(detail, int(settings.housekeeping_s) + 1)
+
+    async def _all_retained(self, keys: PartitionKeys, delivery: Delivery) -> bool:
+        model = (delivery.model.key, delivery.model.generation)
+        async with self.client.pipeline(transaction=False) as pipe:
+            for name in dict.fromkeys(delivery.ids):
+                pipe.hexists(keys.facts_of(*model, name), name)
+            return all(await pipe.execute())
 
     def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
         if record.digest != delivery.digest.hex():

@@ -83,6 +83,8 @@ def aged(bench):
             Delivery(MODEL, f"p{hour}", PREDICTIONS, batch.pack(), batch.digest(), A_PANE, received_at=NOW),
             Delivery(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
         )
+    payload = pack_labels([LabelRow("never", {1: 1}, [])])
+    bench.deliver(Delivery(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
@@ -154,7 +156,9 @@ def test_what_outlives_its_retention_goes_with_workers_that_die_of_it(aged):
     assert pane_keys(aged) == 2 * A_DAY * KEPT_DAYS
     assert of_window(aged, kept) == pytest.approx(before, abs=1e-12) == of_window(aged, Window(0, 1 << 33))
     now = tallies(aged)
-    assert (now["records"], now["expired"]) == (A_DAY * KEPT_DAYS * A_PANE, A_DAY * (N_DAYS - KEPT_DAYS) * A_PANE)
+    # With what never met its prediction.
+    assert (now["records"], now["expired"]) == (A_DAY * KEPT_DAYS * A_PANE, A_DAY * (N_DAYS - KEPT_DAYS) * A_PANE + 1)
+    assert (held["waiting"], now["waiting"]) == (1, 0)
     assert now["expired_unlabelled"] == held["pending"] - now["pending"] > 0
     keys = aged.store.keys.of_model(MODEL.key)
     starts = {int(name.partition(b"|")[0]) for name in aged.client.hkeys(keys.members(MODEL.key, MODEL.generation))}
