@@ -14,7 +14,7 @@ from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.bets import bets_of
 from calibrant.drift.description import description
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.mapped import scalar, scores_of, side_of
+from calibrant.drift.mapped import scalar, scores_of, side_of, table_at
 from calibrant.drift.rows import row_table
 from calibrant.drift.tables import UnitTable, label_counts, merged, unit_table
 from calibrant.drift.tolerance import Tolerance
@@ -165,6 +165,18 @@ def test_what_a_map_speaks_of():
         raw = scores_of(binary, scope)[0]
         np.testing.assert_allclose(scalar(PLATT, scope, "binary", raw), scores_of(binary, scope, PLATT)[0])
     assert scalar(TEMPERATURE, "score", "multiclass", p) is None
+
+
+def test_a_table_at_mapped_scores_is_near_that_of_mapped_rows():
+    rng = np.random.default_rng(12)
+    p = rng.beta(0.7, 2.2, 2000)
+    columns = {"confidences": p, "labels": (rng.random(2000) < p).astype(int)}
+    batch = Batch.from_columns(columns, task="binary").batch
+    fine, _ = row_table(batch, "score", "mean", bins=600)
+    moved = table_at(fine, scalar(PLATT, "score", "binary", fine.mean_confidence))
+    exact, _ = row_table(batch, "score", "mean", PLATT, bins=600)
+    assert moved.n_units == exact.n_units and moved.correct.sum() == exact.correct.sum()
+    assert moved.confidence.sum() == pytest.approx(exact.confidence.sum(), rel=1e-3)
 
 
 def test_krippendorff_s_example():
