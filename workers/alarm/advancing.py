@@ -100,7 +100,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that are over and begin those of alarms that went off at this cohort."""
     raised: list[Episode] = []
-    told = who_alarms({**before, **after})
+    told = who_alarms({**before, **after})  # of those that are watched
     for name, each in after.items():
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
