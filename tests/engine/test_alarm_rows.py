@@ -155,6 +155,26 @@ def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
     np.testing.assert_allclose(played.detector().baseline.columns[:3], unit_table(whole, "mean").columns[:3], atol=1e-9)
 
 
+@pytest.mark.parametrize(("with_ids", "n_units"), [(True, 40), (False, 30)])
+def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_units):
+    """Sums of other settings are left behind; with ids the whole cohort is read anew."""
+    played, rng = Played(bench, BINARY), np.random.default_rng(12)
+
+    def predict(hour, n):
+        named = {"ids": [f"{hour}.{i}" for i in range(n)], "units": [f"{hour}.{i}" for i in range(n)]}
+        p = rng.random(n)
+        played.predict(START_S + hour * HOUR_S, confidences=p, labels=[0] * n, **(named if with_ids else {}))
+
+    predict(0, 10)
+    played.sealing.seal(BINARY, START_S + DAY_S + 2 * HOUR_S)
+    assert played.held.gathered.seen.n == 10
+    played.config = bench.put_model(replace(BINARY, alarm={"tolerance": 0.0, "raters": "majority"}))
+    predict(5, 30)
+    played.seal(0)
+    assert played.held.gathered is None
+    assert played.detector().baseline.n_units == pytest.approx(n_units)
+
+
 def test_listed_classes_are_watched_where_rows_share_units(bench):
     config = replace(BINARY, task="multiclass", n_classes=3, pane_s=DAY_S, alarm={"bets": [0, 2]})
     played, rng = Played(bench, config), np.random.default_rng(4)
