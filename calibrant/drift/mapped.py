@@ -88,20 +88,21 @@ def side_of(fitted: Fitted, klass: int | None) -> int:
     return -1 if fitted["scope"] == "positive" and klass == 0 else 0
 
 
-def table_at(table: UnitTable, score: Floats) -> UnitTable:
+def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTable:
     """A table with its bins' units at other scores: those of the bins as a map makes them, say.
 
     Parameters
     ----------
     table : UnitTable
     score : float64 (n_bins,), where the units of each bin are now
+    bins : of the result, as many as before without it
 
     Returns
     -------
-    UnitTable of as many bins; the sums of squares are the old bins' added up
+    UnitTable; the sums of squares are the old bins' added up
     """
-    place = equal_width_bin(score, table.n_bins)
-    confidence = table.weight * score
-    columns = (table.weight, confidence, table.correct, table.squared, table.occupancy)
-    sums = [np.bincount(place, values, table.n_bins).astype(np.float64) for values in columns]
+    n = bins or table.n_bins
+    place = equal_width_bin(score, n)
+    columns = (table.weight, table.weight * score, table.correct, table.squared, table.occupancy)
+    sums = [np.bincount(place, values, n).astype(np.float64) for values in columns]
     return UnitTable(*sums)

@@ -323,12 +323,36 @@ def test_a_map_of_whole_rows_needs_rows_with_ids(bench):
     assert (played.detector().why_passed, played.detector().state.n_cohorts) == ("whole_rows", 1)
 
 
+def test_sums_of_shared_units_are_mapped_between_ends(bench):
+    """Without ids and with units of several rows, as pixels come: the alarm goes on under a map, and stays quiet."""
+    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(13)
+    played.promote(1, PLATT, START_S)
+    for day in range(6):
+        p = rng.beta(0.7, 2.2, (100, 3))
+        truth = expit(0.3 + 0.5 * logit(np.clip(p, 1e-12, 1 - 1e-12)))
+        y = (rng.random((100, 1)) < truth).astype(int)
+        units = [f"d{day}.{i}" for i in range(100) for _ in range(3)]
+        played.predict(START_S + day * DAY_S, confidences=p.ravel(), labels=y.ravel(), units=units)
+        played.seal(day)
+    told = played.told()
+    assert (told["status"], told["n_cohorts"], told["cohorts_passed_over"]["n"]) == ("ok", 6, 0)
+    assert told["n_units"] == pytest.approx(600) and told["map_version"] == "1"
+    for day in range(6, 20):
+        p = rng.beta(0.7, 2.2, 100)
+        units = [f"d{day}.{i // 2}" for i in range(100)]
+        played.predict(START_S + day * DAY_S, confidences=p, labels=(rng.random(100) < 0.9 * p).astype(int), units=units)
+        played.seal(day)
+    assert played.detector().in_alarm
+
+
 def test_a_map_that_is_gone_passes_cohorts_over(bench):
     played = Played(bench, replace(BINARY, pane_s=DAY_S))
     played.order(promotion("7"))
     played.predict(START_S, confidences=[0.2], labels=[0], ids=["a"])
     played.seal(0)
     assert played.detector().why_passed == "map_lost"
+    told = played.told()
+    assert told["status"] == "insufficient_data" and "cannot be read" in told["reason"] and told["reason"] in told["summary"]
 
 
 def test_the_verdict_tells_of_labels_and_their_delays(bench):

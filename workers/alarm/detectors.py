@@ -223,7 +223,7 @@ def advanced(
         ahead = _against_reference(ahead, settings)
     state = ahead.state
     if state is not None and table.n_units > 0:
-        state = advance(state, cohort.start_s, table, threshold)
+        state = advance(state, cohort.start_s, table, threshold, cohort.slack)
     elif state is not None:
         state = replace(state, last=cohort.start_s)
     return replace(

@@ -56,6 +56,9 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         found["effect_since"] = at(kept_from)
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
+    passed = passed_over(detector)
+    if found["status"] == "insufficient_data" and passed["n"]:
+        found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
     who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
@@ -64,7 +67,7 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         "summary": summary(found),
         "scores": settings.scores,
         "map_version": alarm.in_force.version,
-        "cohorts_passed_over": passed_over(detector),
+        "cohorts_passed_over": passed,
         "labels": _labels(settings, alarm),
         "rater_or_model": who,
     }
