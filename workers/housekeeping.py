@@ -97,7 +97,9 @@ class Housekeeping:
         return sum(self._compaction.merge_days(config, until_s, progress) for config in self._configs())
 
     def _configs(self) -> list[ModelConfig]:
-        return [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+        """Models that are whole; a half imported one does not age."""
+        configs = [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+        return [config for config in configs if config.importing is None]
 
     def _walk_on(self, progress: Callable[[], None]) -> bool:
         """Go on with the walk over retained records for a while; tells whether it has come to its end."""

@@ -78,7 +78,7 @@ class EngineSettings:
     cache_ttl_s: int = 900
     cache_entry_bytes: int = 4 << 20
     window_cache_entries: int = 16
-    pane_cache_bytes: int = 32 << 20
+    pane_cache_bytes: int = 64 << 20
 
     webhook_timeout_s: float = 10.0
     webhook_networks: str | None = None

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.drift.mapped import OWN_SCORE
+from service.comparing import AgainstQuery, compared
 from service.document import answers, problems
 from service.drawings.drift import draw_drift
 from service.pictures import Format, or_drawn
@@ -18,8 +19,8 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class DriftQuery(WindowQuery):
-    """Which detector, and which data the comparison is about."""
+class HistoryQuery(WindowQuery):
+    """Which detector."""
 
     scope: str | None = Field(
         None,
@@ -28,8 +29,8 @@ class DriftQuery(WindowQuery):
     )
 
 
-class VerdictQuery(DriftQuery):
-    """As which media type."""
+class DriftQuery(HistoryQuery, AgainstQuery):
+    """Which detector, which data the comparison is about, and as which media type."""
 
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -86,7 +87,9 @@ class DriftAnswer(BaseModel):
     )
     detector_reason: str | None = None
     slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
-    comparison: dict[str, Any] = Field(description="The last days of the window beside the rest.")
+    comparison: dict[str, Any] = Field(
+        description="The last days of the window beside the rest, or beside what `against` names."
+    )
 
 
 class CohortRow(BaseModel):
@@ -120,10 +123,13 @@ VERDICT = answers(DriftAnswer, "The verdict, or a picture of it", ETag="State an
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
-async def get_drift(read: TheRead, query: Annotated[VerdictQuery, Query()]) -> Response:
+async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Response:
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
     config = await read.config()
-    return await read.answer(Ask("drift", config, _asked(query, config), query), query.format, draw_drift)
+    ask = await compared(
+        Ask("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
+    )
+    return await read.answer(ask, query.format, draw_drift)
 
 
 @router.get(
@@ -135,14 +141,14 @@ async def get_drift(read: TheRead, query: Annotated[VerdictQuery, Query()]) -> R
         **problems(406, 422),
     },
 )
-async def list_drift_history(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Response:
+async def list_drift_history(read: TheRead, query: Annotated[HistoryQuery, Query()]) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
     config = await read.config()
     ask = Ask("drift_history", config, _asked(query, config), query)
     return await read.reading.answer(read.request, ask)
 
 
-def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
+def _asked(query: HistoryQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, a class by its index."""
     asked = query.params()
     asked.pop("format", None)

@@ -28,10 +28,18 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 
 def answer(
-    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+    panes: list[Dated],
+    config: Any,
+    params: dict[str, Any],
+    seed: int,
+    alarm: AlarmView,
+    against: list[Dated] | None = None,
 ) -> dict[str, Any]:
-    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch."""
-    comparison = _comparison(panes, config, params)
+    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch.
+
+    The comparison is with the rest of the window, or with `against`.
+    """
+    comparison = _comparison(panes, config, params, against)
     settings = AlarmSettings.of(config)
     detector = alarm.detector
     why_not = _why_not(config, detector, settings)
@@ -85,15 +93,13 @@ def _why_not(config: Any, detector: Detector | None, settings: AlarmSettings) ->
 
 
 def _comparison(
-    panes: list[Dated], config: Any, params: dict[str, Any]
+    panes: list[Dated], config: Any, params: dict[str, Any], against: list[Dated] | None
 ) -> dict[str, Any]:
-    """The last `current` of the window against the rest of it."""
-    length = parse_duration(params.get("current") or CURRENT)
-    last = max((each.start_s + each.length_s for each in panes), default=0)
-    cut = last - length
+    """The last `current` of the window against the rest of it, or against something else."""
+    cut = start_of_current(panes, params)
     sides = {
         True: [each for each in panes if each.start_s >= cut],
-        False: [each for each in panes if each.start_s < cut],
+        False: [each for each in panes if each.start_s < cut] if against is None else against,
     }
     current, reference = (_merged(sides[side], config) for side in (True, False))
     found = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
@@ -103,6 +109,13 @@ def _comparison(
     for name in ("detector", "detector_reason"):
         found.pop(name, None)
     return found
+
+
+def start_of_current(panes: list[Dated], params: dict[str, Any]) -> float:
+    """Where the last days of a window begin, in seconds."""
+    length = parse_duration(params.get("current") or CURRENT)
+    last = max((each.start_s + each.length_s for each in panes), default=0)
+    return float(last - length)
 
 
 def _merged(panes: list[Dated], config: Any) -> Pane:
