@@ -171,10 +171,15 @@ class CaseErrors:
         bins = self.counted
         return int((bins.known & ~bins.present).sum())
 
+    def by_case_and_class(self, name: str) -> Floats:
+        """An error, or "dice", of every case and counted class, (n_cases, n counted classes); nan where it does not count."""
+        values = self.counted.dice if name == "dice" else ERRORS[name](self.counted)
+        return np.where(self.use, values, np.nan)
+
     def by_case(self, name: str) -> Floats:
-        """An error of every case: the mean over its classes that count; nan where none does."""
-        values, use = ERRORS[name](self.counted), self.use
-        return _mean(values, use, axis=1)
+        """An error, or "dice", of every case: the mean over its classes that count; nan where none does."""
+        values = self.by_case_and_class(name)
+        return _mean(values, np.isfinite(values), axis=1)
 
     def macro(self, name: str) -> dict[str, Any]:
         """Mean over cases with what spreads around it."""

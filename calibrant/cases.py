@@ -1,22 +1,19 @@
-"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram, pairs of models."""
+"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import ttest_rel
 
+from calibrant.box_plot import box
 from calibrant.case_bins import CaseBins
 from calibrant.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
 from calibrant.errors import CalibrationInputError
 from calibrant.grid import equal_width_bin
 from calibrant.view import NotAnswerable, View
 
-STARS = ((0.01, "**"), (0.05, "*"))
-WHISKER = 1.5
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -67,7 +64,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "classes": [cases.class_names[k] for k in cases.classes],
         "cases": _rows(cases),
         "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
-        "boxes": {name: box(values) for name, values in _by_case(cases).items()},
+        "boxes": {name: box(values) for name, values in _means(cases).items()},
         "histogram": reliability_histogram(
             cases, question.bins if frequency_bins is None else frequency_bins
         ),
@@ -197,111 +194,15 @@ def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
     ]
 
 
-def box(values: Floats) -> dict[str, Any] | None:
-    """What a box plot draws: quartiles, whiskers to the outermost values within 1.5 of the box's height, values beyond.
-
-    Parameters
-    ----------
-    values : float64 (n,), nan is left out
-
-    Returns
-    -------
-    dict, None without values.
-
-    Source
-    ------
-    Tukey, Exploratory Data Analysis (1977).
-    """
-    found = np.sort(values[np.isfinite(values)])
-    if not len(found):
-        return None
-    lower, median, upper = np.quantile(found, [0.25, 0.5, 0.75])
-    reach = WHISKER * (upper - lower)
-    inside = found[(found >= lower - reach) & (found <= upper + reach)]
-    outside = found[(found < lower - reach) | (found > upper + reach)]
-    # Where few values lie far apart, the outermost inside one can lie within the box.
-    return {
-        "n": len(found),
-        "mean": float(found.mean()),
-        "lower_quartile": float(lower),
-        "median": float(median),
-        "upper_quartile": float(upper),
-        "lower_whisker": float(min(inside[0], lower)),
-        "upper_whisker": float(max(inside[-1], upper)),
-        "outliers": outside.tolist(),
-    }
-
-
-def compare_cases(
-    first: Mapping[str, float | None], second: Mapping[str, float | None]
-) -> dict[str, Any]:
-    """Two-sided paired t-test of two models' errors over the cases that both have.
-
-    Parameters
-    ----------
-    first, second : case name to an error, such as `mean` of `ace` in `cases_of`'s cases; None is left out
-
-    Returns
-    -------
-    dict with n, means, `mean_difference` (second minus first), `sd_difference` (ddof 1), `t`, `p`, `stars` (**
-    below .01, * below .05), the cases that only one of them has, and `reason` where there is no test: fewer than
-    two pairs, or differences all equal.
-
-    Source
-    ------
-    Student (Biometrika 1908); Barfoot et al., table 1, per-case means over classes.
-
-    Examples
-    --------
-    >>> compare_cases({"a": 0.1, "b": 0.2, "c": 0.3}, {"a": 0.2, "b": 0.2, "c": 0.5})["n"]
-    3
-    """
-    one = {name: value for name, value in first.items() if value is not None}
-    two = {name: value for name, value in second.items() if value is not None}
-    both = sorted(one.keys() & two.keys())
-    left = np.array([one[name] for name in both], np.float64)
-    right = np.array([two[name] for name in both], np.float64)
-    difference = right - left
-    answer: dict[str, Any] = {
-        "n": len(both),
-        "only_first": sorted(one.keys() - two.keys()),
-        "only_second": sorted(two.keys() - one.keys()),
-        "mean_first": float(left.mean()) if len(both) else None,
-        "mean_second": float(right.mean()) if len(both) else None,
-        "mean_difference": float(difference.mean()) if len(both) else None,
-        "sd_difference": float(difference.std(ddof=1)) if len(both) > 1 else None,
-    }
-    nothing = {"t": None, "degrees_of_freedom": None, "p": None, "stars": ""}
-    if len(both) < 2:
-        return answer | nothing | {"reason": "too_few_cases"}
-    # Below the rounding of the errors themselves a spread is none.
-    if np.ptp(difference) <= 1e-12:
-        return answer | nothing | {"reason": "constant_difference"}
-    test = ttest_rel(right, left)
-    stars = next((mark for level, mark in STARS if test.pvalue < level), "")
-    return answer | {
-        "t": float(test.statistic),
-        "degrees_of_freedom": len(both) - 1,
-        "p": float(test.pvalue),
-        "stars": stars,
-    }
-
-
-def _by_case(cases: CaseErrors) -> dict[str, Floats]:
+def _means(cases: CaseErrors) -> dict[str, Floats]:
     """Each measure's mean over the classes that count, of every case; nan where none does."""
-    return {name: cases.by_case(name) for name in ERRORS} | {"dice": _dice_by_case(cases)}
-
-
-def _dice_by_case(cases: CaseErrors) -> Floats:
-    dice = np.where(cases.use, cases.counted.dice, np.nan)
-    n = np.isfinite(dice).sum(axis=1)
-    return np.divide(np.nansum(dice, axis=1), n, out=np.full(len(dice), np.nan), where=n > 0)
+    return {name: cases.by_case(name) for name in (*ERRORS, "dice")}
 
 
 def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
     bins, use = cases.counted, cases.use
     values = {name: error(bins) for name, error in ERRORS.items()} | {"dice": bins.dice}
-    means = {name: numbers(mean) for name, mean in _by_case(cases).items()}
+    means = {name: numbers(mean) for name, mean in _means(cases).items()}
     counts = (bins.hit, bins.predicted - bins.hit, bins.positives - bins.hit)
     top_known = (bins.predicted.sum(axis=1) > 0).tolist()
     rows = []
@@ -321,7 +222,7 @@ def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
 
 def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
     if name == "dice":
-        found = _dice_by_case(cases)
+        found = cases.by_case("dice")
         found = found[np.isfinite(found)]
         return {
             "macro": {"value": float(found.mean()) if len(found) else None, "n": len(found)}

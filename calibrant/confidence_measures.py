@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from calibrant.cases import box
+from calibrant.box_plot import box
 from calibrant.cells import equal_mass_groups
 from calibrant.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
 from calibrant.errors import CalibrationInputError
+from calibrant.roc import area, rates, unordered_share
 
 BINS = 20
 LEAST = 50
@@ -354,15 +355,14 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
             "false_positive_rate": [],
         }
         return nothing | {"auc": None, "error_bound": None, "reason": "one_class"}
-    filled = np.flatnonzero((wrong > 0) | (right > 0))[::-1]
-    hits = np.concatenate([[0.0], np.cumsum(right[filled])]) / positives
-    alarms = np.concatenate([[0.0], np.cumsum(wrong[filled])]) / negatives
+    filled = np.flatnonzero((wrong > 0) | (right > 0))
+    hits, alarms = rates(right[filled], wrong[filled])
     return {
-        "threshold": np.concatenate([[1.0], filled / histogram.n_bins]).tolist(),
+        "threshold": np.concatenate([[1.0], filled[::-1] / histogram.n_bins]).tolist(),
         "true_positive_rate": hits.tolist(),
         "false_positive_rate": alarms.tolist(),
-        "auc": float(np.trapezoid(hits, alarms)),
-        "error_bound": float((right * wrong).sum() / positives / negatives / 2.0),
+        "auc": float(area(right, wrong)),
+        "error_bound": unordered_share(right, wrong),
     }
 
 

@@ -7,9 +7,11 @@ import orjson
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from service.document import problems
 from service.headers import negotiated
 from service.reading import JSON, Render
 
+Draw = Callable[[dict[str, Any], str], bytes]
 Format = Literal["json", "svg", "png"]
 MEDIA_TYPES: dict[str, str] = {"json": JSON, "svg": "image/svg+xml", "png": "image/png"}
 IMAGES: dict[str, Any] = {
@@ -18,9 +20,13 @@ IMAGES: dict[str, Any] = {
 }
 
 
-def or_drawn(described: dict[str, Any]) -> dict[str, Any]:
-    """Describe an answer that may be had as an image too."""
-    return {**described, "content": described["content"] | IMAGES}
+def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a read whose answer may be had as an image too."""
+    return {
+        200: {**described, "content": described["content"] | IMAGES},
+        304: {"description": "The state is the one that If-None-Match names"},
+        **problems(406, 422),
+    }
 
 
 def media_type_of(format: Format | None, request: Request) -> str:
@@ -30,7 +36,7 @@ def media_type_of(format: Format | None, request: Request) -> str:
     return negotiated(request, list(MEDIA_TYPES.values()))
 
 
-def drawn(draw: Callable[[dict[str, Any], str], bytes], media_type: str) -> Render | None:
+def drawn(draw: Draw, media_type: str) -> Render | None:
     """Return how the numbers become this media type; nothing is to be done for JSON."""
     if media_type == JSON:
         return None

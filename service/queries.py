@@ -138,9 +138,7 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
 
     A class in the scope is named by its index from here on.
     """
-    scope = query.scope
-    if scope is not None and scope.startswith("class:"):
-        scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+    scope = by_index(query.scope, config)
     membership = query.binning in ("hard", "soft")
     bins = query.bins if "bins" in query.model_fields_set else bins_of(config, scope)
     question = Question(
@@ -157,6 +155,22 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     return {**query.params(), "bins": bins, "scope": question.scope_for(config.spec())}
+
+
+def by_index(scope: str | None, config: ModelConfig) -> str | None:
+    """Return the scope with its class named by index."""
+    if scope is None or not scope.startswith("class:"):
+        return scope
+    return f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+
+
+def scope_of(asked: str | None, config: ModelConfig) -> str:
+    """Return the scope that is asked for, or the model's own."""
+    question = Question(scope=by_index(asked, config))
+    try:
+        return question.scope_for(config.spec())
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
 
 
 def bins_of(config: ModelConfig, scope: str | None) -> int:

@@ -47,6 +47,10 @@ class Ask:
         plain = self.slice if self.slice is not None else self.view.slice or ""
         return sealed_slice(plain) if self.view.clock == "sealed" else plain
 
+    def asking(self, params: dict[str, Any]) -> "Ask":
+        """Return the question with other parameters."""
+        return replace(self, params=params)
+
 
 Render = Callable[[bytes], Awaitable[bytes]]
 

@@ -62,13 +62,13 @@ def _interval(statistic: GapStatistic) -> Callable[[View, Reading, int], Interva
 
 def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float, float]]:
     def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
-        cells = _few(independent(scored_cells(view)))
+        cells = few(independent(scored_cells(view)))
         return gap_null(statistic, cells.weight, cells.null_variance, seed)
 
     return null
 
 
-def _few(cells: Cells) -> Cells:
+def few(cells: Cells) -> Cells:
     """The cells, or where they are many their groups of equal mass."""
     if len(cells) <= _NULL_CELLS:
         return cells

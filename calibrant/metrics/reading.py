@@ -81,7 +81,11 @@ class ReadMetric(Metric):
             extra["interval_reason"] = refusal.reason
         if self.null is None:
             return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null})
-        return Estimate(reading.value, interval=bounds, null=self.null(view, reading, seed), extra=extra)
+        try:
+            null = self.null(view, reading, seed)
+        except NotAnswerable as refusal:
+            return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason})
+        return Estimate(reading.value, interval=bounds, null=null, extra=extra)
 
 
 def scored_cells(view: View) -> Cells:

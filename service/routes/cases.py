@@ -4,16 +4,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.case_errors import AVERAGE, CASE_OPTIONS
-from service.case_diagrams import draw_boxes, draw_histogram, draw_reliability_boxes
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
-from service.document import answers, problems
+from service.comparing import against_model
+from service.document import answers
+from service.drawings.case_boxes import draw_boxes
+from service.drawings.case_histogram import draw_histogram
+from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
 from service.estimates import WindowShown
-from service.names import ModelId
-from service.pictures import Format, drawn, media_type_of, or_drawn
+from service.names import PATTERN
+from service.pictures import Draw, Format, or_drawn
 from service.queries import (
     Edges,
     Raters,
@@ -22,8 +24,8 @@ from service.queries import (
     options_query,
     unanswerable,
 )
-from service.reading import JSON, Ask
-from service.reception import model_of
+from service.reading import Ask
+from service.reads import TheRead
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -33,8 +35,14 @@ MOST_BINS = 100
 CaseOptionsQuery: Any = options_query(
     "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
 )
-Draw = Callable[[dict[str, Any], str], bytes]
-DRAWINGS: dict[str, Draw] = {"boxes": draw_boxes, "reliability": draw_reliability_boxes}
+DRAWINGS: dict[str, Callable[..., bytes]] = {
+    "histogram": draw_histogram,
+    "boxes": draw_boxes,
+    "reliability": draw_reliability_boxes,
+    "case": draw_one_case,
+}
+OF_ONE_CLASS = ("histogram", "case")
+SHOWN = ("format", "figure", "class_")
 
 
 class CasesQuery(WindowQuery, CaseOptionsQuery):
@@ -49,12 +57,15 @@ class CasesQuery(WindowQuery, CaseOptionsQuery):
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
     )
+    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None, description="Another model over the same window, whose cases of the same name are paired with these."
+    )
     format: Format | None = Field(None, description="In place of the header Accept.")
-    figure: Literal["histogram", "boxes", "reliability"] = Field(
-        "histogram", description="What an image shows."
+    figure: Literal["histogram", "boxes", "reliability", "case"] = Field(
+        "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="Of the drawn histogram; else all classes."
+        None, alias="class", max_length=200, description="Of the drawn histogram or case; else all classes."
     )
 
 
@@ -95,55 +106,44 @@ class CasesAnswer(BaseModel):
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
+    comparison: dict[str, Any] | None = Field(
+        None, description="With `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+    )
     reason: str | None = None
 
 
 CASES = answers(CasesAnswer, "The cases, or a drawing of them", ETag="State and query.")
 
 
-@router.get(
-    "/v1/models/{model}/cases",
-    operation_id="listCases",
-    responses={
-        200: or_drawn(CASES),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def list_cases(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[CasesQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+@router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
+async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Response:
     """Return the errors of every case as JSON, or a drawing of them as SVG or PNG."""
-    config = await model_of(connection, caller, model)
-    media_type = media_type_of(query.format, request)
-    shown = ("format", "figure", "class_")
-    params = {name: value for name, value in query.params().items() if name not in shown}
+    config = await read.config()
     draw = drawing(query, config)
-    if media_type != JSON:
-        # The ETag is of the drawing, and so of what it shows.
-        params |= {"figure": query.figure, "class": query.class_}
-    return await reading.answer(
-        request, Ask("cases", config, params, query), media_type, drawn(draw, media_type)
-    )
+    params = {name: value for name, value in query.params().items() if name not in SHOWN}
+    ask = Ask("cases", config, params, query)
+    if query.against_model is not None:
+        ask = await against_model(
+            ask, query.against_model, "cases_difference", read.caller, read.connection, read.reading
+        )
+    shown = {"figure": query.figure, "class": query.class_}
+    return await read.answer(ask, query.format, draw, shown)
 
 
 def drawing(query: CasesQuery, config: ModelConfig) -> Draw:
-    """Return how the asked figure is drawn; a class that does not count is refused."""
+    """Return how the asked figure is drawn; a class that does not count is refused, as is a case that is not named."""
+    if query.figure == "case" and query.case is None:
+        raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
+    draw = DRAWINGS[query.figure]
     if query.class_ is None:
-        return DRAWINGS.get(query.figure, draw_histogram)
-    if query.figure != "histogram":
-        raise unanswerable("/class", "one_of", "One class is drawn of the histogram alone.")
+        return draw
+    if query.figure not in OF_ONE_CLASS:
+        detail = f"One class is drawn of the figures {', '.join(OF_ONE_CLASS)} alone."
+        raise unanswerable("/class", "one_of", detail)
     place = class_index(query.class_, config, "/class")
     if query.background != "in":
         place -= 1
     if place < 0:
         detail = "Class 0 is the background, which does not count; ask with background=in."
         raise unanswerable("/class", "background", detail)
-    return partial(draw_histogram, of_class=place)
+    return partial(draw, of_class=place)

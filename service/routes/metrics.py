@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from service.auth import Caller
+from service.comparing import against_model
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
 from service.engine import Connection, engine_errors
@@ -111,19 +112,17 @@ async def compared(
 ) -> Ask:
     """Return the question asked against a baseline, or another model's same window."""
     if query.against_model is not None:
-        config = await model_of(connection, caller, query.against_model)
-        twin = replace(ask, config=config)
-        with engine_errors():
-            other = Other(config, twin.slice_name, await reading.window(twin))
-    else:
-        assert query.against is not None
-        with engine_errors():
-            known = await connection.inbox.baselines(ask.config)
-        if query.against not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            detail = f"there is no baseline {query.against!r}; known: {listed}"
-            raise unanswerable("/against", "unknown_baseline", detail)
-        other = Other(ask.config, baseline_slice(query.against), EVER)
+        return await against_model(
+            ask, query.against_model, "metrics_difference", caller, connection, reading
+        )
+    assert query.against is not None
+    with engine_errors():
+        known = await connection.inbox.baselines(ask.config)
+    if query.against not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        detail = f"there is no baseline {query.against!r}; known: {listed}"
+        raise unanswerable("/against", "unknown_baseline", detail)
+    other = Other(ask.config, baseline_slice(query.against), EVER)
     return replace(ask, kind="metrics_difference", against=other)
 
 

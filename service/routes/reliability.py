@@ -2,18 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
-from service.diagrams import draw_reliability
-from service.document import answers, problems
+from service.document import answers
+from service.drawings.reliability import draw_reliability
 from service.estimates import WindowShown
-from service.names import ModelId
-from service.pictures import Format, drawn, media_type_of, or_drawn
+from service.pictures import Format, or_drawn
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask
-from service.reception import model_of
+from service.reads import TheRead
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -39,28 +37,10 @@ class ReliabilityAnswer(BaseModel):
 TABLE = answers(ReliabilityAnswer, "The table, or the diagram", ETag="State and query.")
 
 
-@router.get(
-    "/v1/models/{model}/reliability",
-    operation_id="getReliability",
-    responses={
-        200: or_drawn(TABLE),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_reliability(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[ReliabilityQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+@router.get("/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE))
+async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Query()]) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
-    config = await model_of(connection, caller, model)
-    params = {name: value for name, value in asked_of(query, config).items() if name != "format"}
-    ask = Ask("reliability", config, params, query)
-    media_type = media_type_of(query.format, request)
-    return await reading.answer(request, ask, media_type, drawn(draw_reliability, media_type))
+    config = await read.config()
+    params = asked_of(query, config)
+    params.pop("format", None)
+    return await read.answer(Ask("reliability", config, params, query), query.format, draw_reliability)

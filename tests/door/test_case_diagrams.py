@@ -8,13 +8,15 @@ import pytest
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases import cases_of
+from calibrant.cases import case_reliability, cases_of
 from calibrant.question import Question
 from calibrant.view import View
-from service.case_diagrams import draw_boxes, draw_histogram, draw_reliability_boxes
+from service.drawings.case_boxes import draw_boxes
+from service.drawings.case_histogram import draw_histogram
+from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
 
 SPEC = PaneSpec("segmentation", 3)
-DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes])
+DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case])
 
 
 def answer(n_cases=6, n=80, **options):
@@ -28,7 +30,9 @@ def answer(n_cases=6, n=80, **options):
             "cases": [f"scan-{i // n}" for i in range(len(rows))],
         }
         pane.fill(Batch.from_columns(columns, task="segmentation").batch)
-    return {"model": "seg <$x$> & co"} | cases_of(View(pane, Question(bins=20, options=options)))
+    view = View(pane, Question(bins=20, options=options))
+    one = {"case": case_reliability(view, "scan-0")} if n_cases else {}
+    return {"model": "seg <$x$> & co"} | cases_of(view) | one
 
 
 @DRAWINGS
@@ -46,7 +50,7 @@ def test_the_same_answer_gives_the_same_bytes(draw):
     assert draw(answer(), "image/svg+xml") != draw(answer(n=60), "image/svg+xml")
 
 
-@DRAWINGS
+@pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes])
 @pytest.mark.parametrize("n_cases", [0, 1])
 def test_none_and_one(draw, n_cases):
     assert draw(answer(n_cases), "image/png")
@@ -68,6 +72,18 @@ def test_without_dice(draw):
     assert draw(given, "image/png")
 
 
-def test_one_class():
-    one, other = (draw_histogram(answer(), "image/svg+xml", of_class=k) for k in (0, 1))
-    assert one != other
+@pytest.mark.parametrize("draw", [draw_histogram, draw_one_case])
+def test_one_class(draw):
+    one, other, every = (draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {}))
+    assert len({one, other, every}) == 3
+
+
+def test_one_case_has_a_panel_a_class():
+    given = answer()
+    assert draw_one_case(given, "image/png")
+    given["case"]["classes"] *= 6
+    for each in given["case"]["classes"][0]["table"]:
+        each |= {"weight": 0.0, "mean_confidence": None, "observed_frequency": None}
+    root = ElementTree.fromstring(draw_one_case(given, "image/svg+xml"))
+    panels = [each.get("id") for each in root.iter() if (each.get("id") or "").startswith("axes_")]
+    assert len(panels) == 2 * 9

@@ -5,7 +5,8 @@ import io
 import pytest
 from matplotlib.image import imread
 
-from service.diagrams import draw_reliability
+from service.drawings.reliability import draw_reliability
+from service.drawings.roc import draw_roc
 from tests.door.conftest import PREDICTIONS
 
 URL = "/v1/models/digits/reliability"
@@ -63,6 +64,19 @@ def test_names_are_drawn_as_they_are():
 def test_equal_mass_bins_and_points_at_the_ends():
     table = [row(0.0, 0.0, 5.0, 0.0, 0.0, None), row(0.0, 1.0, 5.0, 1.0, 1.0, [0.9, 1.0])]
     draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}, "image/png")
+
+
+ROC = ANSWER | {
+    **{"auc": 0.875, "area": {"interval": [0.8, 0.95]}},
+    **{"true_positive_rate": [0.0, 0.5, 1.0], "false_positive_rate": [0.0, 0.0, 1.0]},
+}
+
+
+def test_roc():
+    nothing = ROC | {"auc": None, "area": {}, "reason": "one_outcome"}
+    drawn = {draw_roc(each, "image/svg+xml") for each in (ROC, nothing, ROC | {"scope": "class:3"})}
+    assert len(drawn) == 3
+    assert draw_roc(ROC, "image/png").startswith(b"\x89PNG")
 
 
 @pytest.mark.anyio

@@ -9,7 +9,10 @@ from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
-READS = ("metrics", "reliability", "temperature", "calibration-map", "drift", "stability", "cases")
+READS = (
+    *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
+    *("cases",),
+)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from scipy import stats
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cases as module
 from calibrant.accumulators.cases import Cases
+from calibrant.box_plot import box
+from calibrant.case_comparison import compare_case_errors, compare_cases, permutation_p
 from calibrant.case_errors import ERRORS, case_errors
-from calibrant.cases import box, case_reliability, cases_of, compare_cases
+from calibrant.cases import case_reliability, cases_of
 from calibrant.grid import equal_width_bin
 from calibrant.metrics import compute_metrics
 from calibrant.packing import PackingError
@@ -613,23 +615,65 @@ def test_box_numbers() -> None:
 
 def test_pairs_of_models() -> None:
     rng = np.random.default_rng(8)
-    first = {f"c{i}": float(v) for i, v in enumerate(rng.random(20))}
-    second: dict[str, float | None] = {
-        name: v - 0.05 + 0.05 * float(rng.normal()) for name, v in first.items()
+    against = {f"c{i}": float(v) for i, v in enumerate(rng.random(20))}
+    values: dict[str, float | None] = {
+        name: v - 0.05 + 0.05 * float(rng.normal()) for name, v in against.items()
     }
-    second |= {"c0": None, "extra": 0.3}
-    answer = compare_cases(first, second)
+    values |= {"c0": None, "extra": 0.3}
+    answer = compare_cases(values, against)
     names = [f"c{i}" for i in range(1, 20)]
-    difference = np.array([second[n] - first[n] for n in names])  # type: ignore[operator]
+    difference = np.array([values[n] - against[n] for n in names])  # type: ignore[operator]
     t = difference.mean() / (difference.std(ddof=1) / np.sqrt(19))
     assert answer["t"] == pytest.approx(t)
     assert answer["p"] == pytest.approx(2 * stats.t.sf(abs(t), 18))
-    assert (answer["n"], answer["only_first"], answer["only_second"]) == (19, ["c0"], ["extra"])
+    assert answer["difference"] == pytest.approx(answer["mean"] - answer["against"])
+    assert (answer["n"], answer["only_there"], answer["only_here"]) == (19, ["c0"], ["extra"])
     assert answer["stars"] == "**"
+    assert answer["wilcoxon_p"] == pytest.approx(signed_ranks_p(difference), abs=1e-12)
+    assert answer["permutation_p"] == pytest.approx(answer["p"], abs=0.01)
+    back = compare_cases(against, values)
+    for name in ("p", "wilcoxon_p", "permutation_p"):
+        assert back[name] == answer[name]
+    assert back["t"] == -answer["t"]
     assert compare_cases({"a": 1.0}, {"a": 2.0})["reason"] == "too_few_cases"
     assert (
         compare_cases({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": 2.5})["reason"] == "constant_difference"
     )
+
+
+def signed_ranks_p(difference: np.ndarray) -> float:
+    """Exact p of Wilcoxon's signed ranks by counting the patterns of signs that give each sum of ranks."""
+    ranks = stats.rankdata(np.abs(difference)).astype(int)
+    ways = np.array([1.0])
+    for rank in ranks:
+        ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))
+    least = min(ranks[difference > 0].sum(), ranks[difference < 0].sum())
+    return float(min(1.0, 2.0 * ways[: least + 1].sum() / ways.sum()))
+
+
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_signs_are_permuted_one_by_one(n: int) -> None:
+    difference = np.random.default_rng(n).normal(0.4, 1.0, n)
+    sums = [abs(sum(s * d for s, d in zip(signs, difference, strict=True))) for signs in product((1, -1), repeat=n)]
+    expected = np.mean([each >= abs(difference.sum()) - 1e-12 for each in sums])
+    assert permutation_p(difference) == pytest.approx(expected)
+
+
+def test_models_are_compared_by_measure_and_class() -> None:
+    truth = {f"s{i}": rows(i, 60) for i in range(6)}
+    blunt = {name: (np.clip(0.8 * p + 0.2 / 3, 0, 1), y) for name, (p, y) in truth.items() if name != "s3"}
+    options = {"missing": "skip_class"}
+    mine, theirs = (case_errors(view_of(pane_of(batch_of(each)), **options)) for each in (truth, blunt))
+    found = compare_case_errors(mine, theirs)
+    assert set(found) == {*ERRORS, "dice"}
+    for name, one in found.items():
+        assert (one["n"], one["only_here"], one["only_there"]) == (5, ["s3"], [])
+        sides = [dict(zip(each.names, each.by_case(name), strict=True)) for each in (mine, theirs)]
+        expected = np.mean([sides[0][case] - sides[1][case] for case in sides[1]])
+        assert one["difference"] == pytest.approx(expected)
+        assert [each["class"] for each in one["by_class"]] == ["1", "2"]
+        together = np.mean([each["difference"] for each in one["by_class"]])
+        assert together == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

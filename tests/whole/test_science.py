@@ -9,10 +9,13 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.baselines import baselines
+from calibrant.case_comparison import compare_case_errors
+from calibrant.case_errors import case_errors
 from calibrant.cases import case_reliability, cases_of
 from calibrant.disagreement import disagreement_answer
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.question import Question
+from calibrant.roc import roc
 from calibrant.stability import stability
 from calibrant.view import View
 from workers.versions import seed_of
@@ -193,6 +196,33 @@ def test_cases_are_those_of_the_library(scanned, options):
     assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
 
 
+def test_models_are_compared_over_their_cases(scanned):
+    deployment, batch, pane = scanned
+    blunt = 0.7 * batch.probabilities[:1200] + 0.1
+    columns = {
+        "probabilities": blunt.tolist(),
+        "label_counts": batch.label_counts[:1200].tolist(),
+        "cases": [f"scan-{i // 150}" for i in range(1200)],
+    }
+    made = {"task": "segmentation", "classes": TISSUES}
+    assert deployment.client.put("/v1/models/blunt", json=made).status_code == 201
+    sent(deployment, "/v1/models/blunt", columns)
+    found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
+    other = filled(columns, "segmentation")[1]
+    views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
+    expected = compare_case_errors(*(case_errors(view) for view in views), seed_of(found["state_version"]))
+    for measure in expected.values():
+        for each in measure["by_class"]:
+            each["class"] = TISSUES[int(each["class"])]
+    close(found["comparison"], expected)
+    ace = found["comparison"]["ace"]
+    assert (ace["n"], len(ace["only_here"]), ace["only_there"], found["n_cases"]) == (8, 4, [], 12)
+    refused = deployment.client.get(f"{SCANS}/cases", params={"against_model": "nobody"})
+    assert refused.status_code == 404
+    nothing = deployment.get(f"{SCANS}/cases", against_model="blunt", to="2020-01-01T00:00:00Z")
+    assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
+
+
 def test_cases_and_metrics_agree(scanned):
     deployment, _, _ = scanned
     slugs = ("ml1_ece", "ml1_ace", "ml1_mce")
@@ -224,21 +254,21 @@ def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
     assert "10, 12, 15, 20" in error["detail"]
 
 
-@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability"])
+@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case"])
 def test_cases_are_drawn(scanned, figure):
     deployment, _, _ = scanned
-    url = f"{SCANS}/cases"
-    svg = deployment.client.get(url, params={"figure": figure, "format": "svg"})
+    url, asked = f"{SCANS}/cases", {"figure": figure}
+    if figure == "case":
+        assert deployment.client.get(url, params=asked).status_code == 422
+        asked["case"] = "scan-3"
+    svg = deployment.client.get(url, params=asked | {"format": "svg"})
     assert svg.headers["content-type"].startswith("image/svg+xml") and b"</svg>" in svg.content
-    png = deployment.client.get(url, params={"figure": figure}, headers={"Accept": "image/png"})
+    png = deployment.client.get(url, params=asked, headers={"Accept": "image/png"})
     assert png.content.startswith(b"\x89PNG") and png.headers["content-type"] == "image/png"
     tags = {each.headers["etag"] for each in (svg, png, deployment.client.get(url))}
     assert len(tags) == 3
-    again = deployment.client.get(
-        url,
-        params={"figure": figure, "format": "svg"},
-        headers={"If-None-Match": svg.headers["etag"]},
-    )
+    known = {"If-None-Match": svg.headers["etag"]}
+    again = deployment.client.get(url, params=asked | {"format": "svg"}, headers=known)
     assert again.status_code == 304
 
 
@@ -252,6 +282,17 @@ def test_one_class_is_drawn_by_its_name(scanned):
     assert len(set(drawn)) == 3 and drawn[2] == drawn[3]
     refused = deployment.client.get(url, params={"format": "svg", "class": "background"})
     assert refused.status_code == 422
+
+
+@pytest.mark.parametrize("scope", ["top_label", "class:2"])
+def test_the_roc_curve_is_that_of_the_library(voted, scope):
+    deployment, _, pane = voted
+    found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
+    view = View(pane, Question(scope=scope, raters="mean"))
+    close(found, roc(view, 50))
+    close(found["area"], compute_metrics(view, ["auc"], seed_of(found["state_version"]))["auc"])
+    metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
+    assert metric["metrics"]["auc"]["value"] == found["auc"] == found["area"]["value"]
 
 
 def test_disagreement_is_that_of_the_library(voted):

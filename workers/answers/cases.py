@@ -26,23 +26,26 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     CalibrationInputError
         Bins that kept cases cannot give exactly, or a case of which no table is kept.
     """
-    options = {each.name: params[each.name] for each in CASE_OPTIONS if each.name in params}
-    question = Question(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        raters=params.get("raters", "pooled"),
-        options=options,
-    )
-    view = View(pane, question)
+    view = View(pane, question_of_cases(params))
     found = cases_of(view, params.get("frequency_bins"))
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
     names = config.classes
     if "classes" in found:
-        found["classes"] = [_named(each, names) for each in found["classes"]]
+        found["classes"] = [named(each, names) for each in found["classes"]]
     if (case := params.get("case")) is not None:
         found["case"] = _one_case(view, case, names)
     return found
+
+
+def question_of_cases(params: dict[str, Any]) -> Question:
+    """The question that is asked of the tables of cases."""
+    return Question(
+        bins=params.get("bins", 15),
+        edges=params.get("edges", "right"),
+        raters=params.get("raters", "pooled"),
+        options={each.name: params[each.name] for each in CASE_OPTIONS if each.name in params},
+    )
 
 
 def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
@@ -51,10 +54,10 @@ def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
     except NotAnswerable as refusal:
         raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
     return found | {
-        "classes": [each | {"class": _named(each["class"], names)} for each in found["classes"]]
+        "classes": [each | {"class": named(each["class"], names)} for each in found["classes"]]
     }
 
 
-def _named(klass: str, names: list[str] | None) -> str:
+def named(klass: str, names: list[str] | None) -> str:
     """The declared name of a class that is named by its index."""
     return names[int(klass)] if names else klass

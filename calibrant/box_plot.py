@@ -1,0 +1,45 @@
+"""What a box plot draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WHISKER = 1.5
+
+
+def box(values: NDArray[np.float64]) -> dict[str, Any] | None:
+    """What a box plot draws: quartiles, whiskers to the outermost values within 1.5 of the box's height, values beyond.
+
+    Parameters
+    ----------
+    values : float64 (n,), nan is left out
+
+    Returns
+    -------
+    dict, None without values.
+
+    Source
+    ------
+    Tukey, Exploratory Data Analysis (1977).
+    """
+    found = np.sort(values[np.isfinite(values)])
+    if not len(found):
+        return None
+    lower, median, upper = np.quantile(found, [0.25, 0.5, 0.75])
+    reach = WHISKER * (upper - lower)
+    inside = found[(found >= lower - reach) & (found <= upper + reach)]
+    outside = found[(found < lower - reach) | (found > upper + reach)]
+    # Where few values lie far apart, the outermost inside one can lie within the box.
+    return {
+        "n": len(found),
+        "mean": float(found.mean()),
+        "lower_quartile": float(lower),
+        "median": float(median),
+        "upper_quartile": float(upper),
+        "lower_whisker": float(min(inside[0], lower)),
+        "upper_whisker": float(max(inside[-1], upper)),
+        "outliers": outside.tolist(),
+    }

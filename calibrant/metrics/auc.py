@@ -1,0 +1,89 @@
+"""Area under the receiver operating characteristic: how well the score puts hits before misses.
+
+It says nothing of calibration, and no calibration map that rises can change it. Of `top_label` it is of the confidence
+against right and wrong predictions; the classes' own areas, one against the rest, stand beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.intervals import jackknife_interval
+from calibrant.metrics.ks import few
+from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric, bin_scores
+from calibrant.null_reference import DRAWN, N_DRAWS, drawn_hits, quantiles_of
+from calibrant.replication import tables_for
+from calibrant.roc import area, hits_and_misses, roc_cells, unordered_share
+from calibrant.view import NotAnswerable, View
+
+
+def read(view: View) -> Reading | None:
+    cells, divisible = roc_cells(view, view.scope)
+    if not len(cells):
+        return None
+    right, wrong = hits_and_misses(cells)
+    extra: dict[str, object] = {
+        "scope": view.scope,
+        "positives": float(right.sum()),
+        "negatives": float(wrong.sum()),
+        "null_assumption": DRAWN,
+    }
+    if not view.is_raw:
+        extra["error_bound"] = unordered_share(right, wrong, divisible)
+    if view.scope == "top_label" and view.spec.keeps_all_classes:
+        extra |= _classes(view)
+    return Reading(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
+
+
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """By the jackknife of the same number from the replicates' bins."""
+    tables = tables_for(view, view.scope, SCORE_BINS)
+    weight = tables.weight[:, 0]
+    right = tables.difference[:, 0] + weight * bin_scores(view, tables.bins)
+    # What a replicate's bin misses of its own mean score may leave it a little below 0 or above its weight.
+    left_out = right.sum(axis=0) - right
+    rest = weight.sum(axis=0) - weight - left_out
+    values = area(np.maximum(left_out, 0.0), np.maximum(rest, 0.0))
+    if not np.isfinite(values).all():
+        raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
+    low, high = jackknife_interval(reading.value, values, view.question.ci)
+    return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """The area that a calibrated model with these scores would have."""
+    cells = few(roc_cells(view, view.scope)[0])
+    hits = drawn_hits(cells, N_DRAWS, seed)
+    found = area(hits, cells.weight - hits)
+    if not np.isfinite(found).all():
+        raise NotAnswerable("one_outcome", "labels drawn from the predictions can all be hits, or all misses")
+    return quantiles_of(found)
+
+
+def _classes(view: View) -> dict[str, object]:
+    """The area of each class against the rest, None where it is of one outcome, and their mean."""
+    by_class: list[float | None] = []
+    for klass in range(view.spec.n_classes):
+        try:
+            cells, _ = roc_cells(view, f"class:{klass}")
+            by_class.append(float(area(*hits_and_misses(cells))))
+        except NotAnswerable:
+            by_class.append(None)
+    known = [each for each in by_class if each is not None]
+    return {"by_class": by_class, "mean_over_classes": float(np.mean(known)) if known else None}
+
+
+METRIC = ReadMetric(
+    slug="auc",
+    title="Area under the ROC curve",
+    unit="share",
+    range=(0.0, 1.0),
+    direction="higher",
+    needs=("scope",),
+    source="Bamber (J. Math. Psych. 1975); Kock, Thielke et al.",
+    options=("scope",),
+    read=read,
+    interval=interval,
+    null=null,
+)

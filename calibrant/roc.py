@@ -1,0 +1,156 @@
+"""The receiver operating characteristic of a score, and the area under it, from cells.
+
+The score is the asked scope's: of `positive` and one class its probability against the rest, of `top_label` the
+confidence against whether the top class is right. Hits and misses of one cell count as ties, half; `error_bound` says how
+much their true order could change the area.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells
+from calibrant.view import NotAnswerable, View
+
+POINTS = 200
+MOST_POINTS = 10_000
+Floats = NDArray[np.float64]
+
+
+def area(right: Floats, wrong: Floats) -> Floats:
+    """Share of pairs of a hit and a miss in which the hit has the higher score, ties half.
+
+    Parameters
+    ----------
+    right, wrong : float64 (..., n_cells), mass of hits and misses in increasing order of score, not all 0
+
+    Returns
+    -------
+    float64 (...), in [0, 1]; nan without hits or misses.
+
+    Source
+    ------
+    Bamber (J. Math. Psych. 1975).
+
+    Examples
+    --------
+    >>> float(area(np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, 0.0])))
+    0.875
+    """
+    below = np.cumsum(wrong, axis=-1) - wrong / 2.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pairs = np.asarray(right.sum(axis=-1) * wrong.sum(axis=-1))
+        return np.asarray((right * below).sum(axis=-1) / pairs)
+
+
+def unordered_share(right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True) -> float:
+    """Half of the share of pairs that fall into one cell, if its scores may differ: how far ties can be from the truth."""
+    pairs = np.where(divisible, right * wrong, 0.0).sum()
+    return float(pairs / right.sum() / wrong.sum() / 2.0)
+
+
+def rates(right: Floats, wrong: Floats) -> tuple[Floats, Floats]:
+    """True and false positive rate above each cell's lower bound, from the highest cell down; (n_cells + 1,) each.
+
+    Both begin with 0, where nothing lies above the threshold, and end with 1.
+    """
+    both = (np.concatenate([[0.0], np.cumsum(mass[::-1])]) for mass in (right, wrong))
+    true, false = (mass / mass[-1] for mass in both)
+    return true, false
+
+
+def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
+    """Cells of a scope in increasing order of score, and which of them hold scores that may differ.
+
+    Plain histograms count where they are of this kind, policy and edges, on the cells of the grid.
+
+    Raises
+    ------
+    NotAnswerable
+        The class's cells are not kept, or histograms speak of something else.
+    """
+    if view.pane.keeps("histograms") and not view.pane["histograms"].is_empty:
+        cells = view.binned(scope, "equal_width", view.spec.grid_for(scope).cells).cells
+        cells = cells.kept(cells.weight > 0)
+        return cells, np.ones(len(cells), bool)
+    cells = view.once(("in order", scope), lambda: view.cells_of(scope).together())
+    return cells, (cells.upper > cells.lower) & (cells.predictions > 1)
+
+
+def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
+    """Mass of hits and of misses by cell.
+
+    Raises
+    ------
+    NotAnswerable
+        There are only hits or only misses, so that there is no pair to put in order.
+    """
+    right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
+    if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
+        raise NotAnswerable("one_outcome", "only hits or only misses: there are no pairs to put in order")
+    return right, wrong
+
+
+def roc(view: View, points: int = POINTS) -> dict[str, Any]:
+    """The curve of the view's scope, JSON-able.
+
+    Parameters
+    ----------
+    view : View
+    points : of the curve at most, at nearly equal distances along it; the area is of all cells
+
+    Returns
+    -------
+    dict with scope, raters, n, n_ratings, `auc`, `error_bound`, `positives` and `negatives` (their weight),
+    `threshold` (a prediction with this score or a higher one counts as positive; None where nothing does),
+    `true_positive_rate`, `false_positive_rate`; `auc` None with a `reason` where there is none.
+
+    Source
+    ------
+    Kock, Thielke et al., section 2.3; as everywhere here, ratings of a prediction may differ.
+    """
+    counts = view.counts | view.histogram_counts(view.scope)
+    answer: dict[str, Any] = {
+        "scope": view.scope,
+        "raters": view.question.raters,
+        "n": counts.get("n", counts["n_labelled"]),
+        "n_ratings": counts["n_ratings"],
+    }
+    try:
+        cells, divisible = roc_cells(view, view.scope)
+        if not len(cells):
+            raise NotAnswerable("no_data", "no labelled prediction lies in the window")
+        right, wrong = hits_and_misses(cells)
+    except NotAnswerable as refusal:
+        nothing: dict[str, Any] = {"threshold": [], "true_positive_rate": [], "false_positive_rate": []}
+        return answer | {"auc": None, **nothing, "reason": refusal.reason, "detail": refusal.detail}
+    true, false = rates(right, wrong)
+    kept = _spread(true + false, points)
+    lower = np.concatenate([[np.nan], _lowest(view, cells)[::-1]])
+    return answer | {
+        "auc": float(area(right, wrong)),
+        "error_bound": unordered_share(right, wrong, divisible),
+        "positives": float(right.sum()),
+        "negatives": float(wrong.sum()),
+        "threshold": [None if np.isnan(each) else float(each) for each in lower[kept]],
+        "true_positive_rate": true[kept].tolist(),
+        "false_positive_rate": false[kept].tolist(),
+    }
+
+
+def _lowest(view: View, cells: Cells) -> Floats:
+    """Lower bound of each cell; of bins that only histograms fill, their edge."""
+    mean = np.clip(cells.mean, 0.0, 1.0)
+    grid = view.spec.grid_for(view.scope).cells
+    return np.where(np.isfinite(cells.lower), cells.lower, np.floor(mean * grid) / grid)
+
+
+def _spread(along: Floats, points: int) -> NDArray[np.int64]:
+    """Places of at most `points` values nearly equally spaced along a rising array, its ends among them."""
+    if len(along) <= points:
+        return np.arange(len(along))
+    wanted = np.linspace(along[0], along[-1], points)
+    return np.unique(np.searchsorted(along, wanted, side="left").clip(0, len(along) - 1))

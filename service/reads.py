@@ -1,0 +1,73 @@
+"""Reads of one model: what every such route is given, and the answer as numbers or drawn."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Response
+
+from service.auth import Caller
+from service.dependencies import (
+    IfNoneMatch,
+    MapReader,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReading,
+)
+from service.engine import Connection
+from service.names import ModelId
+from service.pictures import Draw, Format, drawn, media_type_of
+from service.reading import JSON, Ask, Reading
+from service.reception import model_of
+from workers.state.registry import ModelConfig
+
+
+class Read:
+    """A caller who may read, the model that is asked about, and the doors to the answer."""
+
+    def __init__(
+        self,
+        model: ModelId,
+        request: Request,
+        caller: Reader,
+        connection: TheConnection,
+        reading: TheReading,
+        if_none_match: IfNoneMatch = None,
+        prefer: Prefer = None,
+    ) -> None:
+        self.model, self.request = model, request
+        self.caller: Caller = caller
+        self.connection: Connection = connection
+        self.reading: Reading = reading
+
+    async def config(self) -> ModelConfig:
+        """Return the model; an unknown one is refused."""
+        return await model_of(self.connection, self.caller, self.model)
+
+    async def answer(
+        self, ask: Ask, format: Format | None, draw: Draw, shown: dict[str, str | None] | None = None
+    ) -> Response:
+        """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
+        media_type = media_type_of(format, self.request)
+        if media_type != JSON and shown:
+            ask = ask.asking({**ask.params, **shown})
+        return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
+
+
+class MapRead(Read):
+    """The same for callers who may read maps."""
+
+    def __init__(
+        self,
+        model: ModelId,
+        request: Request,
+        caller: MapReader,
+        connection: TheConnection,
+        reading: TheReading,
+        if_none_match: IfNoneMatch = None,
+        prefer: Prefer = None,
+    ) -> None:
+        super().__init__(model, request, caller, connection, reading)
+
+
+TheRead = Annotated[Read, Depends()]
+TheMapRead = Annotated[MapRead, Depends()]

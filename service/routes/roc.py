@@ -1,0 +1,65 @@
+"""The receiver operating characteristic, as numbers or drawn."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.roc import MOST_POINTS, POINTS
+from service.document import answers
+from service.drawings.roc import draw_roc
+from service.estimates import Estimate, WindowShown
+from service.pictures import Format, or_drawn
+from service.queries import Edges, Raters, WindowQuery, scope_of
+from service.reading import Ask
+from service.reads import TheRead
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class RocQuery(WindowQuery):
+    """Which score is put in order against which labels."""
+
+    scope: str | None = Field(
+        None, max_length=200, description="positive, class:NAME (one against the rest), top_label (right against wrong)."
+    )
+    raters: Raters = "pooled"
+    edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
+    points: int = Field(POINTS, ge=2, le=MOST_POINTS, description="Of the curve, at most.")
+    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class RocAnswer(BaseModel):
+    """The curve from the highest threshold down, and the area under it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    window: WindowShown
+    state_version: str
+    scope: str
+    raters: str
+    n: int | None
+    n_ratings: int
+    auc: float | None = Field(description="Ties count half.")
+    error_bound: float | None = Field(None, description="How far cells of the grid may leave it off.")
+    positives: float | None = Field(None, description="Weight.")
+    negatives: float | None = None
+    threshold: list[float | None] = Field(description="This score or a higher one counts as positive.")
+    true_positive_rate: list[float]
+    false_positive_rate: list[float]
+    area: Estimate = Field(description="The metric `auc`, with its interval and null reference.")
+    reason: str | None = None
+
+
+CURVE: dict[str, Any] = answers(RocAnswer, "The curve, or a drawing of it", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
+async def get_roc(read: TheRead, query: Annotated[RocQuery, Query()]) -> Response:
+    """Return the receiver operating characteristic of a score as JSON, SVG or PNG."""
+    config = await read.config()
+    params = query.params() | {"scope": scope_of(query.scope, config)}
+    params.pop("format", None)
+    return await read.answer(Ask("roc", config, params, query), query.format, draw_roc)
