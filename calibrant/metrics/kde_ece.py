@@ -12,19 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
+from calibrant.intervals import GapStatistic
 from calibrant.kernel import (
     CLIP,
     LEAVES,
     Points,
     kernel_distances,
     kernel_error,
+    kernel_rows,
     likeliest_bandwidth,
     points_of,
 )
 from calibrant.kernel_bound import kernel_error_bound
+from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
+    Interval,
     Reading,
     ReadMetric,
+    bin_scores,
+    interval_of_bins,
     scored_cells,
 )
 from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
@@ -120,6 +126,26 @@ def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> fl
     return float(np.abs(change).sum() / found.weight.sum())
 
 
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """From the replicates' bins at the bandwidth of the value: their gaps' kernel means.
+
+    So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
+    """
+    bandwidth = float(str(reading.extra["bandwidth"]))
+
+    def statistic(bins: int) -> GapStatistic:
+        score = np.clip(bin_scores(view, bins), CLIP, 1.0 - CLIP)
+        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(np.float32)
+
+        def of_gaps(weight: Floats, gap: Floats) -> Floats:
+            smoothed = ((weight * gap) @ kernel) / np.maximum(weight @ kernel, 1e-30)
+            return np.asarray((share(weight) * np.abs(smoothed)).sum(axis=(-1, -2)))
+
+        return of_gaps
+
+    return interval_of_bins(view, statistic, seed, reading.value)
+
+
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
     cells = independent(points(view, MOST_NULL_POINTS, NULL_FINENESS)[0])
@@ -142,5 +168,6 @@ METRIC = ReadMetric(
     options=("scope",),
     own_options=(BANDWIDTH, LEAVE, SELECTION),
     read=read,
+    interval=interval,
     null=null,
 )
