@@ -179,10 +179,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     """Interval of the disagreement's calibration loss, from replicates; weight one only."""
     if choice.by_ratings:
         return None, {"interval_reason": "not_replicated"}
-    block = view.pane["disagreement"].blocks["replicates"]
-    weight, predicted, observed = block.sums.reshape(
-        len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS
-    )
+    weight, predicted, observed = replicated(view)
     filled = weight.sum(axis=1) > 0
     if filled.sum() < LEAST_FILLED:
         return None, {"interval_reason": "too_few_units"}
@@ -202,6 +199,12 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     gaps = resampled_gaps(tables, seed)
     bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
     return bounds, {"interval_method": BOOTSTRAP, "interval_bins": bins}
+
+
+def replicated(view: View) -> Floats:
+    """Weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); every prediction of weight one."""
+    block = view.pane["disagreement"].blocks["replicates"]
+    return np.asarray(block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ ASSUMPTION = "labels drawn from the predictions; a unit's ratings and prediction
 DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 N_DRAWS = 400
 _MOST_UNGROUPED = 2000
+_MOST_CELLS = 1000
 _NORMAL_FROM = 4.0
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
@@ -96,6 +97,13 @@ def independent(cells: Cells) -> Cells:
             weight = confidence = variance = 0.0
     # What is left at the end falls to the last full group.
     return cells.at_places(np.minimum(group, max(number - 1, 0)))
+
+
+def few(cells: Cells) -> Cells:
+    """The cells, or where they are many their groups of equal mass."""
+    if len(cells) <= _MOST_CELLS:
+        return cells
+    return cells.at_places(equal_mass_groups(cells.weight, _MOST_CELLS))
 
 
 def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:

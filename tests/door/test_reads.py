@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases",),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement"),
 )
 
 
@@ -253,3 +253,32 @@ async def test_raters_who_fit_no_rating_are_refused(client, change, pointer, rul
 async def test_who_rated_is_asked_of_scores_alone(client):
     refused = await client.post(f"{M}/predictions", json=RATED)
     assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/raters"
+SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
+
+
+async def test_further_answers_are_included(client):
+    """Unions of classes too, whose plus may have become a space."""
+    for unions in ("whole:1+2,core:2", "whole:1%2B2,core:2"):
+        url = f"/v1/score?metrics=ml1_ece&include=cases,roc&composites={unions}&binning=spline"
+        found = (await client.post(url, json=SCANNED)).json()
+        assert found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+        assert found["cases"]["membership"] == "spline"
+        assert "auc" in found["roc"] and "stability" not in found
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("include=case", "/include"),
+        ("include=stability&metric=x", "/metric"),
+        ("composites=whole", "/composites"),
+        ("composites=a:1,a:2", "/composites"),
+        ("composites=a:x", "/composites"),
+        ("include=cases&composites=a:7", "/composites/a"),
+        ("include=cases&case=nobody", "/case"),
+        ("include=temperature_surface", "/classes"),
+    ],
+)
+async def test_what_cannot_be_included_is_refused(client, query, pointer):
+    answer = await client.post(f"/v1/score?{query}", json=SCANNED)
+    assert problem(answer, 422, "invalid-query")["errors"][0]["pointer"] == pointer
