@@ -1,4 +1,4 @@
-"""Question → window → answer, on request.
+"""Question → window → answer. `workers/serving.py` takes questions from the store.
 
 The panes of a window are read together with their versions, so that they are one state; only the parts that the answer
 reads are fetched. Decoded panes and merged windows are kept by version, answers in the store by state version: nothing
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from math import isqrt
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -25,7 +22,8 @@ from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
-from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
+from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply
+from workers.recent import Recent
 from workers.state.keys import SOURCE_FIELD, PaneKey
 from workers.state.marks import Marks, fields_of, is_sealed, plain_slice
 from workers.state.registry import ModelConfig, read_configs
@@ -34,15 +32,9 @@ from workers.versions import READ_ALARM, joined, name_state, panes_in, seed_of
 from workers.windows import Dated, Window, rfc3339
 
 log = logging.getLogger(__name__)
-K = TypeVar("K")
-V = TypeVar("V")
-
-_REPLY_KEPT_S = 60
-_POP_S = 0.5
 _TRIES = 20
 _PANES_A_RUN = 256
 _PANE_OVERHEAD_BYTES = 2000
-_CACHED = (OK, REFUSED)
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,7 @@ class AnswerFunction:
         `paired` a pair of panes, the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
+    is_slow : (params) -> whether it may take seconds, so that quick answers shall not wait behind it
 
     Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
     """
@@ -64,13 +57,14 @@ class AnswerFunction:
     by_pane: bool = False
     reads_panes: bool = True
     paired: bool = False
+    is_slow: Callable[[dict[str, Any]], bool] = lambda params: False
 
 
 def find_answers() -> dict[str, AnswerFunction]:
     """The answers of the folder `workers/answers`: one module a kind, named as the kind.
 
-    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `BY_PANE = True` and
-    `READS_PANES = False`.
+    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `is_slow(params)`, `BY_PANE = True`
+    and `READS_PANES = False`.
     """
     found = {}
     for each in iter_modules(answers.__path__):
@@ -82,37 +76,12 @@ def find_answers() -> dict[str, AnswerFunction]:
             getattr(module, "BY_PANE", False),
             getattr(module, "READS_PANES", True),
             getattr(module, "PAIRED", False),
+            getattr(module, "is_slow", lambda params: False),
         )
     return found
 
 
 ANSWERS: dict[str, AnswerFunction] = find_answers()
-
-
-class Recent(Generic[K, V]):
-    """The things used last, up to a total weight. Threads may share it."""
-
-    def __init__(self, limit: int):
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._weight = 0
-
-    def get(self, key: K) -> V | None:
-        with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-
-    def put(self, key: K, value: V, weight: int = 1) -> V:
-        with self._lock:
-            self._weight -= self._kept.pop(key, (None, 0))[1]
-            self._kept[key] = (value, weight)
-            self._weight += weight
-            while self._weight > self._limit and len(self._kept) > 1:
-                self._weight -= self._kept.popitem(last=False)[1][1]
-        return value
 
 
 @dataclass(frozen=True)
@@ -126,7 +95,7 @@ class State:
 
 
 class Compute:
-    """Takes questions from the store and answers them. One object may serve several threads."""
+    """Answers questions from the state in the store. One object may serve several threads."""
 
     def __init__(
         self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None
@@ -139,40 +108,10 @@ class Compute:
         self._windows: Recent[Any, Any] = Recent(self._settings.window_cache_entries)
         self._neighbourhoods: Recent[Any, Any] = Recent(2 * self._settings.window_cache_entries)
 
-    def run(self, stop: threading.Event) -> None:
-        """Answer until stopped."""
-        while not stop.is_set():
-            try:
-                popped = self._store.client.brpop([self._store.keys.questions], timeout=_POP_S)
-                if popped is not None:
-                    self.serve(popped[1])
-            except RedisError as error:
-                log.warning("questions: %s", error)
-                stop.wait(0.2)
-            except Exception:
-                log.exception("a question could not be served")
-
-    def serve(self, raw: bytes) -> None:
-        """Answer one question, unless nobody waits for it any more."""
-        question = Question.from_json(raw)
-        if time.time() > question.until_s:
-            return
-        client, kept_under = self._store.client, self._store.keys.answer(question.digest)
-        kept = client.get(kept_under)
-        reply = Reply.from_bytes(kept) if kept is not None else self.answer(question)
-        with client.pipeline(transaction=False) as pipe:
-            if kept is None and reply.status in _CACHED:
-                self._keep(pipe, question, reply)
-            pipe.lpush(question.reply_to, question.digest.encode() + b" " + reply.to_bytes())
-            pipe.expire(question.reply_to, _REPLY_KEPT_S)
-            pipe.execute()
-
-    def _keep(self, pipe: Any, question: Question, reply: Reply) -> None:
-        """Under the state that it rests on, which may be newer than the one that the question named."""
-        raw = reply.to_bytes()
-        if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
-            digest = answer_digest(reply.state_version, question.kind, question.params)
-            pipe.set(self._store.keys.answer(digest), raw, ex=self._settings.cache_ttl_s)
+    def is_slow(self, question: Question) -> bool:
+        """Whether an answer of this kind may take seconds."""
+        function = self._functions.get(question.kind)
+        return function is not None and function.is_slow(question.params)
 
     def answer(self, question: Question) -> Reply:
         """Compute an answer; errors are answers too."""
