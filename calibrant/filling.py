@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.batch import Batch
+from calibrant.grid import Grid
 from calibrant.hashing import mix
+from calibrant.label_distribution import entropy_of_columns
 from calibrant.policies import N_POLICIES
 from calibrant.summing import over_classes
 
 N_REPLICATES = 64
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,20 @@ class Filling:
         labelled = batch.row_total > 0
         self.labelled = labelled
         self.batch = batch if labelled.all() else batch.take(np.flatnonzero(labelled))
+        self._made: dict[Any, Any] = {}
+        self._places: dict[Grid, Ints] = {}
+
+    def once(self, make: Callable[[Filling], T]) -> T:
+        """What `make` makes of this batch, made once for all who ask."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
+
+    def places(self, grid: Grid) -> Ints:
+        """Position of every class's probability on a grid, int64 (n_classes, n), found once for all who ask."""
+        if grid not in self._places:
+            self._places[grid] = grid.locate(self.columns)
+        return self._places[grid]
 
     @property
     def n(self) -> int:
@@ -153,6 +171,21 @@ class Filling:
         return over_classes(self.columns**2)
 
     @cached_property
+    def entropy(self) -> Floats:
+        """Entropy of each prediction, in nats; (n,)."""
+        return entropy_of_columns(self.columns)
+
+    @cached_property
+    def hit_probability(self) -> Floats:
+        """Probability of each vote entry's class; (entries,)."""
+        return np.asarray(self.batch.probabilities[self.hits.row, self.hits.klass])
+
+    @cached_property
+    def voted_probability(self) -> Floats:
+        """Sum over each prediction's ratings of the probability of their class; (n,)."""
+        return np.bincount(self.hits.row, self.hits.votes * self.hit_probability, self.n).astype(np.float64)
+
+    @cached_property
     def policy_weights(self) -> Floats:
         """Weight of each vote entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
         hits = self.hits
@@ -189,19 +222,30 @@ class Filling:
         counts float64 (3, policies, n): samples, predictions, ratings at probability 0
         sums float64 (5, policies, n): weight, weight of the finite, Brier, NLL of the finite, correct
         """
-        hits, n = self.hits, self.n
+        hits, n, weights = self.hits, self.n, self.weights
         finite = np.isfinite(self.log_probability)
         loss = np.where(finite, -self.log_probability, 0.0)
-        probability = self.batch.probabilities[hits.row, hits.klass]
-        squares = self.squares
-        brier = squares[hits.row] - 2.0 * probability + 1.0
-        correct = hits.klass == self.top_class[hits.row]
-        sums = np.empty((5, N_POLICIES, n))
-        for policy, weight in enumerate(self.policy_weights):
-            for i, values in enumerate((weight, weight * finite, weight * brier, weight * loss, weight * correct)):
-                sums[i, policy] = np.bincount(hits.row, values, n)
-        counts = np.ones((3, N_POLICIES, n))
-        counts[0, 0] = self.n_ratings
-        for policy, chosen in enumerate((hits.votes, hits.votes, hits.majority, hits.single)):
-            counts[2, policy] = np.bincount(hits.row, ~finite * chosen, n)
-        return counts, sums
+        brier = self.squares + 1.0
+        top = self.top_hits
+
+        def by_row(row: Ints, values: Floats) -> Floats:
+            return np.bincount(row, values, n).astype(np.float64)
+
+        sums, counts = np.empty((5, N_POLICIES, n)), np.ones((3, N_POLICIES, n))
+        counts[0, 0] = ratings = self.n_ratings.astype(np.float64)
+        counts[2, 0] = counts[2, 1] = by_row(hits.row[~finite], hits.votes[~finite])
+        sums[:, 0] = (
+            ratings,
+            ratings - counts[2, 0],
+            ratings * brier - 2.0 * self.voted_probability,
+            by_row(hits.row, hits.votes * loss),
+            by_row(top.row, top.votes),
+        )
+        sums[:, 1] = sums[:, 0] / ratings
+        for policy, chosen in ((2, hits.majority), (3, hits.single)):
+            entry = np.flatnonzero(chosen)  # one a row
+            counts[2, policy] = ~finite[entry]
+            correct = hits.klass[entry] == self.top_class
+            own_brier = brier - 2.0 * self.hit_probability[entry]
+            sums[:, policy] = (np.ones(n), finite[entry], own_brier, loss[entry], correct)
+        return counts, sums if self.batch.weights is None else sums * weights

@@ -64,19 +64,32 @@ class Grid:
         int64, same shape, in [0, n_positions).
         """
         m, s = self.cells, self.refinement
+        scaled = score * m
+        k = np.floor(scaled)
+        position = k.astype(np.int64)
+        position *= 2
+        position += s
+        near = _near_whole(scaled)
+        near &= scaled > 0.5
+        if near.any():
+            position[near] = self._locate_near(score[near])
+        first = scaled < 1.0
+        if first.any():
+            first[near] = score[near] < 1.0 / m
+            position[first] = self._locate_first(score[first])
+        last = scaled > m - 1.5
+        if last.any():
+            last[last] = score[last] >= (m - 1) / m
+            position[last] = self._locate_last(score[last])
+        return position
+
+    def _locate_near(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Positions of scores that rounding may have moved across an inner edge."""
+        m = self.cells
         k = np.floor(score * m)
         k -= k / m > score
         k += (k + 1) / m <= score
-        on_edge = k / m == score
-        index = k.astype(np.int64)
-        position = 2 * index + s - on_edge
-        first = index == 0
-        if first.any():
-            position[first] = self._locate_first(score[first])
-        last = index >= m - 1
-        if last.any():
-            position[last] = self._locate_last(score[last])
-        return position
+        return 2 * k.astype(np.int64) + self.refinement - (k / m == score)
 
     def _locate_first(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
         """Positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""
@@ -143,6 +156,32 @@ class Grid:
         """
         return _bins(self, n_bins, edges)
 
+    def on(self, coarse: Grid) -> NDArray[np.int64]:
+        """Position on a coarser grid of every position of this one.
+
+        Parameters
+        ----------
+        coarse : Grid without refinement, whose cells divide this one's
+
+        Raises
+        ------
+        ValueError
+            The other's cells are no unions of this one's, or are refined.
+        """
+        if self.cells % coarse.cells or coarse.refinement != 1:
+            raise ValueError(f"a grid of {coarse.cells} cells is no union of one of {self.cells}")
+        return _on(self, coarse.cells)
+
+
+NEAR_EDGE = 1e-9
+
+
+def _near_whole(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether scores times a number of cells lie so near a whole number that rounding may have moved them across it."""
+    distance = np.rint(scaled)
+    distance -= scaled
+    return np.abs(distance, out=distance) < NEAR_EDGE
+
 
 @lru_cache(maxsize=256)
 def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
@@ -154,6 +193,16 @@ def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
     below = np.maximum(edge - 1, 0) // step
     above = np.minimum(edge, grid.cells - 1) // step
     result = np.where(is_edge & (edges == "right"), below, above)
+    result.setflags(write=False)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _on(grid: Grid, cells: int) -> NDArray[np.int64]:
+    step = grid.cells // cells
+    edge, within = np.divmod(grid._main // 2, step)
+    is_edge = (grid._main % 2 == 0) & (within == 0)
+    result = np.where(is_edge, 2 * edge, 2 * edge + 1)
     result.setflags(write=False)
     return result
 

@@ -63,13 +63,16 @@ class LabelRows:
 
 def label_rows(filling: Filling) -> LabelRows:
     """The rows of a batch's labelled predictions."""
+    return filling.once(_label_rows)
+
+
+def _label_rows(filling: Filling) -> LabelRows:
     hits, n = filling.hits, filling.n
-    probability = filling.batch.probabilities[hits.row, hits.klass]
-    share_squared = np.bincount(hits.row, hits.share**2, n)
-    cross = np.bincount(hits.row, hits.share * probability, n)
     squares = filling.squares
     total = filling.n_ratings.astype(np.float64)
-    spread = 1.0 - np.bincount(hits.row, hits.votes**2, n) / total**2
+    share_squared = np.bincount(hits.row, hits.votes**2, n) / total**2
+    cross = filling.voted_probability / total
+    spread = 1.0 - share_squared
     return LabelRows(
         total,
         np.maximum(share_squared - 2.0 * cross + squares, 0.0),

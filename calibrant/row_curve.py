@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.temperature import BETAS, TemperatureProfile, rows_of
+from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
 from calibrant.hermite import LOG_BETAS, Root, quintic, root
 from calibrant.temperature_curve import Curve, Minimum
-from calibrant.tempered_rows import brier, brier_slopes, nll, nll_slopes, spread
+from calibrant.tempered_rows import brier, brier_slopes, nll, nll_slopes, rows_of, spread
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,13 +1,97 @@
-"""Losses of raw rows at an inverse temperature, with their slopes."""
+"""Rows and their ratings as temperature losses take them, and those losses with their slopes, at any temperature."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.temperature import Rows
+from calibrant.filling import Filling
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Rows:
+    """Some rows: relative logits by class, their vote entries with each policy's weights, what their tables add."""
+
+    n: int
+    zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
+    finite: Floats  # the same with 0 for minus infinity
+    score: Floats  # (n,), as sent: the score at beta 1
+    row: Ints  # entries
+    entry_zed: Floats
+    weight: Floats  # (policies, entries), 0 where the probability is 0
+    weight_all: Floats
+    n_zero: Ints  # (policies,)
+    unit: Ints
+    is_binary: bool
+    constant: int | None
+    table_weights: tuple[Floats, Floats]
+    table_hits: list[Floats]
+
+    def by_row(self, values: Floats) -> Floats:
+        return np.stack([np.bincount(self.row, column, self.n) for column in values])
+
+    @cached_property
+    def row_weight(self) -> Floats:
+        """Weight of each row's ratings of positive probability, (policies, n)."""
+        return self.by_row(self.weight)
+
+    @cached_property
+    def row_weight_all(self) -> Floats:
+        return self.by_row(self.weight_all) if self.n_zero.any() else self.row_weight
+
+    @cached_property
+    def row_zed(self) -> Floats:
+        """Weighted sum of z over each row's ratings, (policies, n)."""
+        return self.by_row(self.weight * self.entry_zed)
+
+
+def rows_of(filling: Filling, rows: slice) -> Rows:
+    """What the losses of some rows are made of, at whatever temperature."""
+    batch, hits = filling.batch, filling.hits
+    first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
+    row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
+    scores = np.ascontiguousarray(batch.scores[rows].T)
+    weight_all = filling.policy_weights[:, first:last]
+    if batch.is_logits:
+        zed = finite = scores - scores.max(axis=0)
+        zero = np.zeros(len(row), bool)
+    else:
+        with np.errstate(divide="ignore"):
+            zed = np.log(scores / scores.max(axis=0))
+        finite = np.where(np.isfinite(zed), zed, 0.0)
+        zero = scores[klass, row] == 0.0
+    chosen = (hits.votes, hits.votes, hits.majority, hits.single)
+    score_hits = filling.score_hits
+    begin, end = np.searchsorted(score_hits.row, [rows.start, rows.stop])
+    at = score_hits.row[begin:end] - rows.start
+    weights = filling.weights[rows]
+    n = rows.stop - rows.start
+    columns = (score_hits.votes, score_hits.share, score_hits.majority, score_hits.single)
+    return Rows(
+        n=n,
+        zed=zed,
+        finite=finite,
+        score=filling.score[rows],
+        row=row,
+        entry_zed=finite[klass, row],
+        weight=np.where(zero, 0.0, weight_all) if zero.any() else weight_all,
+        weight_all=weight_all,
+        n_zero=np.array([int((zero * votes[first:last]).sum()) for votes in chosen], np.int64),
+        unit=filling.unit_index[rows],
+        is_binary=batch.task == "binary",
+        constant=filling.constant_ratings,
+        table_weights=(weights * filling.n_ratings[rows], weights),
+        table_hits=[
+            np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
+            for column in columns
+        ],
+    )
 
 
 def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:

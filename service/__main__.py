@@ -14,6 +14,7 @@ from service.app import create_app
 from service.auth import KeysUnreadable, is_loopback, load_keyring
 from service.engine import engine_settings
 from service.settings import Settings
+from workers.memory import settle
 from workers.settings import SettingsError
 
 SHUTDOWN_S = 15  # long polls are not waited for any longer
@@ -38,8 +39,10 @@ def main() -> None:
             "Listen on 127.0.0.1, or set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first "
             "key is made) or CALIBRANT_KEYS."
         )
+    app = create_app(settings)
+    settle()
     uvicorn.run(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         access_log=False,

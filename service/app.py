@@ -19,6 +19,7 @@ from service.routes import routers
 from service.settings import Settings
 from service.streams import Streams
 from service.surroundings import Surroundings
+from service.unchanged import Unchanged
 from service.version import API_VERSION
 
 TAGS = [
@@ -76,6 +77,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         app.include_router(router)
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
+    app.add_middleware(Unchanged)
     app.add_middleware(Surroundings, meters=app.state.meters, log_requests=settings.log_requests)
     return app
 

@@ -1,4 +1,7 @@
-"""What routes are given: the caller by scope, and the parts of the app."""
+"""What routes are given: the caller by scope, and the parts of the app.
+
+All are coroutines: a plain function would be sent to another thread, at every request.
+"""
 
 from typing import Annotated
 
@@ -11,19 +14,19 @@ from service.reception import Reception
 from service.settings import Settings
 
 
-def _settings(request: Request) -> Settings:
+async def _settings(request: Request) -> Settings:
     return request.app.state.settings
 
 
-def _connection(request: Request) -> Connection:
+async def _connection(request: Request) -> Connection:
     return request.app.state.connection
 
 
-def _reception(request: Request) -> Reception:
+async def _reception(request: Request) -> Reception:
     return request.app.state.reception
 
 
-def _reading(request: Request) -> Reading:
+async def _reading(request: Request) -> Reading:
     return request.app.state.reading
 
 

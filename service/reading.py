@@ -7,6 +7,7 @@ If-None-Match the answer comes when the state changes, or 304 when the time is o
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ import orjson
 from fastapi import Request, Response
 
 from calibrant.errors import CalibrationInputError
+from service.auth import caller_of
 from service.engine import Connection, engine_errors
 from service.headers import entity_tags, names, negotiated, preferred_wait
 from service.queries import WindowQuery, invalid_query, unanswerable
@@ -23,11 +25,12 @@ from service.settings import Settings
 from service.version import VERSION
 from workers import windows
 from workers.questions import CODE_VERSION, Answer, Other
-from workers.state.marks import Marks, sealed_slice
+from workers.state.marks import Marks, is_baseline, sealed_slice
 from workers.state.registry import ModelConfig
 from workers.versions import joined
 
 JSON = "application/json"
+HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,66 @@ class Ask:
         return replace(self, params=params)
 
 
+def of_slice(whole: Ask, slice_: str) -> Ask:
+    """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
+    ask = replace(whole, slice=slice_)
+    if ask.against is None or is_baseline(ask.against.slice):
+        return ask
+    return replace(ask, against=replace(ask.against, slice=ask.slice_name))
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A question that was found to be in order, as its request named it."""
+
+    ask: Ask
+    media_type: str
+    route: Any
+
+
+class Answered:
+    """Questions that were answered before, by who asked and how; the ones asked longest ago are dropped."""
+
+    def __init__(self, most: int = 1024, longest: int = 1024) -> None:
+        self.most = most
+        self.longest = longest
+        self._posed: OrderedDict[tuple[Any, ...], Posed] = OrderedDict()
+
+    def keep(self, request: Request, ask: Ask, media_type: str) -> None:
+        """Remember a question."""
+        scope = request.scope
+        name = self._name(request)
+        if sum(len(part) for part in name[1:]) <= self.longest:
+            self._posed[name] = Posed(ask, media_type, scope.get("route"))
+            self._posed.move_to_end(name)
+            while len(self._posed) > self.most:
+                self._posed.popitem(last=False)
+
+    def find(self, request: Request) -> Posed | None:
+        """The question that a request asks, if its caller asked it before in the same words."""
+        return self._posed.get(self._name(request)) if self._posed else None
+
+    def _name(self, request: Request) -> tuple[Any, ...]:
+        scope = request.scope
+        accept = ",".join(request.headers.getlist("accept"))
+        return caller_of(request), scope["path"], scope["query_string"], accept
+
+
 Render = Callable[[bytes], Awaitable[bytes]]
 
 
 class Reading:
-    """The door's side of reads."""
+    """The door's side of reads.
+
+    Attributes
+    ----------
+    answered : questions that were answered before
+    """
 
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings = settings
         self.inbox = connection.inbox
+        self.answered = Answered()
 
     async def answer(
         self,
@@ -73,11 +127,13 @@ class Reading:
         media_type = media_type or negotiated(request, [JSON])
         known = entity_tags(request, "if-none-match")
         wait = preferred_wait(request)
-        headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
+        headers = dict(HEADERS)
         if wait is not None and known is not None:
             headers["Preference-Applied"] = f"wait={wait}"
         with engine_errors():
             window, etag = await self._awaited(ask, media_type, known, wait)
+            if ask.against is None:
+                self.answered.keep(request, ask, media_type)
             if names(known, etag):
                 return Response(status_code=304, headers={**headers, "ETag": etag})
             answer = await self.ask(ask, window)
@@ -91,20 +147,48 @@ class Reading:
         negotiated(request, [JSON])
         with engine_errors():
             held = await self.inbox.slices(whole.config)
-            asks = {each: replace(whole, slice=each) for each in held if each.startswith(f"{name}:")}
-            tags = [(await self._etag(ask, JSON))[1] for ask in asks.values()]
+        asks = {each.partition(":")[2]: of_slice(whole, each) for each in held if each.startswith(f"{name}:")}
+        about = {"model": whole.config.model, "window": (await self.window(whole)).to_dict(), "by": name}
+        return await self.together(request, asks, lambda found: {**about, "slices": found})
+
+    async def together(
+        self,
+        request: Request,
+        asks: dict[str, Ask],
+        join: Callable[[dict[str, Any]], dict[str, Any]],
+        media_type: str = JSON,
+        render: Render | None = None,
+    ) -> Response:
+        """Answer several questions in one document, which `join` makes of the answers by name."""
+        with engine_errors():
+            tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
-            headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization", "ETag": etag}
+            headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            window = await self.window(whole)
-            found = await asyncio.gather(*(self.ask(ask, window) for ask in asks.values()))
-        slices = {
-            each.partition(":")[2]: orjson.loads(answer.body)
-            for each, answer in zip(asks, found, strict=True)
-        }
-        body = {"model": whole.config.model, "window": window.to_dict(), "by": name, "slices": slices}
-        return Response(orjson.dumps(body), 200, headers, JSON)
+            windows_ = [await self.window(ask) for ask in asks.values()]
+            found = await asyncio.gather(
+                *(self.ask(ask, window) for ask, window in zip(asks.values(), windows_, strict=True))
+            )
+        told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
+        body = orjson.dumps(join(told))
+        return Response(await render(body) if render else body, 200, headers, media_type)
+
+    async def unchanged(self, request: Request) -> Response | None:
+        """Return 304 at the cost of one read, where this very question was answered before and nothing has changed since."""
+        posed = self.answered.find(request)
+        if posed is None:
+            return None
+        ask = posed.ask
+        state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.kind)
+        if state is None:
+            return None
+        window = resolved(ask, state.marks)
+        etag = etag_of(ask, posed.media_type, window, state.name(window))
+        if not names(entity_tags(request, "if-none-match"), etag):
+            return None
+        request.scope["route"] = posed.route  # what is counted is what would have answered
+        return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
     async def window(self, ask: Ask) -> windows.Window:
         """Return the panes that the question covers now."""
@@ -134,8 +218,9 @@ class Reading:
         return window, etag
 
     async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
-        window = await self.window(ask)
-        version = await self.inbox.state_version(ask.config, ask.slice_name, window, ask.kind)
+        state = await self.inbox.state(ask.config, ask.slice_name, ask.kind)
+        window = resolved(ask, state.marks)
+        version = state.name(window)
         if ask.against is not None:
             other = ask.against
             version = joined(version, await self.inbox.state_version(other.model, other.slice, other.window))

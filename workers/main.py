@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as StoreTimeoutError
 from workers.crew import Crew
 from workers.embedded import EmbeddedServerError, store_of
 from workers.engine import Engine
+from workers.memory import settle
 from workers.settings import EngineSettings, SettingsError
 from workers.store import StoreMismatch
 
@@ -68,6 +69,7 @@ def main(**parts: Any) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    settle()
     try:
         run(EngineSettings.from_environment(), stop, **parts)
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""What was used last, kept in memory up to a total weight."""
+"""Things used last, within a bound."""
 
 from __future__ import annotations
 

@@ -8,9 +8,11 @@ panes' versions read before are still right.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from workers.alarm.view import DUPLICATES, alarm_version
 from workers.state.keys import LAST_CHANGE, Keys
 from workers.state.marks import Marks, fields_of, is_live
 from workers.state.registry import ModelConfig
@@ -18,7 +20,9 @@ from workers.windows import Window
 
 _SLICES_KEPT = 256
 # Kinds of answers that rest on the alarm's state beside that of panes.
-READ_ALARM = frozenset({"drift", "drift_history", "expected_delay"})
+READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
+# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
+READ_NO_PANE = frozenset({"drift_history"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -63,6 +67,36 @@ def seed_of(state_version: str) -> int:
     return int(state_version[:15], 16)
 
 
+@dataclass(frozen=True)
+class SliceState:
+    """What the state of a slice is at one moment.
+
+    Attributes
+    ----------
+    panes : version of every pane by its start, as kept
+    marks : how far panes are sealed and merged into days
+    alarm : the version of the alarm's last change, where it was asked for
+    """
+
+    config: ModelConfig
+    slice: str
+    panes: dict[bytes, bytes]
+    marks: Marks
+    alarm: bytes = b""
+
+    @classmethod
+    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], *more: Any) -> SliceState:
+        """The state that a kind of answers rests on."""
+        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, *more)
+
+    def name(self, window: Window) -> str:
+        """The name of the state that an answer about a window rests on."""
+        window = self.marks.widened(window)
+        return name_state(
+            self.config, self.slice, window, panes_in(self.panes, window), self.marks, self.alarm
+        )
+
+
 class Versions:
     """State versions for the event loop; an unchanged slice costs one field."""
 
@@ -75,37 +109,61 @@ class Versions:
         self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
     ) -> str:
         """The name of the state that an answer of a kind about a window rests on now."""
-        alarm = b""
-        if kind in READ_ALARM:
+        return (await self.state(config, slice_, kind)).name(window)
+
+    async def state(self, config: ModelConfig, slice_: str, kind: str = "") -> SliceState:
+        """What answers of a kind about a slice rest on now; one read where nothing has changed."""
+        name, _, last, marks, alarm = await self._look(config, slice_, kind)
+        kept = self._known(name, last)
+        if kept is None:
             keys = self._keys.of_model(config.key)
-            detectors = keys.detectors(config.key, config.generation)
-            alarm = await self._client.hget(detectors, LAST_CHANGE) or b""
-        found, marks = await self._read(config, slice_)
-        window = marks.widened(window)
-        return name_state(config, slice_, window, panes_in(found, window), marks, alarm)
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hgetall(name)
+                pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+                kept, marks = await pipe.execute()
+            self._keep(name, kept)
+        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
+
+    async def unchanged_state(
+        self, config: ModelConfig, slice_: str, kind: str = ""
+    ) -> SliceState | None:
+        """The same in one read, if the model is still configured so and the slice as it was last seen; else None."""
+        name, text, last, marks, alarm = await self._look(config, slice_, kind)
+        kept = self._known(name, last)
+        if kept is None or text != config.to_json():
+            return None
+        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
         return Marks.read(await self._client.hmget(name, fields_of(slice_)))
 
-    async def _read(self, config: ModelConfig, slice_: str) -> tuple[dict[bytes, bytes], Marks]:
-        """Versions and marks, of one moment."""
+    async def _look(self, config: ModelConfig, slice_: str, kind: str) -> tuple[str, Any, Any, Any, bytes]:
+        """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
+        and the alarm's last change."""
         keys = self._keys.of_model(config.key)
         name = keys.versions(config.key, config.generation, slice_)
-        marks_name = keys.marks(config.key, config.generation)
-        kept = self._kept.get(name)
         async with self._client.pipeline(transaction=True) as pipe:
+            pipe.hget(keys.models, config.key)
             pipe.hget(name, LAST_CHANGE)
-            pipe.hmget(marks_name, fields_of(slice_))
-            last, marks = await pipe.execute()
+            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+            if kind in READ_ALARM:
+                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+            text, last, marks, *alarm = await pipe.execute()
+        return name, text, last, marks, alarm_version(*alarm) if alarm else b""
+
+    def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
+        """The panes' versions as they were read before, if nothing has changed since."""
+        kept = self._kept.get(name)
         if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
-            async with self._client.pipeline(transaction=True) as pipe:
-                pipe.hgetall(name)
-                pipe.hmget(marks_name, fields_of(slice_))
-                self._kept[name], marks = await pipe.execute()
+            return None
         self._kept.move_to_end(name)
-        kept = self._kept[name]
+        return kept
+
+    def _keep(self, name: str, versions: dict[bytes, bytes]) -> None:
+        self._kept[name] = versions
+        self._kept.move_to_end(name)
         while len(self._kept) > _SLICES_KEPT:
             self._kept.popitem(last=False)
-        return kept, Marks.read(marks)

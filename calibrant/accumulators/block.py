@@ -63,12 +63,19 @@ class Block:
     def merge(self, other: Block) -> None:
         """Add the other's cells to these."""
         places, counts, sums = other._places, other._counts, other._sums
-        if places is None:
+        if places is not None and len(places) == 0:
+            return
+        if self._places is not None and len(self._places) == 0:
+            twin = other.copy()
+            self._places, self._counts, self._sums = twin._places, twin._counts, twin._sums
+        elif places is None:
             self.counts.__iadd__(counts)
             self.sums.__iadd__(sums)
-        elif len(places):
-            self.counts[:, places] += counts
-            self.sums[:, places] += sums
+        else:
+            # Column by column: places are told apart once a cell, not once a cell and column.
+            for columns, added in ((self.counts, counts), (self.sums, sums)):
+                for column, values in zip(columns, added, strict=True):
+                    np.add.at(column, places, values)
 
     def subtract(self, other: Block) -> None:
         """Take the other's cells away; cells left without a count are dropped.

@@ -27,8 +27,9 @@ class ClassCells(Accumulator):
         kept = np.array(self.spec.kept_classes)
         whole = self.spec.keeps_all_classes
         scores = filling.columns if whole else filling.columns[kept]
-        width = self.spec.class_grid.n_positions
-        place = self.spec.class_grid.locate(scores) + width * np.arange(len(kept))[:, None]
+        grid = self.spec.class_grid
+        place = filling.places(grid) if whole else grid.locate(scores)
+        place = place + grid.n_positions * np.arange(len(kept))[:, None]
         slot = np.full(self.spec.n_classes, -1)
         slot[kept] = np.arange(len(kept))
         hits = filling.hits if whole else filling.hits.where(slot[filling.hits.klass] >= 0)

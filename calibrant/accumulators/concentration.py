@@ -51,14 +51,22 @@ class ConcentrationProfile(Accumulator):
         if not several.any():
             return
         hits, block = filling.hits, self.blocks["profile"]
-        impossible = np.bincount(hits.row, np.isinf(filling.log_probability), filling.n) > 0
+        never = np.isinf(filling.log_probability)
+        impossible = np.bincount(hits.row[never], minlength=filling.n) > 0
         block.counts[0] += int(several.sum())
         block.counts[1] += int((several & impossible).sum())
-        rows = np.flatnonzero(several & ~impossible)
+        chosen = several & ~impossible
+        rows, number, kept = np.flatnonzero(chosen), np.cumsum(chosen) - 1, chosen[hits.row]
+        row, votes = number[hits.row[kept]], hits.votes[kept].astype(np.int64)
+        log_probability = filling.log_probability[kept]
         by_unit = np.zeros((filling.n_units, N_POINTS)) if filling.has_units else None
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
-            weight, loss = filling.weights[chunk], _losses(filling, chunk)
+            part = slice(*np.searchsorted(row, [start, start + _CHUNK]))
+            weight = filling.weights[chunk]
+            loss = _losses(
+                filling.n_ratings[chunk], weight, row[part] - start, votes[part], log_probability[part]
+            )
             block.sums[0] += weight.sum()
             block.sums[1] += loss.limit
             block.sums[2] += loss.nll
@@ -83,18 +91,12 @@ class _Losses:
     nll_d2: Floats
 
 
-def _losses(filling: Filling, rows: Ints) -> _Losses:
-    """Losses of some rows, in order, each of at least two votes and none of probability 0."""
-    place = np.full(filling.n, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    entries = np.flatnonzero(place[filling.hits.row] >= 0)
-    row = place[filling.hits.row[entries]]
-    votes = filling.hits.votes[entries].astype(np.int64)
-    log_probability = filling.log_probability[entries]
-    weight = filling.weights[rows]
+def _losses(
+    ratings: Ints, weight: Floats, row: Ints, votes: Ints, log_probability: Floats
+) -> _Losses:
+    """Losses of some rows, (n,), with their vote entries in order of rows; at least two votes, none of probability 0."""
     of_entry = weight[row]
-
-    totals, index = np.unique(filling.n_ratings[rows], return_inverse=True)
+    totals, index = np.unique(ratings, return_inverse=True)
     every = np.broadcast_to(CONCENTRATIONS, (len(totals), N_POINTS))
     by_total = np.bincount(index, weight, len(totals)).astype(np.float64)
     whole = rising_factors(every, totals, by_total)
@@ -103,7 +105,7 @@ def _losses(filling: Filling, rows: Ints) -> _Losses:
     x = np.exp(log_probability[repeated])[:, None] * CONCENTRATIONS
     parts = rising_factors(x, votes[repeated], of_entry[repeated])
 
-    others = np.bincount(row, minlength=len(rows)) - 1.0  # voted classes beyond the first
+    others = np.bincount(row, minlength=len(ratings)) - 1.0  # voted classes beyond the first
     gradient = whole.d1[index] - others[:, None]
     order = np.argsort(row[repeated], kind="stable")
     own = row[repeated][order]
@@ -160,7 +162,8 @@ def rising_factors(x: Floats, m: Ints, weight: Floats) -> RisingFactors:
         product[use] *= term
         ratio = np.divide(x[use], term, out=term)
         d1[use] += ratio
-        squares += np.einsum("n,na,na->a", weight[use], ratio, ratio)
+        ratio *= ratio
+        squares += weight[use] @ ratio
     total, d2 = weight @ np.log(product), -squares
     many = np.flatnonzero(m > _FACTORS)
     if len(many):

@@ -53,7 +53,7 @@ class LabelBins(Accumulator):
             return
         block = self.blocks["bins"]
         start = LABEL_GRID.n_positions * np.arange(self.spec.n_classes)[:, None]
-        place = LABEL_GRID.locate(filling.columns) + start
+        place = self._positions(filling) + start
         count = np.bincount(place.ravel(), minlength=block.size)
         block.counts[0] += count
         constant = filling.constant_ratings
@@ -66,6 +66,13 @@ class LabelBins(Accumulator):
         one = filling.n_ratings == 1
         if one.any():
             self._fill_one_vote(block, filling, place, one)
+
+    def _positions(self, filling: Filling) -> Ints:
+        """Position of every class's probability, by way of the finer grid where it has these cells."""
+        fine = self.spec.class_grid
+        if fine.cells % LABEL_GRID.cells:
+            return LABEL_GRID.locate(filling.columns)
+        return np.take(fine.on(LABEL_GRID), filling.places(fine))
 
     def _fill_moments(self, block: Block, filling: Filling, place: Ints) -> None:
         hits = filling.hits

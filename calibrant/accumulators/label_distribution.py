@@ -85,9 +85,9 @@ def compare_rows(filling: Filling, part: slice) -> Comparisons:
     """Comparisons of some labelled rows."""
     votes = filling.batch.votes
     first, last = np.searchsorted(votes.row, [part.start, part.stop])
-    counts = np.zeros((part.stop - part.start, filling.batch.n_classes), np.int64)
-    counts[votes.row[first:last] - part.start, votes.klass[first:last]] = votes.count[first:last]
-    return compare(filling.batch.probabilities[part], counts)
+    counts = np.zeros((filling.batch.n_classes, part.stop - part.start), np.int64)
+    counts[votes.klass[first:last], votes.row[first:last] - part.start] = votes.count[first:last]
+    return compare(filling.columns[:, part].T, counts.T, filling.entropy[part])
 
 
 ACCUMULATOR = LabelDistributions

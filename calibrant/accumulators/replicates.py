@@ -67,10 +67,17 @@ class Replicates(Accumulator):
     def _fill_classes(self, filling: Filling) -> None:
         n_classes = self.spec.n_classes
         start = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
-        place = start + equal_width_bin(filling.columns, CLASS_BINS)
+        place = start + self._class_bins(filling)
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
         fill_table(self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+
+    def _class_bins(self, filling: Filling) -> Ints:
+        """Bin of every class's probability, by way of the finer grid where it has these bins."""
+        fine = self.spec.class_grid
+        if fine.cells % CLASS_BINS:
+            return equal_width_bin(filling.columns, CLASS_BINS)
+        return np.take(fine.bins(CLASS_BINS), filling.places(fine))
 
     def _fill_scores(self, filling: Filling) -> None:
         sums = filling.row_scores[1]

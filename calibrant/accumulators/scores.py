@@ -46,7 +46,7 @@ class ScoreSums(Accumulator):
 
 def _null_sums(filling: Filling) -> Floats:
     """Mean and variance of Brier and accuracy sums were labels drawn from the predictions; (4, 4)."""
-    p2, p3 = filling.squares, over_classes(filling.columns**3)
+    p2, p3 = filling.squares, over_classes(filling.columns * filling.columns * filling.columns)
     top = filling.confidence
     result = np.empty((4, N_POLICIES))
     for policy in range(N_POLICIES):

@@ -79,7 +79,7 @@ class Uncertainty(Accumulator):
     def fill(self, filling: Filling) -> None:
         if not filling.n:
             return
-        uncertainty = normalised_entropy(filling.batch.probabilities)
+        uncertainty = np.minimum(filling.entropy / np.log(self.spec.n_classes), 1.0)
         fill_uncertainty(self.blocks["cells"], filling, uncertainty_grid().locate(uncertainty), uncertainty)
 
 

@@ -7,27 +7,27 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.alpha_calibration import compared
+from calibrant.alpha_calibration import compared as compared_ways
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.voted_rows import MOST_FEATURE
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
+from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
-    IfNoneMatch,
     MapReader,
-    Prefer,
-    Reader,
     TheConnection,
-    TheReading,
     TheReception,
 )
 from service.document import answers, problems, takes
 from service.documents import read_json
+from service.drawings.disagreement import draw_disagreement
 from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.posted import Label, Name, checked_batch
 from service.queries import ConcentrationQuery, Edges
 from service.reading import Ask
+from service.reads import TheRead
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -41,7 +41,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 
 
-class DisagreementQuery(ConcentrationQuery):
+class DisagreementQuery(ConcentrationQuery, AgainstQuery):
     """Which votes, bins of the predicted disagreement, and weight of a prediction."""
 
     bins: int = Field(15, ge=1, le=120, description="Equal-width bins; a divisor of 120.")
@@ -55,9 +55,10 @@ class DisagreementQuery(ConcentrationQuery):
     criterion: Criterion = Field(
         "disagreement_loss", description="By which the best is picked on the validation part."
     )
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class ComparisonQuery(BaseModel):
+class WaysQuery(BaseModel):
     """How concentrations are fitted to posted votes, and judged."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +73,7 @@ class ComparisonQuery(BaseModel):
     )
 
 
-class ComparisonBody(BaseModel):
+class WaysBody(BaseModel):
     """Predictions with several votes each, and what the head may read of them."""
 
     model_config = ConfigDict(extra="forbid")
@@ -90,7 +91,7 @@ class ComparisonBody(BaseModel):
     weights: list[float] | None = None
 
 
-class ComparisonAnswer(BaseModel):
+class WaysAnswer(BaseModel):
     """Ways of predicting disagreement, fitted on one half of the units and judged on the other."""
 
     model_config = ConfigDict(extra="allow")
@@ -126,44 +127,33 @@ class DisagreementAnswer(BaseModel):
     reason: str | None = None
 
 
-@router.get(
-    "/v1/models/{model}/disagreement",
-    operation_id="getDisagreement",
-    responses={
-        200: answers(DisagreementAnswer, "The disagreement", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_disagreement(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DisagreementQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+DIAGRAM: dict[str, Any] = answers(DisagreementAnswer, "The disagreement, or its diagram", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
+async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("disagreement", config, query.params(), query))
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("disagreement", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_disagreement)
 
 
 @router.post(
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: answers(ComparisonAnswer, "The ways side by side"),
+        200: answers(WaysAnswer, "The ways side by side"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes, and features", json=ComparisonBody),
+    openapi_extra=takes("Predictions with votes, and features", json=WaysBody),
 )
 async def compare_calibrations(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[ComparisonQuery, Query()],
+    query: Annotated[WaysQuery, Query()],
     connection: TheConnection,
     reception: TheReception,
     settings: AppSettings,
@@ -177,7 +167,7 @@ async def compare_calibrations(
     return Response(answer, media_type=JSON)
 
 
-def _compared(body: Body, query: ComparisonQuery, config: ModelConfig, settings: Settings) -> bytes:
+def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
     refuse_unknown(document, (*COLUMNS, "features"))
@@ -190,7 +180,7 @@ def _compared(body: Body, query: ComparisonQuery, config: ModelConfig, settings:
     if batch.n * width > MOST_NUMBERS:
         detail = f"{batch.n} predictions of {width} numbers; at most {MOST_NUMBERS:,} in all are compared at once"
         raise CalibrationInputError([Offence("", "size", detail)])
-    found = compared(batch, features=features, **query.model_dump())
+    found = compared_ways(batch, features=features, **query.model_dump())
     given = "log_probabilities" if features is None else "posted"
     return orjson.dumps({"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY)
 

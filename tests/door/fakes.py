@@ -21,6 +21,8 @@ class FakeRegistry:
     async def get(self, tenant, model):
         return self.configs.get((tenant, model))
 
+    found = get
+
     async def list(self, tenant):
         return [config for (owner, _), config in sorted(self.configs.items()) if owner == tenant]
 
@@ -118,6 +120,18 @@ class FakeMaps:
         self.records.setdefault(config.key, []).append(orjson.loads(record))
 
 
+class FakeState:
+    """State that is named by a number, whatever the window."""
+
+    marks = Marks()
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def name(self, window):
+        return self.version
+
+
 class FakeInbox:
     """Batches in a dict; `merge` merges them, `trouble` is raised by the next call."""
 
@@ -129,6 +143,7 @@ class FakeInbox:
         self.merges_at_once = False
         self.trouble: Exception | None = None
         self.version = 1
+        self.looks = 0
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
@@ -142,6 +157,10 @@ class FakeInbox:
         self._stumble()
 
     async def tallies(self, model):
+        self._stumble()
+        return {}
+
+    async def all_tallies(self, most):
         self._stumble()
         return {}
 
@@ -187,7 +206,7 @@ class FakeInbox:
         self._stumble()
         return self.records.get((model_key, batch_id), (b"", None))[1]
 
-    async def wait_merged(self, model_key, batch_id, seconds):
+    async def wait_merged(self, model_key, batch_id, seconds, was_there=False):
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             receipt = await self.record(model_key, batch_id)
@@ -204,8 +223,16 @@ class FakeInbox:
         return Marks()
 
     async def state_version(self, model, slice_, window, kind=""):
+        return (await self.state(model, slice_, kind)).name(window)
+
+    async def state(self, model, slice_, kind=""):
         self._stumble()
-        return f"v{self.version}"
+        return FakeState(f"v{self.version}")
+
+    async def unchanged_state(self, model, slice_, kind=""):
+        self.looks += 1
+        known = self.registry.configs.get((model.tenant, model.model)) == model
+        return await self.state(model, slice_, kind) if known else None
 
     async def ask(self, kind, model, params, window, deadline_s=None, slice_="", against=None):
         self._stumble()

@@ -15,7 +15,6 @@ from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerHistogram
 from tests.engine.test_late_labels import assert_same, deliveries, final_panes, stored_panes
 from workers.chain import Overtaken
-from workers.compute import Compute
 from workers.entries import PREDICTIONS
 from workers.filling import Ground
 from workers.inbox import Delivery
@@ -23,6 +22,7 @@ from workers.sealing import Sealing
 from workers.state.keys import LAST_CHANGE
 from workers.state.marks import Marks, fields_of, sealed_slice
 from workers.store import Store
+from workers.window_panes import WindowPanes
 from workers.windows import Window
 
 DAY_S = 86_400
@@ -126,9 +126,8 @@ def fill_days(bench, rng, n_days=4):
 
 
 def answers(bench, window=EVER, slice_=""):
-    compute = Compute(Store(bench.settings), bench.ground)
-    state = compute._state(MODEL, slice_, window, None)
-    pane = compute._merged(MODEL, state, None)
+    state = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, slice_, window, None)
+    pane = state.merged
     view = View(pane, Question(bins=15))
     found = compute_metrics(view, [*DEFAULT_METRICS, "spiegelhalter_z"], seed=1)
     return state, pane.counts, {slug: (each["value"], each["interval"]) for slug, each in found.items()}
@@ -168,7 +167,7 @@ def test_windows_inside_a_merged_day_become_the_day(bench):
     state, counts, _ = answers(bench, asked)
     assert counts["n_predictions"] == 24 * 12
     assert (state.window.from_s, state.window.to_s) == (start, start + DAY_S)
-    assert [each.length_s for each in state.panes] == [DAY_S]
+    assert [length_s for _, length_s in state.spans] == [DAY_S]
     tomorrow = Window(start + 30 * 3600, start + 31 * 3600)
     assert answers(bench, tomorrow)[0].window == tomorrow
 

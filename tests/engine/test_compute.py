@@ -14,12 +14,13 @@ import pytest
 from calibrant.batch import Batch
 from calibrant.errors import CalibrationInputError
 from tests.engine.driving import MODEL, Bench, delivery
-from workers.compute import ANSWERS, AnswerFunction, Compute
+from workers.compute import ANSWERS, AnswerFunction
 from workers.entries import PREDICTIONS
 from workers.filling import Ground
 from workers.inbox import Delivery
 from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
 from workers.store import Store
+from workers.window_panes import WindowPanes
 from workers.windows import Window
 
 EVER = Window(0, 1 << 32)
@@ -191,7 +192,7 @@ def test_a_window_read_during_commits_is_one_state(bench):
     """Both slices of every batch change in one commit; a reader must never see one without the other."""
     bench.put_model()
     loop = bench.loop()
-    compute = Compute(Store(bench.settings), bench.ground, FUNCTIONS)
+    panes = WindowPanes(Store(bench.settings), bench.ground)
     stop = threading.Event()
 
     def feed():
@@ -208,12 +209,46 @@ def test_a_window_read_during_commits_is_one_state(bench):
         thread.start()
         seen = set()
         while not stop.is_set():
-            state = compute._state(MODEL, "", EVER, None)
-            counts = [each.pane.count for each in state.panes]
+            counts = [each.pane.count for each in panes.each(MODEL, "", EVER, None).panes]
             assert len(set(counts)) <= 1
+            assert panes.merged(MODEL, "", EVER, None).merged.count % 2 == 0
             seen.add(tuple(counts))
         thread.join()
     assert len(seen) > 3
+
+
+def test_merges_of_neighbours_are_used_again(bench, asked):
+    """Of many panes only those are read again that stand beside one that changed, and once that is known only that one."""
+    hours = np.arange(64)
+    bench.deliver(delivery("many", [1] * 64, event_times=hours * HOUR_US))
+    bench.merged("many")
+    panes = WindowPanes(Store(bench.settings), bench.ground)
+    read: list[int] = []
+    decode = panes._decode
+    panes._decode = lambda place, reply: read.append(1) or decode(place, reply)  # type: ignore[method-assign]
+
+    def total(window=EVER) -> tuple[int, int]:
+        read.clear()
+        merged = panes.merged(MODEL, "", window, None).merged
+        expected = sum(each.pane.total for each in WindowPanes(panes._store, bench.ground).each(
+            MODEL, "", window, None).panes)  # fmt: skip
+        assert merged.total == expected
+        return merged.total, len(read)
+
+    def change(batch_id: str, hour: int) -> None:
+        bench.deliver(delivery(batch_id, [1], event_times=np.array([hour * HOUR_US])))
+        bench.merged(batch_id)
+
+    assert total() == (70, 64)
+    assert total() == (70, 0)
+    change("c1", 3)
+    assert total() == (71, 8)
+    change("c2", 5)
+    assert total() == (72, 1)
+    change("c3", 63)
+    assert total() == (73, 1)
+    assert total(Window(8 * 3600, 64 * 3600))[1] == 0
+    assert total(Window(10 * 3600, 64 * 3600))[1] == 6
 
 
 def test_the_ground_floor_end_to_end(bench):

@@ -107,3 +107,17 @@ def test_the_class_grid_divides_the_grid(cells: int, expected: int) -> None:
 def test_tables_of_a_grid_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         grid_of(60).bins(10)[0] = 5
+
+
+@pytest.mark.parametrize(("cells", "coarse"), [(1200, 60), (120, 60), (60, 60), (1200, 15), (3600, 120)])
+def test_positions_on_a_coarser_grid_are_those_of_the_scores_themselves(cells: int, coarse: int) -> None:
+    fine, score = grid_of(cells), np.concatenate([some_scores(cells), some_scores(coarse)])
+    rough = Grid(coarse, refinement=1)
+    assert (fine.on(rough)[fine.locate(score)] == rough.locate(score)).all()
+
+
+def test_a_grid_that_is_no_union_is_refused() -> None:
+    with pytest.raises(ValueError, match="no union"):
+        Grid(100).on(Grid(60, refinement=1))
+    with pytest.raises(ValueError, match="no union"):
+        Grid(1200).on(Grid(60))

@@ -31,13 +31,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
 
     Where nothing can be said every number is None, with a `reason`.
     """
-    options = {name: params[name] for name in _OPTIONS if name in params}
-    question = Question(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        ci=params.get("ci", 0.95),
-        options=options,
-    )
+    question = question_of_disagreement(params)
     view = View(pane, question)
     compared = {"calibrations": _compared(pane, params)} if params.get("compare") else {}
     try:
@@ -56,6 +50,16 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
             "n_excluded": fault.n_excluded,
             **compared,
         }
+
+
+def question_of_disagreement(params: dict[str, Any]) -> Question:
+    """The question that is asked of the votes."""
+    return Question(
+        bins=params.get("bins", 15),
+        edges=params.get("edges", "right"),
+        ci=params.get("ci", 0.95),
+        options={name: params[name] for name in _OPTIONS if name in params},
+    )
 
 
 def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,362 @@
+"""Losses of softmax(beta z) for some rows at every beta of the grid, from two exponentials and repeated squaring.
+
+With p a row's softmax at beta, its NLL is log sum exp(beta z) less beta times the z of its ratings; derivatives are means
+of z and z^2 under p. The Brier loss needs sums of p^2 and of p and p z over the ratings. Ratings are taken as *lanes*: a
+few classes of each row, so that nothing is gathered by index; policies differ by one weight a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.filling import Filling
+
+STEPS_PER_OCTAVE = 2
+OCTAVES = 5
+BETAS = 2.0 ** (
+    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
+)
+N_BETAS = len(BETAS)
+LOGS_AT_ONCE = 16
+ALL, MAJORITY, SINGLE = 0, 1, 2
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and votes, 0 where unused."""
+
+    zed: Floats
+    votes: Floats
+
+    @cached_property
+    def possible(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.zed)
+
+    @cached_property
+    def finite(self) -> Floats:
+        """Relative logits with 0 for minus infinity."""
+        return np.where(self.possible, self.zed, 0.0)
+
+    @cached_property
+    def total(self) -> Floats:
+        """Votes of each row, (n,)."""
+        return np.asarray(self.votes.sum(axis=0))
+
+    @cached_property
+    def total_possible(self) -> Floats:
+        """The same without those for a class at probability 0."""
+        return self.total if self.possible.all() else np.asarray((self.votes * self.possible).sum(axis=0))
+
+    @cached_property
+    def zed_sum(self) -> Floats:
+        """Sum of z over each row's ratings of positive probability, (n,)."""
+        return np.einsum("sn,sn->n", self.votes, self.finite)
+
+    def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
+        """Sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
+        if len(self.zed) == 1:
+            chosen = powers(self.zed[0], N_BETAS)
+            chosen *= inverse
+            if self.votes.max() > 1.0:
+                chosen *= self.votes[0]
+            return chosen, chosen * self.finite[0]
+        chosen, slope = np.empty((2, _even(N_BETAS), self.zed.shape[1]))
+        voted = self.votes * self.finite
+        for steps, power in _squarings(self.zed, N_BETAS):
+            np.einsum("jsn,sn->jn", power, self.votes, out=chosen[steps])
+            np.einsum("jsn,sn->jn", power, voted, out=slope[steps])
+        chosen, slope = chosen[:N_BETAS], slope[:N_BETAS]
+        chosen *= inverse
+        slope *= inverse
+        return chosen, slope
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Lane and weight a rating (n,) of every policy that must be worked out, and how all four follow from those.
+
+    Where all rows have equally many ratings c and weigh one, `mean` is `pooled` over c; with one rating all are one.
+
+    Attributes
+    ----------
+    lanes, weights : of each policy that is worked out
+    source, divisor : which of those each of the four policies is, and over what
+    even : all rows weigh the same
+    """
+
+    lanes: tuple[int, ...]
+    weights: tuple[Floats, ...]
+    source: tuple[int, ...]
+    divisor: Floats
+    even: bool
+
+    def all_four(self, sums: Floats, power: int = 1) -> Floats:
+        """From (policies worked out, ...) to (4, ...); `power` 2 for sums of squares."""
+        divisor = self.divisor.reshape(-1, *[1] * (sums.ndim - 1)) ** power
+        return np.asarray(sums[list(self.source)] / divisor)
+
+
+@dataclass
+class TemperedRows:
+    """Some labelled rows at every beta of the grid."""
+
+    zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
+    finite: Floats  # the same with 0 for minus infinity
+    score: Floats  # (n,), as sent
+    is_binary: bool
+    lanes: list[Lane]
+    policies: Policies
+
+    @property
+    def n(self) -> int:
+        return self.zed.shape[1]
+
+    @cached_property
+    def moments(self) -> Moments:
+        return _moments(self)
+
+    @cached_property
+    def row_weight(self) -> Floats:
+        """Weight of each row's ratings of positive probability, (policies worked out, n)."""
+        policies = zip(self.policies.lanes, self.policies.weights, strict=True)
+        return np.stack([weight * self.lanes[lane].total_possible for lane, weight in policies])
+
+    @cached_property
+    def row_weight_all(self) -> Floats:
+        """The same with those of probability 0."""
+        if all(lane.possible.all() for lane in self.lanes):
+            return self.row_weight
+        policies = zip(self.policies.lanes, self.policies.weights, strict=True)
+        return np.stack([weight * self.lanes[lane].total for lane, weight in policies])
+
+    @cached_property
+    def row_zed(self) -> Floats:
+        """Weighted sum of z over each row's ratings, (policies worked out, n)."""
+        policies = zip(self.policies.lanes, self.policies.weights, strict=True)
+        return np.stack([weight * self.lanes[lane].zed_sum for lane, weight in policies])
+
+    @property
+    def n_zero(self) -> Ints:
+        """Ratings of a class at probability 0, (4,): all ratings for the first two policies."""
+        zero = [int((lane.votes * ~lane.possible).sum()) for lane in self.lanes]
+        lanes = (ALL, ALL, MAJORITY, SINGLE)
+        return np.array([zero[lane if lane < len(zero) else ALL] for lane in lanes], np.int64)
+
+    def losses(self) -> tuple[Floats, ...]:
+        """Sums over rows for the four policies.
+
+        Returns
+        -------
+        weight (4, 1), nll, nll_d1, nll_d2 (4, betas), weight of all ratings (4, 1), brier, brier_d1 (4, betas)
+        """
+        at, weight, weight_all = self.moments, self.row_weight, self.row_weight_all
+        zed = self.row_zed.sum(axis=1, keepdims=True)
+        chosen, slope = self._chosen()
+        squares = self._summed(weight_all, at.squares)
+        change = self._summed(weight_all, at.squares_zed - at.squares * at.mean)
+        total_all = weight_all.sum(axis=1, keepdims=True)
+        columns = (
+            weight.sum(axis=1, keepdims=True),
+            self._summed_logs(weight) - zed * BETAS,
+            self._summed(weight, at.mean) - zed,
+            self._summed(weight, at.mean_square - at.mean**2),
+            total_all,
+            total_all + squares - 2.0 * chosen,
+            2.0 * (change - slope),
+        )
+        return tuple(map(self.policies.all_four, columns))
+
+    def squared_gradient(self) -> Floats:
+        """Sum over rows of the squared derivative of a row's NLL, multiplied out; (4, betas)."""
+        weight, zed, mean = self.row_weight, self.row_zed, self.moments.mean
+        crossed = weight**2 @ (mean**2).T - 2.0 * (weight * zed) @ mean.T
+        result = np.maximum(crossed + (zed**2).sum(axis=1, keepdims=True), 0.0)
+        return self.policies.all_four(result, power=2)
+
+    def gradients(self) -> Floats:
+        """Derivative of each row's NLL, (4, betas, n)."""
+        gradient = self.row_weight[:, None] * self.moments.mean - self.row_zed[:, None]
+        return self.policies.all_four(gradient)
+
+    def _chosen(self) -> tuple[Floats, Floats]:
+        """Weighted sums over all ratings of p, and of its derivative p (z - mean); (policies worked out, betas)."""
+        chosen, slope = np.empty((2, len(self.policies.lanes), N_BETAS))
+        for number, lane in enumerate(self.lanes):
+            own = [i for i, each in enumerate(self.policies.lanes) if each == number]
+            sums = lane.sums(self.moments.inverse)
+            weights = np.stack([self.policies.weights[i] for i in own])
+            chosen[own] = weights @ sums[0].T
+            sums[0].__imul__(self.moments.mean)
+            slope[own] = weights @ sums[1].T - weights @ sums[0].T
+        return chosen, slope
+
+    def _summed(self, weight: Floats, values: Floats) -> Floats:
+        """Weighted sum over rows of (betas, n); where all weigh the same, once for all policies."""
+        if self.policies.even and weight is self.row_weight and self.row_weight is self.row_weight_all:
+            return np.asarray(weight[:, :1] * values.sum(axis=1))
+        return np.asarray(weight @ values.T)
+
+    def _summed_logs(self, weight: Floats) -> Floats:
+        """Weighted sum of the normalisers' logarithms; of products of several rows where all weigh the same."""
+        total, n = self.moments.total, self.n
+        if n < LOGS_AT_ONCE or (weight != weight[:, :1]).any():
+            return np.asarray(weight @ np.log(total).T)
+        even = n - n % LOGS_AT_ONCE
+        products = total[:, :even].reshape(N_BETAS, LOGS_AT_ONCE, -1).prod(axis=1)
+        logs = np.log(products).sum(axis=1) + np.log(total[:, even:]).sum(axis=1)
+        return np.asarray(weight[:, :1] * logs)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Per beta and row: normaliser, its inverse, mean of z and z^2 under softmax(beta z), sums of p^2 and p^2 z."""
+
+    total: Floats
+    inverse: Floats
+    mean: Floats
+    mean_square: Floats
+    squares: Floats
+    squares_zed: Floats
+    score: Floats
+
+
+def powers(zed: Floats, steps: int) -> Floats:
+    """exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
+    result = np.empty((steps, len(zed)))
+    for step in range(steps):
+        if step < STEPS_PER_OCTAVE:
+            np.exp(BETAS[step] * zed, out=result[step])
+        else:
+            earlier = result[step - STEPS_PER_OCTAVE]
+            np.multiply(earlier, earlier, out=result[step])
+    return result
+
+
+def _moments(part: TemperedRows) -> Moments:
+    """Two steps past the grid for the squares."""
+    steps = N_BETAS + STEPS_PER_OCTAVE
+    total, first, second, score = _sums_of_two(part, steps) if len(part.zed) == 2 else _sums(part, steps)
+    inverse = 1.0 / total[:N_BETAS]
+    square = inverse * inverse
+    score = score * inverse if part.is_binary else inverse.copy()
+    score[N_BETAS // 2] = part.score
+    return Moments(
+        total=total[:N_BETAS],
+        inverse=inverse,
+        mean=first[:N_BETAS] * inverse,
+        mean_square=np.multiply(second, inverse, out=second),
+        squares=total[STEPS_PER_OCTAVE:] * square,
+        squares_zed=first[STEPS_PER_OCTAVE:] * square,
+        score=score,
+    )
+
+
+def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Sums over classes of exp(beta z), with z and with z^2; and the second class's own."""
+    total, first = np.empty((2, _even(steps), part.n))
+    second, score = np.empty((_even(N_BETAS), part.n)), np.empty((0, part.n))
+    squared = part.finite**2
+    for at, power in _squarings(part.zed, steps):
+        np.add.reduce(power, axis=1, out=total[at])
+        np.einsum("jkn,kn->jn", power, part.finite, out=first[at])
+        if at.start < N_BETAS:
+            np.einsum("jkn,kn->jn", power, squared, out=second[at])
+    return total[:steps], first[:steps], second[:N_BETAS], score
+
+
+def _even(steps: int) -> int:
+    """Steps that are worked out where an octave's are taken together."""
+    return -(-steps // STEPS_PER_OCTAVE) * STEPS_PER_OCTAVE
+
+
+def _squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
+    """Steps of an octave, with exp(beta z) there, (steps of an octave, classes, n); it is written over at the next."""
+    power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * zed)
+    for start in range(0, steps, STEPS_PER_OCTAVE):
+        yield slice(start, start + STEPS_PER_OCTAVE), power
+        np.multiply(power, power, out=power)
+
+
+def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """As `_sums`: of two classes the likelier one adds one, and only the other is worked out."""
+    other = powers(part.zed.min(axis=0), steps)
+    finite = part.finite.min(axis=0)
+    first = other * finite
+    score = np.where(part.zed[1] < 0.0, other[:N_BETAS], 1.0)
+    return 1.0 + other, first, first[:N_BETAS] * finite, score
+
+
+class Ratings:
+    """A batch's ratings as lanes, cut into parts of some rows."""
+
+    def __init__(self, filling: Filling) -> None:
+        self.filling = filling
+        hits, batch = filling.hits, filling.batch
+        constant = filling.constant_ratings
+        self.scores = np.ascontiguousarray(batch.scores.T)
+        self.majority, self.single = batch.majority[0], batch.chosen_rating
+        entries = np.bincount(hits.row, minlength=filling.n)
+        self.slot = np.arange(len(hits.row)) - (np.cumsum(entries) - entries)[hits.row]
+        weights, divisor = filling.weights, [1, constant or 1, 1, 1]
+        if constant == 1:
+            self.of_policy, self.source = [(ALL, weights)], (0, 0, 0, 0)
+        elif constant is not None:
+            self.of_policy = [(ALL, weights), (MAJORITY, weights), (SINGLE, weights)]
+            self.source = (0, 0, 1, 2)
+        else:
+            shared = weights / filling.n_ratings
+            self.of_policy = [(ALL, weights), (ALL, shared), (MAJORITY, weights), (SINGLE, weights)]
+            self.source = (0, 1, 2, 3)
+        self.divisor = np.array(divisor, np.float64)
+
+    def part(self, rows: slice) -> TemperedRows:
+        """Some rows."""
+        filling = self.filling
+        scores = np.ascontiguousarray(self.scores[:, rows])
+        top = scores.max(axis=0)
+        if filling.batch.is_logits:
+            zed = finite = scores - top
+        else:
+            with np.errstate(divide="ignore"):
+                zed = np.log(scores / top)
+            finite = zed if scores.min() > 0.0 else np.where(np.isfinite(zed), zed, 0.0)
+        return TemperedRows(
+            zed,
+            finite,
+            filling.score[rows],
+            filling.batch.task == "binary",
+            self._lanes(rows, zed),
+            Policies(
+                tuple(lane for lane, _ in self.of_policy),
+                tuple(weight[rows] for _, weight in self.of_policy),
+                self.source,
+                self.divisor,
+                filling.constant_ratings is not None,
+            ),
+        )
+
+    def _lanes(self, rows: slice, zed: Floats) -> list[Lane]:
+        hits, n = self.filling.hits, rows.stop - rows.start
+        first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
+        row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
+        one = np.ones((1, n))
+        if self.filling.constant_ratings == 1:
+            return [Lane(zed[klass, np.arange(n)][None], one)]
+        slot = self.slot[first:last]
+        shape = (int(slot.max()) + 1, n)
+        of_slot, votes = np.zeros(shape), np.zeros(shape)
+        of_slot[slot, row] = zed[klass, row]
+        votes[slot, row] = hits.votes[first:last]
+        every = np.arange(n)
+        return [
+            Lane(of_slot, votes),
+            Lane(zed[self.majority[rows], every][None], one),
+            Lane(zed[self.single[rows], every][None], one),
+        ]
