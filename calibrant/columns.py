@@ -21,6 +21,8 @@ MOST_OFFENCES = 100
 MOST_RATINGS = 1_000_000
 # A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
 MOST_SPREAD = 1_000_000
+# Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.
+_DENSE = 16
 # Squares of weights and logits are summed: within these bounds no sum of a pane overflows.
 MOST_WEIGHT = 1e9
 MOST_LOGIT = float(np.finfo(np.float32).max)
@@ -141,19 +143,26 @@ class Columns:
         if n_classes is not None and k != n_classes:
             detail = f"rows have {k} classes, the model has {n_classes}"
             raise CalibrationInputError.at(f"/{kind}", "n_classes", detail)
-        finite = np.asarray(np.isfinite(raw).all(axis=1))
-        self.offences.rows(kind, ~finite, "finite", "NaN and infinities are refused")
-        raw = np.where(finite[:, None], raw, 0.5 if width else 1.0 / k)
+        instead = 0.5 if width else 1.0 / k
+        raw = self._rows_within(kind, raw, np.isfinite(raw), instead, "finite", "NaN and infinities are refused")
         if kind == "logits":
-            inside = np.asarray((np.abs(raw) <= MOST_LOGIT).all(axis=1))
-            self.offences.rows(kind, ~inside, "range", "a logit lies within the range of float32")
-            return np.where(inside[:, None], raw, 0.0)
-        inside = np.asarray(((raw >= 0.0) & (raw <= 1.0)).all(axis=1))
-        self.offences.rows(kind, ~inside, "range", "a probability lies in [0, 1]")
-        raw = np.where(inside[:, None], raw, 0.5 if width else 1.0 / k)
+            inside = np.abs(raw) <= MOST_LOGIT
+            return self._rows_within(kind, raw, inside, 0.0, "range", "a logit lies within the range of float32")
+        inside = (raw >= 0.0) & (raw <= 1.0)
+        raw = self._rows_within(kind, raw, inside, instead, "range", "a probability lies in [0, 1]")
         if width:
             return np.hstack([1.0 - raw, raw])
         return self._normalised(raw)
+
+    def _rows_within(
+        self, kind: str, raw: NDArray[np.float64], good: NDArray[np.bool_], instead: float, rule: str, detail: str
+    ) -> NDArray[np.float64]:
+        """Rows with a value that is not good are noted, and stand as a value that does no harm."""
+        if good.all():
+            return raw
+        rows = np.asarray(good.all(axis=1))
+        self.offences.rows(kind, ~rows, rule, detail)
+        return np.where(rows[:, None], raw, instead)
 
     def _normalised(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows as sent within 1e-9 of one, divided by their sum within 1e-3, else refused."""
@@ -227,8 +236,7 @@ class Columns:
             return self._votes_from_counts(n, k)
         if "labels" in self.columns:
             row, klass = self._ratings(n, k, class_names)
-            pairs, count = np.unique(row * k + klass, return_counts=True)
-            return pairs // k, pairs % k, count.astype(np.int64)
+            return _votes_of(row, klass, n, k)
         return (np.zeros(0, np.int64),) * 3
 
     def _votes_from_counts(self, n: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -380,6 +388,18 @@ class Columns:
                     values[i] = "?"
             result[key] = np.array(values, dtype=object)
         return result
+
+
+def _votes_of(
+    row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, class and number of every class that a row's ratings name, by row, then class."""
+    if n * k <= _DENSE * len(row):
+        votes = np.bincount(row * k + klass, minlength=n * k)
+        pairs = np.flatnonzero(votes)
+        return pairs // k, pairs % k, votes[pairs]
+    pairs, count = np.unique(row * k + klass, return_counts=True)
+    return pairs // k, pairs % k, count.astype(np.int64)
 
 
 def instant(text: Any) -> int | None:
