@@ -206,14 +206,14 @@ def answered_delay(delta: float, change: Change, per_day: int = 200) -> float:
 
 def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Name, the number of the design, and what measures ours."""
-    many, some, few = (max(8, round(n * scale)) for n in (300, 80, 40))
+    most, many, some, few = (max(8, round(n * scale)) for n in (1000, 300, 80, 40))
 
     @cache
     def year(seed: int, n_runs: int, per_day: int, rate: Rate) -> Played:
         return play(records(seed, n_runs, per_day, rate), n_runs)
 
     def null(per_day: int, method: str) -> Callable[[], str]:
-        return lambda: f"{year(1, many, per_day, calibrated).false_rate(method):.3f}"
+        return lambda: f"{year(1, most, per_day, calibrated).false_rate(method):.3f}"
 
     def found(per_day: int, rate: Rate, method: str) -> Callable[[], str]:
         def measure() -> str:
@@ -254,6 +254,9 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "pixels weighted by case", "0.00", false(partial(pixels, 1.0 / 300, True), few)
     yield "votes as units: false in a year", "1.00", false(partial(votes, 1.0, False), some)
     yield "votes weighted by item", "0.00", false(partial(votes, 0.2, False), some)
+    panes = partial(clusters, 8, some, 40, 4, N_DAYS)
+    yield "units in four panes a day, counted in each", "-", false(partial(panes, 1.0, True), some)
+    yield "units in four panes a day, counted once", "-", false(partial(panes, 0.25, True), some)
     late = partial(delayed, 5, some, 200)
     yield "positives' labels late, counted on arrival", "1.00", false(partial(late, True), some)
     yield "positives' labels late, sealed at 90 days", "0.047", false(partial(late, False), some)

@@ -202,7 +202,8 @@ class Batch:
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """The predictions at `index`, in that order and as often as they stand there; a mask will do too."""
         index = np.arange(self.n)[index]
-        first, last = np.searchsorted(self.votes.row, [index, index + 1])
+        starts = np.append(0, np.cumsum(np.bincount(self.votes.row, minlength=self.n)))
+        first, last = starts[index], starts[index + 1]
         length = last - first
         row = np.repeat(np.arange(len(index)), length)
         kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)

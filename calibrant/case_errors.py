@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.cases import OTHER, Cases
 from calibrant.case_bins import MEMBERSHIPS, CaseBins, bin_cases
+from calibrant.case_kernels import KERNELS, kernel_bins
 from calibrant.case_tables import Layout, case_tables, composite_layout
 from calibrant.errors import CalibrationInputError
 from calibrant.options import Option
@@ -81,7 +82,12 @@ def error_bound(bins: CaseBins, name: str) -> Floats:
 AVERAGE = Option(
     "average", "macro", "Over cases (macro), over all as the papers' code does (micro), or all pooled.", AVERAGES
 )
-MEMBERSHIP = Option("membership", "hard", "Bins with hard limits, or triangular ones.", MEMBERSHIPS)
+MEMBERSHIP = Option(
+    "membership",
+    "hard",
+    "Bins with hard limits, triangular ones (soft), or under a cubic spline or a Gaussian (raw rows only).",
+    (*MEMBERSHIPS, *KERNELS),
+)
 BACKGROUND = Option("background", "out", "Whether class 0 counts.", BACKGROUNDS)
 MISSING_CLASS = Option(
     "missing", "include", "What becomes of a class that a case has not: kept with 0, left out, or the case left out.", MISSING
@@ -96,7 +102,7 @@ class CaseOptions:
     Attributes
     ----------
     average : "macro", "micro" or "micro_pooled"
-    membership : "hard" or "soft"
+    membership : "hard", "soft", or from raw rows "spline" or "gaussian"
     background : whether class 0 counts: "in" or "out"
     missing : what becomes of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
         out that class of that case, "skip_case" the whole case
@@ -258,6 +264,10 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
             "needs_raw_rows",
             "composite classes are unions of rows' probabilities: post the rows to be scored",
         )
+    if options.membership in KERNELS:
+        raise NotAnswerable(
+            "needs_raw_rows", f"kept tables do not give {options.membership} bins: post the rows to be scored"
+        )
     if not view.pane.keeps("cases"):
         raise NotAnswerable(
             "class_not_kept", "cases are kept of models whose every class is kept by itself"
@@ -306,7 +316,11 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     tables = case_tables(filling, layout)
     if not tables:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
-    binned = bin_cases(tables, layout, bins, options.membership, view.question.edges, view.policy)
+    kernel = options.membership in KERNELS
+    plain = "hard" if kernel else options.membership
+    binned = bin_cases(tables, layout, bins, plain, view.question.edges, view.policy)
+    if kernel:
+        binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
     return CaseErrors(
         options, list(tables), binned, None, options.classes(layout.n_classes), class_names, n

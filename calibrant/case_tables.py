@@ -111,7 +111,7 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
     cases = filling.batch.cases
     if cases is None or not filling.n:
         return {}
-    names, case = _numbered(cases)
+    names, case = numbered(cases)
     parts: list[_Part] = []
     for slot, members in enumerate(layout.members):
         columns = filling.columns[list(members)]
@@ -142,8 +142,8 @@ def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS
     return Layout(tuple(tuple(dict.fromkeys(members)) for members in composites.values()), cells)
 
 
-def _numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
-    """Distinct names in order, and each row's place among them."""
+def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
+    """Distinct names in order, and each row's place among them; object (n,) to int64 (n,)."""
     seen: dict[str, int] = {}
     index = np.fromiter((seen.setdefault(name, len(seen)) for name in cases), np.int64, len(cases))
     names = sorted(seen)

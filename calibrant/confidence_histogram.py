@@ -15,7 +15,7 @@ Kock, Thielke et al., Confidence Histograms for Model Reliability Analysis, sect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from calibrant.batch import Batch
 from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
-from calibrant.histogram import Histogram
+from calibrant.grid import equal_width_bin
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.policies import policy_index
-from calibrant.spec import PaneSpec
 
 FORMAT = 1
 FINE_BINS = 1 << 14
@@ -52,7 +51,7 @@ class ConfidenceHistogram:
     exact : float64 (4,), the sums named in `EXACT`; NLL is of ratings whose probability is not 0
     n_samples : ratings under `pooled`, else predictions
     is_weighted : whether predictions carried weights other than one, so that minimum counts are of mass
-    has_predictions : whether `prediction`, `uncertainty` and `exact` were filled; not where made of class histograms
+    has_predictions : whether `prediction`, `uncertainty` and `exact` were filled from rows; else `knows` tells
     """
 
     label: Floats
@@ -112,9 +111,15 @@ class ConfidenceHistogram:
         """Weight of the samples."""
         return float(self.label[0].sum())
 
+    def knows(self, kind: str) -> bool:
+        """Whether `prediction` or `uncertainty` holds every sample."""
+        return self.has_predictions or (
+            self.mass > 0 and bool(np.isclose(getattr(self, kind).sum(), self.mass, rtol=1e-6))
+        )
+
     def fine_bin(self, score: Floats) -> Ints:
-        """min(floor(p n), n - 1), float64 (...,) to int64 (...,)."""
-        return np.minimum((score * self.n_bins).astype(np.int64), self.n_bins - 1)
+        """min(floor(p n), n - 1) with edges k / n by division, float64 (...,) to int64 (...,)."""
+        return equal_width_bin(score, self.n_bins, "left")
 
     def fill(self, batch: Batch, raters: str = "pooled") -> None:
         """Add a batch's labelled predictions under a label policy.
@@ -244,69 +249,6 @@ class ConfidenceHistogram:
         """
         return cls.unpack(Path(path).read_bytes())
 
-    def to_histograms(
-        self, spec: PaneSpec, raters: str = "pooled", case: str | None = None
-    ) -> list[Histogram]:
-        """The same as updates of `POST histograms`: one a class, and one of the top label where that was filled.
-
-        Bins are regrouped by their centres to the model's grid and Σ confidence is of centres, so a mean is off by
-        at most 1 / (2 n_bins), and scores in a fine bin that an edge of the grid cuts can fall into the
-        neighbouring bin; no bin is cut where n_bins is a multiple of the grid (14400 of 3600). Edges are "left".
-
-        Raises
-        ------
-        ValueError
-            The spec is of another number of classes, or its grid is finer than the histogram.
-        """
-        if (
-            spec.n_classes != self.n_classes
-            or max(spec.top_grid.cells, spec.class_grid.cells) > self.n_bins
-        ):
-            raise ValueError(
-                "the histogram is of another number of classes, or coarser than the model's grid"
-            )
-        made = [
-            _update(self.label[k], "class", k, spec.class_grid.cells, raters, case)
-            for k in range(self.n_classes)
-        ]
-        if self.has_predictions:
-            made.append(
-                _update(self.prediction, "top_label", None, spec.top_grid.cells, raters, case)
-            )
-        return made
-
-    @classmethod
-    def of_histograms(cls, histograms: Sequence[Histogram]) -> Self:
-        """The label histogram that plain histograms of every class give; predictions stay empty.
-
-        A bin's confidences are taken to lie at its centre. `top_label` ones of as many bins fill `prediction`;
-        entropies are unknown.
-
-        Raises
-        ------
-        ValueError
-            A class is missing or comes twice, or bins or policies differ.
-        """
-        classes = {h.klass: h for h in histograms if h.kind == "class"}
-        n = sum(h.kind == "class" for h in histograms)
-        if n != len(classes) or sorted(k for k in classes if k is not None) != list(
-            range(max(n, 2))
-        ):
-            raise ValueError("one histogram of each class, from class 0 on")
-        if len({(h.bins, h.policy) for h in histograms}) != 1:
-            raise ValueError(
-                "histograms of different bins or policies are not of one model's predictions"
-            )
-        histogram = cls.empty(n, histograms[0].bins)
-        histogram.has_predictions = False
-        for klass, plain in classes.items():
-            histogram.label[klass] = plain.count - plain.sum_correct, plain.sum_correct
-        for plain in histograms:
-            if plain.kind == "top_label":
-                histogram.prediction += [plain.count - plain.sum_correct, plain.sum_correct]
-        histogram.n_samples = round(float(histograms[0].count.sum()))
-        return histogram
-
     def _add(self, table: Floats, place: Ints, weight: Floats, right: Floats) -> None:
         table[0] += np.bincount(place, weight - right, self.n_bins)
         table[1] += np.bincount(place, right, self.n_bins)
@@ -396,15 +338,3 @@ def normalised_entropy(probabilities: Floats) -> Floats:
 def coarse_bins(n_bins: int, bins: int) -> Ints:
     """Equal-width coarse bin of each fine bin's centre, int64 (n_bins,); whole numbers, so that no rounding decides."""
     return (2 * np.arange(n_bins) + 1) * bins // (2 * n_bins)
-
-
-def _update(
-    table: Floats, kind: str, klass: int | None, cells: int, raters: str, case: str | None
-) -> Histogram:
-    n = table.shape[1]
-    place, centres = coarse_bins(n, cells), (np.arange(n) + 0.5) / n
-    count, confidence, correct = (
-        np.bincount(place, values, cells).astype(np.float64)
-        for values in (table.sum(axis=0), table.sum(axis=0) * centres, table[1])
-    )
-    return Histogram(kind, klass, raters, cells, "left", count, confidence, correct, case=case)

@@ -1,9 +1,5 @@
 """What is read from confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
 
-Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are
-weighted; label histograms count each sample once a class) are discarded; the mass that went with them is returned,
-and errors are weighed by the kept mass or by the full one as asked.
-
 Source
 ------
 Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
@@ -12,7 +8,6 @@ Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,81 +15,19 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from calibrant.box_plot import box
-from calibrant.cells import equal_mass_groups
 from calibrant.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
+from calibrant.confidence_tables import (
+    BINS,
+    DENOMINATORS,
+    LEAST,
+    CoarseTable,
+    coarse_table,
+    fine_table,
+)
 from calibrant.errors import CalibrationInputError
 from calibrant.roc import area, rates, unordered_share
 
-BINS = 20
-LEAST = 50
-DENOMINATORS = ("kept", "full")
-BINNINGS = ("equal_width", "equal_mass")
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class CoarseTable:
-    """A histogram regrouped.
-
-    Attributes
-    ----------
-    mass, confidence, hits : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
-    lower, upper : float64 (n_bins,), bounds of the bins
-    kept : bool (n_bins,), whether a bin holds as much as asked
-    """
-
-    mass: Floats
-    confidence: Floats
-    hits: Floats
-    lower: Floats
-    upper: Floats
-    kept: NDArray[np.bool_]
-
-    @property
-    def mean(self) -> Floats:
-        """Mean centre of each bin, nan where it is empty."""
-        return np.divide(
-            self.confidence, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
-        )
-
-    @property
-    def rate(self) -> Floats:
-        """Share with r = 1 of each bin, nan where it is empty."""
-        return np.divide(
-            self.hits, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
-        )
-
-    def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
-        """Calibration errors over the kept bins.
-
-        Parameters
-        ----------
-        denominator : "kept" (eq. 2) or "full" (the published code)
-        ideal : what the rate should be, (n_bins,); the mean confidence where None
-
-        Returns
-        -------
-        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`,
-        `discarded_mass`, `n_bins_kept`.
-        """
-        total = float(self.mass.sum())
-        kept = self.kept & (self.mass > 0)
-        about = {
-            "mass": total,
-            "discarded_mass": total - float(self.mass[kept].sum()),
-            "n_bins_kept": int(kept.sum()),
-            "denominator": denominator,
-        }
-        if not kept.any():
-            return {"ece": None, "mce": None, "ace": None} | about
-        gap = np.abs(self.rate - (self.mean if ideal is None else ideal))[kept]
-        mass = self.mass[kept]
-        under = total if denominator == "full" else mass.sum()
-        return {
-            "ece": float((mass * gap).sum() / under),
-            "mce": float(gap.max()),
-            "ace": float(gap.mean()),
-        } | about
 
 
 def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
@@ -135,68 +68,6 @@ def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
         "mean": total / mass if mass else None,
         "exact_mean": exact / mass if mass and histogram.has_predictions else None,
     }
-
-
-def coarse_table(
-    histogram: ConfidenceHistogram,
-    kind: str = "prediction",
-    bins: int = BINS,
-    *,
-    label: int | None = None,
-    binning: str = "equal_width",
-    least: float = LEAST,
-) -> CoarseTable:
-    """A histogram regrouped into coarse bins.
-
-    Parameters
-    ----------
-    kind : "prediction", "uncertainty", "label" (with `label`), or "all" for every label in one
-    bins : number of coarse bins; not more than fine ones
-    binning : "equal_width" by centre, or "equal_mass" (fine bins are never cut, so fewer bins can come out)
-    least : samples, or mass where predictions are weighted, below which a bin is not kept
-
-    Raises
-    ------
-    CalibrationInputError
-        An option outside its range, or a kind that was not filled.
-    """
-    _check(bins, histogram.n_bins, binning)
-    return regrouped(
-        _table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least
-    )
-
-
-def regrouped(
-    table: Floats,
-    centres: Floats,
-    bins: int = BINS,
-    *,
-    binning: str = "equal_width",
-    least: float = LEAST,
-) -> CoarseTable:
-    """Fine bins (2, n_fine) with their centres, in increasing order, regrouped; as `coarse_table`."""
-    mass = table.sum(axis=0)
-    n = len(centres)
-    if binning == "equal_mass":
-        filled = np.flatnonzero(mass > 0)
-        group = equal_mass_groups(mass[filled], bins)
-        place = np.zeros(n, np.int64)
-        place[filled] = group
-        size = int(group[-1]) + 1 if len(group) else 0
-        starts = filled[np.searchsorted(group, np.arange(size))]
-        lower = np.concatenate([[0.0], starts[1:] / n]) if size else np.zeros(0)
-        upper = np.concatenate([lower[1:], [1.0]]) if size else np.zeros(0)
-    else:
-        place, size = coarse_bins(n, bins), bins
-        lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
-    if not size:
-        nothing = np.zeros(0)
-        return CoarseTable(nothing, nothing, nothing, lower, upper, np.zeros(0, bool))
-    total, confidence, hits = (
-        np.bincount(place, values, size).astype(np.float64)
-        for values in (mass, mass * centres, table[1])
-    )
-    return CoarseTable(total, confidence, hits, lower, upper, (total >= least) & (total > 0))
 
 
 def calibration_errors(
@@ -245,7 +116,7 @@ def calibration_errors(
         "binning": binning,
         "least": least,
         "least_of": "mass" if histogram.is_weighted else "samples",
-        "prediction": errors("prediction") if histogram.has_predictions else None,
+        "prediction": errors("prediction") if histogram.knows("prediction") else None,
         "by_class": by_class,
         "classwise": classwise,
         "full": errors("all"),
@@ -346,7 +217,7 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
     ties counted half, and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason
     where the class is always or never the reference.
     """
-    wrong, right = _table(histogram, "label", label)
+    wrong, right = fine_table(histogram, "label", label)
     positives, negatives = float(right.sum()), float(wrong.sum())
     if not positives or not negatives:
         nothing: dict[str, Any] = {
@@ -404,33 +275,6 @@ def reliability_boxes(
         }
         for i in range(bins)
     ]
-
-
-def _table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floats:
-    if kind == "all":
-        return np.asarray(histogram.label.sum(axis=0))
-    if kind == "label":
-        if label is None or not 0 <= label < histogram.n_classes:
-            raise CalibrationInputError.at(
-                "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
-            )
-        return histogram.label[label]
-    if kind not in ("prediction", "uncertainty"):
-        raise CalibrationInputError.at(
-            "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"
-        )
-    if not histogram.has_predictions and not (kind == "prediction" and histogram.prediction.any()):
-        raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
-    return histogram.prediction if kind == "prediction" else histogram.uncertainty
-
-
-def _check(bins: int, fine: int, binning: str) -> None:
-    if not 1 <= bins <= fine:
-        raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {fine}")
-    if binning not in BINNINGS:
-        raise CalibrationInputError.at(
-            "/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}"
-        )
 
 
 def _number(value: float) -> float | None:

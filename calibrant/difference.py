@@ -1,13 +1,9 @@
 """Two windows, or two models, compared metric by metric: the difference with an interval.
 
-Both sides fall into the same sixty-four replicates by the hash of the unit, so one draw of replicates resamples both: a unit
-that stands on both sides stays on both, which takes what they have in common out of the difference, and units that stand on
-one side only are independent anyway.
-
-A score is a mean, and its difference is resampled as it is. A calibration error is biased upwards where it is small, which no
-resample undoes; there the sides' own intervals, which know of the bias, are put together, with the correlation of the resamples.
-
-Source: Zou and Donner (Statistics in Medicine 2008) for intervals put together (MOVER).
+A mean over predictions is a ratio of sums, and its difference is resampled as it is. A calibration error is biased upwards where
+it is small, which no resample undoes; there the sides' own intervals, which know of the bias, are put together, with the
+correlation of the resamples. What else has an interval on both sides is put together as if they were independent, which
+is too wide for what they share.
 """
 
 from __future__ import annotations
@@ -18,28 +14,35 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from calibrant.filling import N_REPLICATES
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import (
     ClasswiseGapMetric,
+    FunctionMetric,
     GapMetric,
     Metric,
     SumMetric,
     mean_over_classes,
 )
+from calibrant.pairing import (
+    BY_REPLICATES,
+    INDEPENDENT,
+    RESAMPLED,
+    Ratio,
+    put_together,
+    ratio_difference,
+)
 from calibrant.replication import (
     ReplicateTables,
     class_tables,
+    refuse_if_thin,
     resamples,
     score_columns,
     tables_for,
 )
 from calibrant.view import NotAnswerable, View
 
-RESAMPLED = "bootstrap of 64 paired unit replicates, normal"
-PUT_TOGETHER = "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
 _HARDLY_ANY = 1e-3
 _TOLD_APART = 0.1
 Floats = NDArray[np.float64]
@@ -71,20 +74,27 @@ def _difference(
         return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
     told["difference"] = mine["value"] - theirs["value"]
     try:
-        if isinstance(metric, SumMetric):
-            return told | _resampled(metric, view, other, seed)
+        ratios = [_sums(metric, each) for each in (view, other)]
+        if ratios[0] is not None and ratios[1] is not None:
+            bounds = ratio_difference(ratios[0], ratios[1], view.question.ci, seed)
+            return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
         return told | _put_together(metric, view, other, (mine, theirs), seed)
     except NotAnswerable as refusal:
         return told | {"difference_reason": refusal.reason}
 
 
-def _resampled(metric: SumMetric, view: View, other: View, seed: int) -> dict[str, Any]:
-    drawn = resamples(N_REPLICATES, seed)
-    seen = _ratios(metric, view, drawn) - _ratios(metric, other, drawn)
-    once = np.ones((1, N_REPLICATES))
-    centre = float((_ratios(metric, view, once) - _ratios(metric, other, once))[0])
-    reach = float(norm.ppf(0.5 + view.question.ci / 2.0) * seen.std(ddof=1) * np.sqrt(N_REPLICATES / (N_REPLICATES - 1)))
-    return {"difference_interval": [centre - reach, centre + reach], "difference_method": RESAMPLED}
+def _sums(metric: Metric, view: View) -> Ratio | None:
+    """Numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
+    if isinstance(metric, SumMetric):
+        columns = score_columns(view)
+        places = columns["places"].astype(np.int64)
+        whole = np.zeros((2, N_REPLICATES))
+        whole[:, places] = columns[metric.column], columns[metric.weight]
+        return whole[0], whole[1]
+    if isinstance(metric, FunctionMetric) and metric.ratio is not None:
+        refuse_if_thin(view)
+        return metric.ratio(view)
+    return None
 
 
 def _put_together(
@@ -94,20 +104,18 @@ def _put_together(
     for each in answers:
         if each.get("interval") is None:
             raise NotAnswerable(each.get("interval_reason") or "no_interval", "a side has no interval")
+    intervals = (mine["interval"], theirs["interval"])
+    if not isinstance(metric, GapMetric | ClasswiseGapMetric):
+        bounds = put_together((mine["value"], theirs["value"]), intervals, 0.0)
+        return {"difference_interval": bounds, "difference_method": INDEPENDENT}
     drawn = resamples(N_REPLICATES, seed)
     one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
     # Where a side cannot be told from a calibrated one, the signs of its gaps are not known, and so not what it shares.
     told_apart = all(each["interval"][0] > _TOLD_APART * each["value"] for each in answers)
     spread = float(one.std() * two.std()) if told_apart else 0.0
     correlation = float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
-    middles = [_middle(metric, side, seed) for side in (view, other)]
-    below, above = (abs(middles[0] - bound) for bound in mine["interval"])
-    other_below, other_above = (abs(middles[1] - bound) for bound in theirs["interval"])
-    bounds = [
-        middles[0] - middles[1] - _together(below, other_above, correlation),
-        middles[0] - middles[1] + _together(above, other_below, correlation),
-    ]
-    return {"difference_interval": bounds, "difference_method": PUT_TOGETHER}
+    bounds = put_together((_middle(metric, view, seed), _middle(metric, other, seed)), intervals, correlation)
+    return {"difference_interval": bounds, "difference_method": BY_REPLICATES}
 
 
 def _middle(metric: Metric, view: View, seed: int) -> float:
@@ -121,25 +129,12 @@ def _middle(metric: Metric, view: View, seed: int) -> float:
     return (bounds[0] + bounds[1]) / 2.0
 
 
-def _together(one: float, two: float, correlation: float) -> float:
-    return float(np.sqrt(max(one**2 + two**2 - 2.0 * correlation * one * two, 0.0)))
-
-
-def _errors(metric: Metric, view: View, drawn: Floats) -> Floats:
+def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -> Floats:
     """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
     bins = view.question.bins
     if isinstance(metric, GapMetric):
         return metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
-    if isinstance(metric, ClasswiseGapMetric):
-        return mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn))
-    raise NotAnswerable("not_replicated", "replicates do not carry this metric")
-
-
-def _ratios(metric: SumMetric, view: View, drawn: Floats) -> Floats:
-    columns = score_columns(view)
-    chosen = drawn[:, columns["places"].astype(np.int64)]
-    top, bottom = chosen @ columns[metric.column], chosen @ columns[metric.weight]
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+    return mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn))
 
 
 def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:

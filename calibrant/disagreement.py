@@ -37,6 +37,7 @@ from calibrant.label_losses import (
     row_interval,
     rows_with_several,
     share,
+    squares_about,
 )
 from calibrant.options import Option
 from calibrant.posterior import posterior_epistemic_loss
@@ -92,8 +93,10 @@ class DisagreementTable:
             "disagreement_weight_squared",
             "disagreement_squared_weight_squared",
         )
-        mean = _ratio(at["disagreement"], self.weight)
-        variance = mean_variance(self.weight, mean, tuple(at[name] for name in names), self.count)
+        # About the prediction, which no vote moves, so that only the gap's own chance is left.
+        moments = tuple(at[name] for name in names)
+        second = squares_about(_ratio(at["predicted"], self.weight), moments)
+        variance = mean_variance(self.weight, self.gap(), moments[0], second, self.count)
         return float(share(self.weight) @ variance)
 
     def calibration(self, factor: float = 1.0) -> float:
@@ -176,10 +179,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     """Interval of the disagreement's calibration loss, from replicates; weight one only."""
     if choice.by_ratings:
         return None, {"interval_reason": "not_replicated"}
-    block = view.pane["disagreement"].blocks["replicates"]
-    weight, predicted, observed = block.sums.reshape(
-        len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS
-    )
+    weight, predicted, observed = replicated(view)
     filled = weight.sum(axis=1) > 0
     if filled.sum() < LEAST_FILLED:
         return None, {"interval_reason": "too_few_units"}
@@ -199,6 +199,12 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     gaps = resampled_gaps(tables, seed)
     bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
     return bounds, {"interval_method": BOOTSTRAP, "interval_bins": bins}
+
+
+def replicated(view: View) -> Floats:
+    """Weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); every prediction of weight one."""
+    block = view.pane["disagreement"].blocks["replicates"]
+    return np.asarray(block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS))
 
 
 @dataclass(frozen=True)

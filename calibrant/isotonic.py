@@ -38,6 +38,14 @@ def recalibrated(weight: Floats, rate: Floats) -> Floats:
     return np.asarray(isotonic_regression(rate, weights=weight).x)
 
 
+def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
+    """As `recalibrated`, of every row of rates in [0, 1]; float64 (n_rows, n)."""
+    # Rows that lie two apart never pool with each other: one pass over all of them, in C++.
+    apart = rates + 2.0 * np.arange(len(rates))[:, None]
+    pooled = recalibrated(np.broadcast_to(weight, rates.shape).ravel(), apart.ravel()).reshape(rates.shape)
+    return np.asarray(np.clip(pooled - 2.0 * np.arange(len(rates))[:, None], 0.0, 1.0))
+
+
 def mean_score(weight: Floats, rate: Floats, forecast: Floats, score: str) -> Floats:
     """Mean score of forecasts of a binary event that came with these rates; (..., n) to (...).
 

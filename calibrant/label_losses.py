@@ -291,15 +291,14 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
                 own["one_correct_weight_squared"],
             )
             moments = tuple(whole - part for whole, part in zip(moments, one, strict=True))
-        variance = mean_variance(
-            at["weight"], _ratio(at["correct"], at["weight"]), moments, at["predictions"]
-        )
+        second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
+        variance = mean_variance(at["weight"], gap, moments[0], second, at["predictions"])
     else:
         variance = share_variance(at)
     residual = None
     if kept and not by_ratings and not several_only:
-        moments = (at["weight_squared"], own["residual"], own["residual_squared"])
-        residual = mean_variance(at["weight"], gap, moments, at["predictions"])
+        squares, second = at["weight_squared"], own["residual_squared"]
+        residual = mean_variance(at["weight"], gap, squares, second, at["predictions"])
     return ClassBins(at["predictions"], at["weight"], gap, variance, residual)
 
 
@@ -350,25 +349,33 @@ def share_variance(at: dict[str, Floats]) -> Floats:
 
 
 def mean_variance(
-    weight: Floats, mean: Floats, moments: tuple[Floats, ...], count: NDArray[np.int64]
+    weight: Floats, mean: Floats, squares: Floats, second: Floats, count: NDArray[np.int64]
 ) -> Floats:
-    """Variance of weighted means whose terms may have unequal variances, estimated from squared deviations.
+    """Variance of weighted means whose terms may have unequal variances.
+
+    Unbiased whatever weights and variances are, where the terms are independent and have one expectation: the squared
+    mean less it is the weighted mean of products x_i x_j over all pairs of different terms. By chance it may be
+    negative where weights are unequal; with equal weights it is the population variance of x over count - 1.
 
     Parameters
     ----------
     weight, mean : sums of weights and weighted means of x
-    moments : sums of w^2, w^2 x, w^2 x^2
+    squares, second : sums of w^2 and of (w x)^2
     count : of terms; fewer than two give 0
 
     Returns
     -------
-    float64, the same shape; for equal weights the population variance of x over count - 1.
+    float64, the same shape
     """
-    squares, first, second = moments
-    spread = np.maximum(second - 2.0 * mean * first + mean**2 * squares, 0.0)
     left = weight**2 - squares
     enough = (count >= 2) & (left > 1e-9 * weight**2)
-    return np.divide(spread, left, out=np.zeros_like(spread), where=enough)
+    return np.divide(second - mean**2 * squares, left, out=np.zeros_like(left), where=enough)
+
+
+def squares_about(origin: Floats, moments: tuple[Floats, ...]) -> Floats:
+    """Sum of (w (x - origin))^2 from the sums of w^2, w^2 x and (w x)^2."""
+    squares, first, second = moments
+    return np.asarray(second - 2.0 * origin * first + origin**2 * squares)
 
 
 def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:

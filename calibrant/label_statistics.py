@@ -10,10 +10,12 @@ Source: Hoeffding (1948); Mimori et al. (AISTATS 2021), eq. 16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
 
 Floats = NDArray[np.float64]
 
@@ -82,6 +84,59 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     return 1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0)
 
 
+def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
+    """Share of each row's `order`-subsets of votes that are not all for one class; (n,), nan with fewer votes.
+
+    Examples
+    --------
+    >>> not_all_agree([[3, 1]], 3).tolist()
+    [0.75]
+    """
+    votes = np.asarray(label_counts, np.float64)
+    return np.asarray(1.0 - _share(votes, _choose(votes, order).sum(axis=1), order))
+
+
+def all_differ(label_counts: ArrayLike, order: int) -> Floats:
+    """Share of each row's `order`-subsets of votes in which no class comes twice; (n,), nan with fewer votes.
+
+    Examples
+    --------
+    >>> all_differ([[2, 1, 1]], 3).tolist()
+    [0.5]
+    """
+    votes = np.asarray(label_counts, np.float64)
+    return _share(votes, _distinct(votes, order), order)
+
+
+def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
+    """Share of each row's `order`-subsets of votes with a class that more than half are for; (n,), nan with fewer.
+
+    Examples
+    --------
+    >>> more_than_half_agree([[2, 1, 1]], 3).tolist()
+    [0.5]
+    """
+    votes = np.asarray(label_counts, np.float64)
+    others = votes.sum(axis=1, keepdims=True) - votes
+    ways = [_choose(votes, m) * _choose(others, order - m) for m in range(order // 2 + 1, order + 1)]
+    return _share(votes, np.sum(ways, axis=(0, 2)), order)
+
+
+def chance_not_all_agree(probabilities: Floats, order: int) -> Floats:
+    """Chance that `order` labels drawn from each row are not all of one class; (n,)."""
+    return np.asarray(1.0 - (probabilities**order).sum(axis=1))
+
+
+def chance_all_differ(probabilities: Floats, order: int) -> Floats:
+    """Chance that no two of `order` labels drawn from each row are of one class; (n,)."""
+    return math.factorial(order) * _distinct(probabilities, order)
+
+
+def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
+    """Chance that more than half of `order` labels drawn from each row are of one class; (n,)."""
+    return np.asarray(binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
+
+
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """Every way to put `total` alike labels into `parts` classes.
 
@@ -98,9 +153,32 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
+def _share(votes: Floats, ways: Floats, order: int) -> Floats:
+    """Ways to choose over all ways to choose so many votes; nan where there are fewer."""
+    subsets = _choose(votes.sum(axis=1), order)
+    return np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0)
+
+
+def _distinct(values: Floats, order: int) -> Floats:
+    """Sum over all choices of `order` different columns of the product of their values; (n, n_columns) to (n,)."""
+    sums = np.zeros((order + 1, len(values)))
+    sums[0] = 1.0
+    for column in values.T:
+        sums[1:] += column * sums[:-1]
+    return np.asarray(sums[order])
+
+
 def _choose(n: Floats, k: int) -> Floats:
     """Binomial coefficients, 0 where n < k."""
     result = np.ones_like(n)
     for i in range(k):
         result *= np.maximum(n - i, 0.0) / (i + 1.0)
     return result
+
+
+# By name: the statistic of votes, and its chance among labels drawn from probabilities. Each is of one yes or no.
+STATISTICS: dict[str, tuple[Callable[[ArrayLike, int], Floats], Callable[[Floats, int], Floats]]] = {
+    "disagreement": (not_all_agree, chance_not_all_agree),
+    "all_differ": (all_differ, chance_all_differ),
+    "majority": (more_than_half_agree, chance_more_than_half_agree),
+}

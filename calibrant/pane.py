@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from calibrant.accumulators import Accumulator, accumulators
 from calibrant.accumulators.cases import Cases
@@ -171,10 +171,24 @@ class Pane:
         ValueError
             The specs differ.
         """
-        self._must_match(other)
-        for name, part in other._parts.items():
-            if not part.is_empty:
-                self[name].merge(part)
+        return self.merge_all([other])
+
+    def merge_all(self, others: Sequence[Pane]) -> Pane:
+        """Add several panes of the same spec to this one, which is returned; the same as one after the other.
+
+        Raises
+        ------
+        ValueError
+            The specs differ.
+        """
+        parts: dict[str, list[Accumulator]] = {}
+        for other in others:
+            self._must_match(other)
+            for name, part in other._parts.items():
+                if not part.is_empty:
+                    parts.setdefault(name, []).append(part)
+        for name, several in parts.items():
+            self[name].merge_all(several)
         return self
 
     def subtract(self, other: Pane) -> Pane:

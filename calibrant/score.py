@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.batch import Batch
-from calibrant.case_bins import MEMBERSHIPS
+from calibrant.case_errors import MEMBERSHIP
 from calibrant.metrics import DEFAULT_METRICS, compute_metrics
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.reliability import reliability
+from calibrant.sections import PARAMETERS, answer_sections
 from calibrant.spec import PaneSpec
 from calibrant.temperature import fit_temperature_exact
 from calibrant.view import View
 
 _QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
-_ELSEWHERE = ("metrics", "objective", "slice")
+_ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
 
 
 def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +26,8 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     batch : with at least one labelled prediction
-    params : `metrics` (slugs), `objective` of the temperature, the fields of `Question`, and further options by name
+    params : `metrics` (slugs), `objective` of the temperature, the fields of `Question`, `include` (names of
+        `sections.SECTIONS`) with the sections' own parameters, and further options by name
 
     Returns
     -------
@@ -53,15 +55,16 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
         "metrics": compute_metrics(view, slugs),
         "reliability": reliability(view),
         "temperature": temperature,
+        **answer_sections(view, params.get("include") or (), params),
     }
 
 
 def question_of(params: Mapping[str, Any]) -> Question:
     """The question that query parameters ask; those it does not know become its options.
 
-    `binning` may name the membership of `ml1_*` in place of a binning: "hard" or "soft", in equal-width bins.
+    `binning` may name the membership of `ml1_*` in place of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """
-    if params.get("binning") in MEMBERSHIPS:
+    if params.get("binning") in MEMBERSHIP.allowed:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}
     known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
     rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}

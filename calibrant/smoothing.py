@@ -34,6 +34,11 @@ def cosine_coefficients(score: Floats, difference: Floats, n: int) -> Floats:
     return result
 
 
+def grid_coefficients(difference: Floats) -> Floats:
+    """As `cosine_coefficients` of scores at the middles of equal intervals, (..., n) to (..., n), by one transform."""
+    return np.asarray(dct(difference, type=2, axis=-1) / 2.0)
+
+
 def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
     """Integral of the absolute smoothed differences; (..., n) and (...) to (...).
 
@@ -49,27 +54,45 @@ def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
 
 
 def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, Floats]:
-    """The bandwidth that equals its own smoothed error, by bisection: error and bandwidth; (..., n) to (...) twice.
+    """The bandwidth that equals its own smoothed error: error and bandwidth; (..., n) to (...) twice.
 
     The error falls as the bandwidth grows, so there is one such point. Where it lies below what the coefficients
     resolve, the error at the smallest bandwidth is returned: the true one lies between the two.
+
+    Parameters
+    ----------
+    coefficients : of `cosine_coefficients`
+    tolerance : of the error over its bandwidth, which is 1 at the point
 
     Source
     ------
     Błasiok, Nakkiran, Smooth ECE (ICLR 2024), definition 8.
     """
-    low = np.full(coefficients.shape[:-1], least_bandwidth(coefficients.shape[-1]))
-    at_low = smoothed_error(coefficients, low)
-    below = at_low <= low
-    high = np.maximum(at_low, low)
+    floor = np.full(coefficients.shape[:-1], least_bandwidth(coefficients.shape[-1]))
+    at_floor = smoothed_error(coefficients, floor)
+    below = at_floor <= floor
+    low, high = np.log(floor), np.log(np.maximum(at_floor, floor))
+    # The logarithm of error over bandwidth falls nearly straight: a secant finds its zero in a few steps.
+    over, under = high - low, _log_excess(coefficients, high)
+    at = np.where(below, low, high)
     for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        above = smoothed_error(coefficients, middle) > middle
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-        if float((high - low).max(initial=0.0)) < tolerance:
+        span = np.where(below, 1.0, over - under)
+        at = np.where(below, at, low + (high - low) * over / np.where(span > 0, span, 1.0))
+        excess = _log_excess(coefficients, at)
+        if float(np.abs(np.where(below, 0.0, excess)).max(initial=0.0)) < tolerance:
             break
-    floor = np.full_like(high, least_bandwidth(coefficients.shape[-1]))
-    return np.where(below, at_low, high), np.where(below, floor, high)
+        above = excess > 0.0
+        # An end that stays counts half the next time, or it could stay for ever.
+        over, under = np.where(above, excess, over / 2.0), np.where(above, under / 2.0, excess)
+        low, high = np.where(above, at, low), np.where(above, high, at)
+    bandwidth = np.exp(at)
+    return np.where(below, at_floor, bandwidth), np.where(below, floor, bandwidth)
+
+
+def _log_excess(coefficients: Floats, log_bandwidth: Floats) -> Floats:
+    """Logarithm of the error over the bandwidth at which it was taken."""
+    error = smoothed_error(coefficients, np.exp(log_bandwidth))
+    return np.asarray(np.log(np.maximum(error, 1e-300)) - log_bandwidth)
 
 
 def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, float]:

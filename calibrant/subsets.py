@@ -82,7 +82,7 @@ def curves_of(view: View, metric: Metric) -> CurveSource:
     NotAnswerable
         Neither the state nor the rows give this metric on parts of the data.
     """
-    binned = _binned_statistic(view, metric)
+    binned = binned_statistic(view, metric)
     if view.filling is not None:
         n = view.filling.n_units
         if n < 2:
@@ -98,7 +98,7 @@ def curves_of(view: View, metric: Metric) -> CurveSource:
     return CurveSource(lambda v, draws: _replicate_curves(v, metric, draws), n, _ORDERS)
 
 
-def _binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
+def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
     """The metric as a statistic of equal-width bins' weights and gaps alone, where it is one."""
     if view.question.binning != "equal_width" or view.question.min_count:
         return None
@@ -122,7 +122,7 @@ def _replicates(view: View, metric: Metric) -> ReplicateTables:
 def _replicate_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """The statistic of the replicates drawn so far, (n_draws, 17)."""
     tables = _replicates(view, metric)
-    statistic = _binned_statistic(view, metric)
+    statistic = binned_statistic(view, metric)
     assert statistic is not None
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i, size in enumerate(draws.sizes):
@@ -142,7 +142,7 @@ def _times_taken(taken: Ints, n: int) -> Floats:
 
 def _binned_row_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """The statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
-    statistic = _binned_statistic(view, metric)
+    statistic = binned_statistic(view, metric)
     assert statistic is not None
     bins, edges = view.question.bins, view.question.edges
     scopes = [f"class:{k}" for k in range(view.spec.n_classes)]

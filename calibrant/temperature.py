@@ -19,8 +19,9 @@ from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
 from calibrant.pane import Pane
 from calibrant.question import Question
+from calibrant.row_curve import RowCurve
 from calibrant.spec import PaneSpec
-from calibrant.temperature_curve import Curve, Minimum, RowCurve
+from calibrant.temperature_curve import Curve, Minimum
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -43,17 +43,17 @@ class Report:
         return self._between(0.0, 1.0)
 
     def print_everything(self) -> None:
-        """Metrics, temperature, map, diagram, the change over time, the second model."""
+        """Metrics, temperature, map, diagram, the change over time, the second model; at last the drift that alarms."""
         self.metrics()
         self.temperature()
         self.calibration_map()
         self.applied_map()
         self.diagram()
         self.change()
-        self.drift()
         self.second_model()
         self.late_labels()
         self.verify()
+        self.drift()
 
     def metrics(self) -> None:
         path, query = self._path("metrics"), self.window
@@ -170,6 +170,13 @@ class Report:
             self.console.print(f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}")
         self.console.print(f"start of change: {answer['start_of_change']}")
         self.console.print(f"recommended: {answer['recommended_action']['text']}", markup=False)
+        self.console.print(answer["summary"], markup=False)
+        self.console.print(answer["description"]["text"], markup=False)
+        self.console.print(f"$ {self.client.curl(path, accept='image/png')} -o drift.png", style="dim", soft_wrap=True)
+        for suffix, media_type in (("svg", "image/svg+xml"), ("png", "image/png")):
+            file = self.output / f"drift.{suffix}"
+            file.write_bytes(self.client.picture(path, media_type))
+            self.console.print(f"written to {file}")
         if answer["status"] != "alarm":
             raise DemoFailed(f"no alarm {ALARM_S} s after the days were sealed, although the camera failed: {answer['status']}")
 

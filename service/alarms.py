@@ -5,21 +5,30 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from calibrant.columns import NAME
 from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.tables import DRIFT_BINS
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.policies import POLICIES
 from calibrant.question import Question
-from service.queries import Raters, duration
+from service.queries import duration
 from workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
 from workers.alarm.guard import Forbidden, check_url
-from workers.alarm.settings import DEFAULT_BUCKET, DEFAULT_REFERENCE, AlarmSettings
+from workers.alarm.settings import (
+    DEFAULT_BUCKET,
+    DEFAULT_RATERS,
+    DEFAULT_REFERENCE,
+    ONE_RATER,
+    AlarmSettings,
+)
 from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"
 MOST_WEBHOOKS = 10
 MOST_CLASSES = 64
+MOST_RATERS = 64
 
 
 def rare(text: str) -> str:
@@ -48,6 +57,14 @@ def signing(text: str) -> str:
         except ValueError as error:
             raise PydanticCustomError("secret", "{reason}", {"reason": str(error)}) from error
     return text
+
+
+def policy(text: str) -> str:
+    """Return a label policy as it is, once it was read."""
+    if text in POLICIES or (text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))):
+        return text
+    allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
+    raise PydanticCustomError("unknown_value", "a label policy is one of {allowed}", {"allowed": allowed})
 
 
 class WebhookBody(BaseModel):
@@ -85,7 +102,15 @@ class AlarmBody(BaseModel):
     bets: Literal["score"] | list[str | int] = Field(
         "score", description="The score (top label, or class 1 of a binary model), or classes."
     )
-    raters: Raters = "mean"
+    scores: Literal["mapped", "raw"] = Field(
+        "mapped", description="Bets are on scores as the current calibration map makes them, or as sent."
+    )
+    raters: Annotated[str, AfterValidator(policy)] = Field(
+        "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
+    )
+    rater_detectors: int = Field(
+        DEFAULT_RATERS, ge=0, le=MOST_RATERS, description="Named raters with a detector of their own."
+    )
     false_flags: float = Field(
         0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
     )

@@ -50,6 +50,16 @@ class Posted:
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
 
+    def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the rows that are not among `accepted`, each as it was sent."""
+        columns = {name: column for name, column in self.columns.items() if name != "slices" and column is not None}
+        slices = self.columns.get("slices")
+        columns |= slices if isinstance(slices, dict) else {}
+        left = set(range(max((len(each) for each in columns.values()), default=0))).difference(accepted)
+        return [
+            {name: column[row] for name, column in columns.items() if row < len(column)} for row in sorted(left)
+        ]
+
     def place(self, offence: Offence) -> Offence:
         """Return the offence where the client can find it: by line number when lines were sent."""
         found = ROW_OF.fullmatch(offence.pointer) if self.lines else None

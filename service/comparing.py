@@ -1,12 +1,53 @@
-"""Questions about one model that are asked against another over the same window."""
+"""Questions about one model that are asked against a baseline of it, or against another model over the same window."""
 
 from dataclasses import replace
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 from service.auth import Caller
 from service.engine import Connection, engine_errors
+from service.names import PATTERN
+from service.queries import unanswerable
 from service.reading import Ask, Reading
 from service.reception import model_of
 from workers.questions import Other
+from workers.state.marks import baseline_slice
+from workers.windows import LAST_SECOND, Window
+
+EVER = Window(0, LAST_SECOND)
+
+
+class AgainstQuery(BaseModel):
+    """What an answer is compared with, if with anything."""
+
+    against: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None, description="A baseline: what it says, and the difference with its interval."
+    )
+    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
+        None,
+        description="Another model over the same window, in place of a baseline; paired where ids are shared.",
+    )
+
+
+async def compared(
+    ask: Ask, query: AgainstQuery, caller: Caller, connection: Connection, reading: Reading
+) -> Ask:
+    """Return the question as asked against what the query names; as it is where that is nothing."""
+    if query.against is not None and query.against_model is not None:
+        raise unanswerable("/against", "one_of", "use one of against, against_model")
+    kind = f"{ask.kind}_difference"
+    if query.against_model is not None:
+        return await against_model(ask, query.against_model, kind, caller, connection, reading)
+    if query.against is None:
+        return ask
+    with engine_errors():
+        known = await connection.inbox.baselines(ask.config)
+    if query.against not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        detail = f"there is no baseline {query.against!r}; known: {listed}"
+        raise unanswerable("/against", "unknown_baseline", detail)
+    return replace(ask, kind=kind, against=Other(ask.config, baseline_slice(query.against), EVER))
 
 
 async def against_model(

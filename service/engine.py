@@ -16,7 +16,9 @@ from service.errors import (
     BatchConflict,
     BatchUnknown,
     IdsFull,
+    ImportUnfinished,
     ModelConflict,
+    ModelDeleted,
     RecordsFull,
     StoreUnavailable,
 )
@@ -25,7 +27,7 @@ from workers import inbox, questions
 from workers.engine import Engine
 from workers.inbox import Inbox
 from workers.settings import EngineSettings
-from workers.state.registry import Registry
+from workers.state.registry import HalfImported, Registry
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ def engine_errors() -> Iterator[None]:
         raise BatchConflict() from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
+    except HalfImported as error:
+        raise ImportUnfinished() from error
+    except inbox.ModelGone as error:
+        raise ModelDeleted() from error
     except inbox.UnknownBatch as error:
         raise BatchUnknown() from error
     except inbox.BacklogFull as error:

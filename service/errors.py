@@ -6,7 +6,8 @@
                                                          AlarmUnknown
       405  MethodNotAllowed                         406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict, MapNotBetter, MapsFull,
+      409  BatchConflict, ModelConflict, ModelDeleted, ImportUnfinished,
+           MapNotBetter, MapsFull,
            AlarmClosed, WebhooksMissing
       412  PreconditionFailed
       413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
@@ -193,6 +194,18 @@ class BatchConflict(Problem):
 
 class ModelConflict(Problem):
     """The request does not agree with the model as it is defined."""
+
+    status = 409
+
+
+class ImportUnfinished(Problem):
+    """An import of this model has begun and is not finished: send the same import again to go on, or delete the model."""
+
+    status = 409
+
+
+class ModelDeleted(Problem):
+    """The model was deleted while the request waited; nothing of what was sent is kept."""
 
     status = 409
 

@@ -55,6 +55,38 @@ SUMS = {
 }
 
 
+STATES = ("pending", "waiting", "joined", "deleted")
+EVENTS = {
+    "calibrant_records_conflicts": ("Rows refused because their id came before with other content.", "conflicts"),
+    "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),
+    "calibrant_records_expired": ("Records dropped at retention.", "expired"),
+    "calibrant_records_expired_unlabelled": ("Those of them that no label ever came for.", "expired_unlabelled"),
+}
+
+
+class RecordMeters(Collector):
+    """What is retained of each model by id, by what it waits for, and what became of the rest."""
+
+    def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
+        self.tallies = dict(sorted(tallies.items()))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        text = "Predictions by id: pending a label, labels waiting for theirs, joined, deleted."
+        records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
+        held = GaugeMetricFamily("calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL)
+        for model, tallies in self.tallies.items():
+            for state in STATES:
+                records.add_metric([*model.split("/", 1), state], tallies[state])
+            held.add_metric(model.split("/", 1), tallies["bytes"])
+        yield from (records, held)
+        for name, (text, key) in EVENTS.items():
+            counter = CounterMetricFamily(name, text, labels=OF_A_MODEL)
+            for model, tallies in self.tallies.items():
+                counter.add_metric(model.split("/", 1), tallies[key])
+            yield counter
+
+
 class DriftMeters(Collector):
     """Each model's evidence, and sums by bin that only grow: any window of them is a subtraction in PromQL."""
 
@@ -83,8 +115,11 @@ class DriftMeters(Collector):
         )
 
 
-def drift_registry(summaries: Mapping[str, Mapping[str, Any]], most: int) -> CollectorRegistry:
+def registry_of_models(
+    summaries: Mapping[str, Mapping[str, Any]], tallies: Mapping[str, Mapping[str, int]], most: int
+) -> CollectorRegistry:
     """Return the meters of at most so many models, by name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(DriftMeters(summaries, most))
+    registry.register(RecordMeters(tallies))
     return registry

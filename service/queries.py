@@ -9,6 +9,7 @@ from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
+from calibrant.case_errors import MEMBERSHIP
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.metrics import OPTIONS
 from calibrant.options import Option
@@ -23,7 +24,7 @@ WINDOW_NAMES = frozenset({"from_", "to", "window", "last", "clock"})
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
-MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft"]
+MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft", "spline", "gaussian"]
 Edges = Literal["right", "left"]
 
 
@@ -90,6 +91,15 @@ class WindowQuery(BaseModel):
         return {name: value for name, value in asked.items() if value is not None}
 
 
+class ConcentrationQuery(WindowQuery):
+    """Which votes, and how a concentration is fitted to them."""
+
+    penalty: float = Field(
+        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
+    )
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
+
+
 class BinningQuery(WindowQuery):
     """How scores are binned and ratings weighed."""
 
@@ -139,7 +149,7 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     A class in the scope is named by its index from here on.
     """
     scope = by_index(query.scope, config)
-    membership = query.binning in ("hard", "soft")
+    membership = query.binning in MEMBERSHIP.allowed
     bins = query.bins if "bins" in query.model_fields_set else bins_of(config, scope)
     question = Question(
         bins=bins,

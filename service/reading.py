@@ -25,7 +25,7 @@ from service.settings import Settings
 from service.version import VERSION
 from workers import windows
 from workers.questions import CODE_VERSION, Answer, Other
-from workers.state.marks import Marks, sealed_slice
+from workers.state.marks import Marks, is_baseline, sealed_slice
 from workers.state.registry import ModelConfig
 from workers.versions import joined
 
@@ -53,6 +53,14 @@ class Ask:
     def asking(self, params: dict[str, Any]) -> "Ask":
         """Return the question with other parameters."""
         return replace(self, params=params)
+
+
+def of_slice(whole: Ask, slice_: str) -> Ask:
+    """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
+    ask = replace(whole, slice=slice_)
+    if ask.against is None or is_baseline(ask.against.slice):
+        return ask
+    return replace(ask, against=replace(ask.against, slice=ask.slice_name))
 
 
 @dataclass(frozen=True)
@@ -139,20 +147,32 @@ class Reading:
         negotiated(request, [JSON])
         with engine_errors():
             held = await self.inbox.slices(whole.config)
-            asks = {each: replace(whole, slice=each) for each in held if each.startswith(f"{name}:")}
-            tags = [(await self._etag(ask, JSON))[1] for ask in asks.values()]
+        asks = {each.partition(":")[2]: of_slice(whole, each) for each in held if each.startswith(f"{name}:")}
+        about = {"model": whole.config.model, "window": (await self.window(whole)).to_dict(), "by": name}
+        return await self.together(request, asks, lambda found: {**about, "slices": found})
+
+    async def together(
+        self,
+        request: Request,
+        asks: dict[str, Ask],
+        join: Callable[[dict[str, Any]], dict[str, Any]],
+        media_type: str = JSON,
+        render: Render | None = None,
+    ) -> Response:
+        """Answer several questions in one document, which `join` makes of the answers by name."""
+        with engine_errors():
+            tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            window = await self.window(whole)
-            found = await asyncio.gather(*(self.ask(ask, window) for ask in asks.values()))
-        slices = {
-            each.partition(":")[2]: orjson.loads(answer.body)
-            for each, answer in zip(asks, found, strict=True)
-        }
-        body = {"model": whole.config.model, "window": window.to_dict(), "by": name, "slices": slices}
-        return Response(orjson.dumps(body), 200, headers, JSON)
+            windows_ = [await self.window(ask) for ask in asks.values()]
+            found = await asyncio.gather(
+                *(self.ask(ask, window) for ask, window in zip(asks.values(), windows_, strict=True))
+            )
+        told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
+        body = orjson.dumps(join(told))
+        return Response(await render(body) if render else body, 200, headers, media_type)
 
     async def unchanged(self, request: Request) -> Response | None:
         """Return 304 at the cost of one read, where this very question was answered before and nothing has changed since."""

@@ -20,14 +20,16 @@ from service.auth import Caller
 from service.bodies import Body, read_body
 from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
-from service.errors import ModelUnknown
+from service.errors import ImportUnfinished, ModelUnknown
 from service.headers import preferred_wait
 from service.names import agreed_batch_id
 from service.settings import Settings
 from service.threads import aside_if_large
 from workers.inbox import Delivery, Receipt
-from workers.state.registry import ModelConfig
+from workers.state.registry import HalfImported, ModelConfig
 from workers.windows import Limits
+
+ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 class IngestQuery(BaseModel):
@@ -161,7 +163,9 @@ class Reception:
 
     async def _merged(self, delivery: Delivery, receipt: Receipt, wait: int) -> Receipt:
         """Return what came of the batch within `wait` seconds, still as a repeat if it was one."""
-        later = await self.inbox.wait_merged(delivery.model.key, receipt.batch_id, wait)
+        later = await self.inbox.wait_merged(
+            delivery.model.key, receipt.batch_id, wait, was_there=True
+        )
         return replace(later, duplicate=receipt.duplicate or later.duplicate)
 
 
@@ -179,12 +183,20 @@ def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
         received_at=given.received_at,
         create=given.config is None,
         retains=load.retains,
+        partial=given.partial,
     )
 
 
 def digest_of(payload: bytes) -> bytes:
     """Return sixteen bytes that tell whether two payloads hold the same content."""
     return blake2b(payload, digest_size=16).digest()
+
+
+def digest_of_all(accepted: bytes, rejected: list[Any]) -> bytes:
+    """Return the digest of a batch as it was sent: of the rows that are taken, and of those that are not."""
+    if not rejected:
+        return accepted
+    return digest_of(accepted + orjson.dumps(rejected, default=str, option=ROWS))
 
 
 def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
@@ -206,9 +218,12 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
-    """Return the caller's model; another tenant's is as unknown as one that never was."""
+    """Return the caller's model; another tenant's is as unknown as one that never was, and so is half a model."""
     with engine_errors():
-        config = await connection.registry.get(caller.tenant, model)
+        try:
+            config = await connection.registry.get(caller.tenant, model)
+        except HalfImported as error:
+            raise ModelUnknown(ImportUnfinished.message()) from error
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     return config

@@ -126,7 +126,7 @@ def test_it_is_asked_of_models(found: dict) -> None:
 def test_a_misspelt_one_is_refused_and_it_is_listed(found: dict, query: str) -> None:
     status, problem = found["asked"][query]
     assert (status, problem["errors"][0]["rule"]) == (422, "unknown_metric")
-    assert "widest_gap." in problem["errors"][0]["detail"]
+    assert " widest_gap," in problem["errors"][0]["detail"]
 
 
 def test_its_option_is_checked(found: dict) -> None:

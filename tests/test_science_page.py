@@ -34,7 +34,7 @@ PARAMETERS = {
 FIELDS = {
     *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin"),
     *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
-    *("thresholds", "warnings"),
+    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors"),
 }
 
 

@@ -25,6 +25,7 @@ from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
+from workers.restoring import Restoring
 from workers.retained import RetainedRecords
 from workers.run import Item, Run
 from workers.shelf import Shelf
@@ -33,7 +34,6 @@ from workers.state.commit import Commit, id_order
 from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.transfer import Restoring
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
 from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
-from workers.state.marks import is_sealed, plain_slice
+from workers.state.marks import is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 from workers.versions import READ_ALARM, joined, seed_of
@@ -44,9 +44,10 @@ class AnswerFunction:
     Attributes
     ----------
     compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`, with
-        `paired` a pair of panes, the second of what the question is asked against
+        `paired` a pair of panes (or lists), the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
+    sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
 
     Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
     """
@@ -56,6 +57,7 @@ class AnswerFunction:
     by_pane: bool = False
     reads_panes: bool = True
     paired: bool = False
+    sealed_parts: tuple[str, ...] = ()
 
 
 def find_answers() -> dict[str, AnswerFunction]:
@@ -74,6 +76,7 @@ def find_answers() -> dict[str, AnswerFunction]:
             getattr(module, "BY_PANE", False),
             getattr(module, "READS_PANES", True),
             getattr(module, "PAIRED", False),
+            getattr(module, "SEALED_PARTS", ()),
         )
     return found
 
@@ -141,7 +144,7 @@ class Compute:
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
             window = Window(*question.window)
-            view = self._alarm(config, question, window)
+            view = self._alarm(config, question, window, function.sealed_parts)
             alarm = view.version if view else b""
             asked = (config, question.slice, window)
             if not function.reads_panes:
@@ -153,7 +156,7 @@ class Compute:
             version = state.version
             subject = state.merged if state.merged is not None else state.panes
             if function.paired:
-                other, theirs = self._other(question, wanted)
+                other, theirs = self._other(question, wanted, function.by_pane)
                 subject, version = (subject, other), joined(version, theirs)
                 state = replace(state, version=version)
             given = [] if view is None else [view]
@@ -174,8 +177,10 @@ class Compute:
             log.exception("the answer %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
 
-    def _other(self, question: Question, wanted: tuple[str, ...] | None) -> tuple[Any, str]:
-        """The pane that a question is asked against, and the version of its state."""
+    def _other(
+        self, question: Question, wanted: tuple[str, ...] | None, by_pane: bool
+    ) -> tuple[Any, str]:
+        """The pane (or list of `Dated`) that a question is asked against, and the version of its state."""
         if question.against is None:
             raise ValueError("this answer is of two windows")
         model, slice_, window = question.against
@@ -183,21 +188,30 @@ class Compute:
         if config is None:
             detail = "the model that is compared with is gone"
             raise CalibrationInputError.at("/against_model", "unknown_model", detail)
-        state = self._panes.merged(config, slice_, Window(*window), wanted)
-        return state.merged, state.version
+        read = self._panes.each if by_pane else self._panes.merged
+        state = read(config, slice_, Window(*window), wanted)
+        return state.merged if state.merged is not None else state.panes, state.version
 
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)
         models = self._store.keys.partition(partition).models
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
-    def _alarm(self, config: ModelConfig, question: Question, window: Window) -> AlarmView | None:
+    def _alarm(
+        self, config: ModelConfig, question: Question, window: Window, sealed_parts: tuple[str, ...]
+    ) -> AlarmView | None:
         """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
         if question.kind not in READ_ALARM:
             return None
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        return read_view(node, keys, config, question.slice, window, question.params)
+        view = read_view(node, keys, config, question.slice, window, question.params)
+        since = view.since_baseline(config)
+        if since is None or not sealed_parts:
+            return view
+        wanted = tuple(sorted(sealed_parts))
+        state = self._panes.merged(config, sealed_slice(plain_slice(question.slice)), since, wanted)
+        return replace(view, sealed=state.merged)
 
 
 def _told(status: str, version: str, detail: str) -> Reply:

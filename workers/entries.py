@@ -41,7 +41,7 @@ class EntryError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a stream. `id` is empty until the store has given it one."""
+    """One entry of a stream. `id` is empty until the store has given it one; `partial` takes what is good of it."""
 
     batch_id: str
     model: str
@@ -51,6 +51,7 @@ class Entry:
     received_ms: int
     payload: bytes
     id: str = ""
+    partial: bool = False
 
     @property
     def received_at(self) -> datetime:
@@ -59,7 +60,7 @@ class Entry:
 
     def to_fields(self) -> dict[str, bytes]:
         """As the stream holds it."""
-        return {
+        fields = {
             "i": self.batch_id.encode(),
             "m": self.model.encode(),
             "g": self.generation.encode(),
@@ -68,6 +69,7 @@ class Entry:
             "t": b"%d" % self.received_ms,
             "b": self.payload,
         }
+        return {**fields, "p": b"1"} if self.partial else fields
 
     @classmethod
     def from_fields(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
@@ -82,6 +84,7 @@ class Entry:
                 received_ms=int(fields[b"t"]),
                 payload=fields[b"b"],
                 id=entry_id,
+                partial=b"p" in fields,
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error
@@ -149,6 +152,7 @@ class Update:
     event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
     slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
     source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
+    at : pointer to it in the body that brought it, None for the body itself
     """
 
     packed: bytes
@@ -157,6 +161,7 @@ class Update:
     source: str | None = None
     epoch: int | None = None
     sequence: int | None = None
+    at: str | None = None
 
     @property
     def is_cumulative(self) -> bool:

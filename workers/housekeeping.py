@@ -25,6 +25,7 @@ from workers.state.marks import KEPT_FROM, Marks, is_baseline
 from workers.state.records import expiry_bucket_s
 from workers.state.registry import ModelConfig
 from workers.store import Store
+from workers.windows import ALL_ROWS
 
 _A_COMMIT = 400
 _SCAN_COUNT = 1000
@@ -96,7 +97,9 @@ class Housekeeping:
         return sum(self._compaction.merge_days(config, until_s, progress) for config in self._configs())
 
     def _configs(self) -> list[ModelConfig]:
-        return [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+        """Models that are whole; a half imported one does not age."""
+        configs = [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+        return [config for config in configs if config.importing is None]
 
     def _walk_on(self, progress: Callable[[], None]) -> bool:
         """Go on with the walk over retained records for a while; tells whether it has come to its end."""
@@ -219,6 +222,8 @@ class Housekeeping:
         for pane in panes:
             versions = self._keys.versions(pane.model, pane.generation, pane.slice)
             commit.unlink(self._keys.pane(pane))
+            if pane.slice == ALL_ROWS:
+                commit.unlink(self._keys.unsealed(pane.model, pane.generation, pane.start_s))
             commit.drop_fields(versions, [str(pane.start_s)])
             commit.set_fields(versions, {LAST_CHANGE: token})
         self._chain.send(commit, token)

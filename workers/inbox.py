@@ -21,17 +21,17 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.alarm.book import AlarmBook
-from workers.entries import Entry, alarm_order
+from workers.entries import RESTORE, Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
-from workers.retained import TALLIES
+from workers.retained import read_tallies, whole_tallies
 from workers.settings import EngineSettings
 from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
 from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
 from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
-from workers.state.registry import ModelConfig
+from workers.state.registry import HalfImported, ModelConfig
 from workers.store import connect_async, join
 from workers.versions import SliceState, Versions
 from workers.windows import Window
@@ -86,6 +86,10 @@ class ModelMismatch(RuntimeError):
         self.current = current
 
 
+class ModelGone(RuntimeError):
+    """The model was deleted, or made again, while somebody waited for a batch."""
+
+
 class UnknownBatch(LookupError):
     """No record of the batch id: never taken, or longer ago than ids are remembered."""
 
@@ -114,6 +118,7 @@ class Delivery:
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     create: bool = False
     retains: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,19 +190,26 @@ class Inbox:
         """What is known of a batch id of a model, or None."""
         return await self._kept_up(lambda: self._record_once(model_key, batch_id))
 
-    async def wait_merged(self, model_key: str, batch_id: str, seconds: float) -> Receipt:
+    async def wait_merged(
+        self, model_key: str, batch_id: str, seconds: float, was_there: bool = False
+    ) -> Receipt:
         """Wait until a batch is merged, rejected or set aside, at most so long; then tell what is known.
+
+        Parameters
+        ----------
+        was_there : the batch was handed over or found before: only the model's deletion can have taken its record away
 
         Raises
         ------
-        UnknownBatch, StoreUnavailable
+        UnknownBatch, ModelGone, StoreUnavailable
         """
         deadline = time.monotonic() + seconds
         pause_s = 0.002
         while True:
             receipt = await self.record(model_key, batch_id)
             if receipt is None:
-                raise UnknownBatch(batch_id)
+                raise ModelGone(model_key) if was_there else UnknownBatch(batch_id)
+            was_there = True
             left_s = deadline - time.monotonic()
             if receipt.is_final or left_s <= 0:
                 return receipt
@@ -292,9 +304,11 @@ class Inbox:
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """How many retained records a model has, by what they wait for."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
-        found = await self._kept_up(lambda: self.client.hgetall(name))
-        tallies = {field.decode(): int(n) for field, n in found.items()}
-        return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
+        return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
+
+    async def all_tallies(self, most: int) -> dict[str, dict[str, int]]:
+        """Retained records of models by `tenant/model`, of so many models at most, those first by name."""
+        return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
 
     async def ping(self) -> None:
         """Raises StoreUnavailable unless the store answers now."""
@@ -330,7 +344,7 @@ class Inbox:
         received_ms = int(delivery.received_at.timestamp() * 1000)
         entry = Entry(
             delivery.batch_id, model.key, model.generation, delivery.kind,
-            delivery.digest, received_ms, delivery.payload,
+            delivery.digest, received_ms, delivery.payload, partial=delivery.partial,
         )  # fmt: skip
         record = BatchRecord(
             records.ACCEPTED, delivery.digest.hex(), delivery.n_accepted, delivery.n_rejected,
@@ -371,6 +385,8 @@ class Inbox:
         current = None if config is None else ModelConfig.from_json(config)
         if current is None and not delivery.create:
             raise ModelMismatch(None)
+        if current is not None and current.importing is not None and delivery.kind != RESTORE:
+            raise HalfImported(current.model)
         if current is not None and current.generation != model.generation:
             if not delivery.create:
                 raise ModelMismatch(current)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from calibrant.labels import LabelRow
 from workers.facts import CONFLICT, DUPLICATE, EXPIRED, GONE, NEW, STALE, Facts, batches_of, rows_of
 from workers.state.keys import PaneKey
+from workers.state.marks import Marks
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS, pane_start
 
@@ -28,8 +29,8 @@ class Records(Protocol):
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """The ids of each unit of a pane."""
 
-    def kept_from(self, config: ModelConfig) -> int:
-        """Panes that began earlier, in seconds, have outlived their retention."""
+    def marks(self, config: ModelConfig) -> Marks:
+        """How far the model's panes are dropped and sealed."""
 
 
 class NoRecords:
@@ -41,8 +42,8 @@ class NoRecords:
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         return {}
 
-    def kept_from(self, config: ModelConfig) -> int:
-        return 0
+    def marks(self, config: ModelConfig) -> Marks:
+        return Marks()
 
 
 @dataclass
@@ -82,11 +83,28 @@ class ModelJoin:
     after: dict[str, Facts] = field(default_factory=dict)
     members: dict[Group, list[str]] = field(default_factory=dict)
     members_before: dict[Group, list[str]] = field(default_factory=dict)
-    kept_from: int = 0
+    marks: Marks = field(default_factory=Marks)
+
+    @property
+    def kept_from(self) -> int:
+        """Panes that began earlier, in seconds, have outlived their retention."""
+        return self.marks.kept_from
 
     def changed(self) -> dict[str, Facts]:
         """Records that differ from what the store holds."""
         return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
+
+    def joined(self) -> dict[int, list[str]]:
+        """Ids that have their prediction now and had none, by the start of their pane, as far as it is not sealed."""
+        found: dict[int, list[str]] = {}
+        for name, facts in self.changed().items():
+            before = self.before[name]
+            if facts.prediction is None or (before is not None and before.prediction is not None):
+                continue
+            start = pane_start(facts.prediction.event_us, self.config.pane_s)
+            if start >= self.marks.sealed_to:
+                found.setdefault(start, []).append(name)
+        return found
 
 
 class Join:
@@ -169,7 +187,7 @@ class Join:
         """The model's facts, with those of `names` read."""
         key = (config.key, config.generation)
         if key not in self.models:
-            self.models[key] = ModelJoin(config, kept_from=self._records.kept_from(config))
+            self.models[key] = ModelJoin(config, marks=self._records.marks(config))
         model = self.models[key]
         missing = [name for name in dict.fromkeys(names) if name not in model.before]
         self._read(model, missing)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workers.facts import Facts
 from workers.join import Group, Join, ModelJoin, RowOutcomes
 from workers.state.commit import Commit
-from workers.state.keys import PartitionKeys
-from workers.state.marks import KEPT_FROM
+from workers.state.keys import Keys, PartitionKeys
+from workers.state.marks import RATED, Marks, fields_of
 from workers.state.registry import ModelConfig
+from workers.unsealed import note
+from workers.windows import ALL_ROWS
 
 # What a field of a hash costs in the server beside its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
@@ -61,10 +63,10 @@ class RetainedRecords:
             if text is not None
         }
 
-
-    def kept_from(self, config: ModelConfig) -> int:
-        """Panes that began earlier, in seconds, have outlived their retention."""
-        return int(self._node.hget(self._keys.marks(config.key, config.generation), KEPT_FROM) or 0)
+    def marks(self, config: ModelConfig) -> Marks:
+        """How far the model's panes are dropped and sealed."""
+        name = self._keys.marks(config.key, config.generation)
+        return Marks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
 
 
 def group_field(group: Group) -> str:
@@ -73,17 +75,16 @@ def group_field(group: Group) -> str:
 
 
 def write_facts(
-    join: Join, outcomes: Iterable[RowOutcomes | None], commit: Commit, keys: PartitionKeys
+    join: Join, outcomes: Iterable[tuple[ModelConfig, RowOutcomes]], commit: Commit, keys: PartitionKeys
 ) -> None:
-    """Put a join's changes into a commit: records, members of units, tallies."""
-    noted = [each for each in outcomes if each is not None]
-    seen = {
-        "conflicts": sum(len(each.errors) for each in noted),
-        "duplicates": sum(each.duplicates for each in noted),
-    }
-    for model in join.models.values():
-        _write_model(model, seen, commit, keys)
-        seen = {}
+    """Put a join's changes into a commit: records, members of units, tallies of each model."""
+    noted: dict[tuple[str, str], dict[str, int]] = {}
+    for config, each in outcomes:
+        seen = noted.setdefault((config.key, config.generation), {"conflicts": 0, "duplicates": 0})
+        seen["conflicts"] += len(each.errors)
+        seen["duplicates"] += each.duplicates
+    for name, model in join.models.items():
+        _write_model(model, noted.get(name, {}), commit, keys)
 
 
 def _write_model(model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys) -> None:
@@ -106,6 +107,10 @@ def _write_model(model: ModelJoin, seen: dict[str, int], commit: Commit, keys: P
     }
     if members:
         commit.set_fields(keys.members(key, generation), members)
+    if model.config.label_horizon_s is not None:
+        note(commit, keys, model.config, model.joined())
+        if any(facts.ratings for facts in model.changed().values()):
+            commit.set_fields(keys.marks(key, generation), {RATED: "1"})
     commit.add_numbers(keys.tallies(key, generation), tallies)
     commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
 
@@ -121,3 +126,25 @@ def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: 
     else:
         state = "joined" if facts.is_labelled else "pending"
     tallies[state] += sign
+
+
+def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Tallies as the store has them, each of `TALLIES`; empty where nothing was ever retained."""
+    tallies = {field.decode(): int(n) for field, n in found.items()}
+    return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
+
+
+async def read_tallies(client: Any, keys: Keys, most: int) -> dict[str, dict[str, int]]:
+    """Tallies by `tenant/model`, of the first `most` models by name; models that retain nothing are left out."""
+    async with client.pipeline(transaction=False) as pipe:
+        for number in range(keys.partitions):
+            pipe.hgetall(keys.partition(number).models)
+        partitions = await pipe.execute()
+    configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
+    configs = sorted(configs, key=lambda config: config.key)[:most]
+    async with client.pipeline(transaction=False) as pipe:
+        for config in configs:
+            pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
+        found = await pipe.execute()
+    told = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
+    return {name: tallies for name, tallies in told.items() if tallies}

@@ -21,6 +21,7 @@ from workers.state.registry import ModelConfig
 
 log = logging.getLogger(__name__)
 MOST_ROW_ERRORS = 100
+_CONFLICT = "a running total of this source, epoch and sequence came before with other content; the first is kept"
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Item:
     why: str = ""
     n: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
-    claims: list[str] = field(default_factory=list)
+    claims: list[tuple[str, str]] = field(default_factory=list)
     touched: set[PaneKey] = field(default_factory=set)
     rows: RowOutcomes | None = None
     other: dict[str, int] = field(default_factory=dict)
@@ -73,6 +74,11 @@ class Item:
         """Whether it is to be filled."""
         return self.status == records.MERGED
 
+    def conflicting(self) -> list[dict[str, Any]]:
+        """An offence for each running total whose sequence came before with other content."""
+        pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
+        return [{"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT} for at in pointers]
+
     def outcome(self) -> BatchRecord:
         """The record that the commit writes."""
         assert self.entry is not None
@@ -81,11 +87,17 @@ class Item:
         )
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
-            return record.ended(str(self.status), errors=record.errors + errors)
+            none = {"accepted": 0, "rejected": record.accepted + record.rejected}
+            return record.ended(str(self.status), errors=record.errors + errors, **none)
         changes: dict[str, Any] = {"slices_other": self.other}
         if self.claims:
-            changes["stale"] = STALE in self.claims
-            changes["duplicate"] = all(claim == DUPLICATE for claim in self.claims)
+            results = [result for _, result in self.claims]
+            conflicts = self.conflicting()
+            changes["stale"] = STALE in results
+            changes["duplicate"] = all(result == DUPLICATE for result in results)
+            changes["accepted"] = max(record.accepted - len(conflicts), 0)
+            changes["rejected"] = record.rejected + len(conflicts)
+            self.errors = self.errors + conflicts[:MOST_ROW_ERRORS]
         if self.rows is not None:
             changes["duplicate_rows"] = self.rows.duplicates
             changes["stale_rows"] = self.rows.stale
@@ -214,13 +226,12 @@ class Run:
         for entry_id, claim in self.reduction.claims:
             item = by_id[entry_id]
             try:
-                item.claims.append(shelf.claim(claim))
+                item.claims.append((claim.update.at or "", shelf.claim(claim)))
             except Exception as error:
                 item.judge(error)
                 return False
-        for item in self.items:
-            _note_conflicts(item)
-        return True
+        # One at a time: what a later item conflicts with may go with an earlier one.
+        return not any(_refuse_conflicting(item) for item in self.items)
 
     def _set_aside_touching(self, error: UnreadablePane, shelf: Shelf) -> None:
         if not self._careful:
@@ -242,23 +253,22 @@ class Run:
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
         """Put changed records, members of units and tallies into a commit."""
-        write_facts(self.reduction.join, [item.rows for item in self.items if item.counts], commit, keys)
+        noted = [
+            (item.config, item.rows) for item in self.items if item.counts and item.rows and item.config
+        ]
+        write_facts(self.reduction.join, noted, commit, keys)
 
     @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
 
 
-def _note_conflicts(item: Item) -> None:
-    conflicts = item.claims.count(CONFLICT)
-    if not conflicts:
-        return
-    item.errors = [
-        {
-            "pointer": "/sequence",
-            "rule": "sequence_conflict",
-            "detail": f"{conflicts} running totals have the sequence of an earlier one and other content",
-        }
-    ]
-    if conflicts == len(item.claims):
-        item.status = records.REJECTED
+def _refuse_conflicting(item: Item) -> bool:
+    """Reject an item with conflicting totals whole, unless it is to be taken in part and there is a part to take."""
+    conflicts = item.conflicting()
+    if not conflicts or not item.counts or item.entry is None:
+        return False
+    if item.entry.partial and len(conflicts) < item.n:
+        return False
+    item.status, item.errors = records.REJECTED, conflicts[:MOST_ROW_ERRORS]
+    return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
@@ -81,6 +82,7 @@ class EngineSettings:
 
     webhook_timeout_s: float = 10.0
     webhook_networks: str | None = None
+    webhook_ca: Path | None = None
 
     def __post_init__(self) -> None:
         if not _NAMESPACE.match(self.namespace):
@@ -156,6 +158,14 @@ def _networks(text: str) -> str:
     return text
 
 
+def _authorities(text: str) -> Path:
+    try:
+        ssl.create_default_context().load_verify_locations(text)
+    except OSError as error:
+        raise ValueError(f"a PEM file of certificates: {error}") from error
+    return Path(text)
+
+
 # Plain DATA_DIR comes first, so that CALIBRANT_DATA_DIR, where both are set, wins.
 _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DATA_DIR": ("data_dir", Path),
@@ -201,4 +211,5 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "CALIBRANT_PANE_CACHE_BYTES": ("pane_cache_bytes", parse_size),
     "CALIBRANT_WEBHOOK_TIMEOUT": ("webhook_timeout_s", _seconds),
     "CALIBRANT_WEBHOOK_NETWORKS": ("webhook_networks", _networks),
+    "CALIBRANT_WEBHOOK_CA": ("webhook_ca", _authorities),
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from workers.alarm.view import DUPLICATES, alarm_version
 from workers.state.keys import LAST_CHANGE, Keys
 from workers.state.marks import Marks, fields_of, is_live
 from workers.state.registry import ModelConfig
@@ -19,7 +20,9 @@ from workers.windows import Window
 
 _SLICES_KEPT = 256
 # Kinds of answers that rest on the alarm's state beside that of panes.
-READ_ALARM = frozenset({"drift", "drift_history", "expected_delay"})
+READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
+# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
+READ_NO_PANE = frozenset({"drift_history"})
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -81,6 +84,11 @@ class SliceState:
     marks: Marks
     alarm: bytes = b""
 
+    @classmethod
+    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], *more: Any) -> SliceState:
+        """The state that a kind of answers rests on."""
+        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, *more)
+
     def name(self, window: Window) -> str:
         """The name of the state that an answer about a window rests on."""
         window = self.marks.widened(window)
@@ -114,7 +122,7 @@ class Versions:
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
                 kept, marks = await pipe.execute()
             self._keep(name, kept)
-        return SliceState(config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, kind: str = ""
@@ -124,7 +132,7 @@ class Versions:
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
             return None
-        return SliceState(config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""
@@ -142,8 +150,9 @@ class Versions:
             pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
             if kind in READ_ALARM:
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
             text, last, marks, *alarm = await pipe.execute()
-        return name, text, last, marks, (alarm[0] or b"") if alarm else b""
+        return name, text, last, marks, alarm_version(*alarm) if alarm else b""
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
         """The panes' versions as they were read before, if nothing has changed since."""

@@ -113,7 +113,7 @@ class WindowPanes:
         """The name of the state, and no pane."""
         place = _Place(config, slice_, window, None)
         seen = self._look(place, [], {})
-        name = name_state(config, slice_, seen.window, seen.versions, seen.marks, alarm)
+        name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
         return State(name, [], seen.window, seen.marks)
 
     def each(

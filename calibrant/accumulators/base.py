@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -43,6 +44,11 @@ class Accumulator:
         """Add the other's sums to these."""
         for name, block in self.blocks.items():
             block.merge(other.blocks[name])
+
+    def merge_all(self, others: Sequence[Accumulator]) -> None:
+        """Add several others; the same as one after the other."""
+        for other in others:
+            self.merge(other)
 
     def subtract(self, other: Accumulator) -> None:
         """Take the other's sums away."""

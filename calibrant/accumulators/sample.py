@@ -9,6 +9,7 @@ correction finds the row that it replaces.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,7 +34,6 @@ MOST_CLASSES = 256
 ROW_BYTES, VOTE_BYTES = 32, 4
 MOST_HALVINGS = 64
 ROW_SUM = 1e-6
-_CHUNK = 8192
 _COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -116,16 +116,29 @@ class _Rows:
             self.ids, self.units, self.logits, self.weights, self.scores, counts, self.votes
         )
 
-    def joined(self, other: _Rows) -> _Rows:
-        both: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
+    def first(self, n: int) -> _Rows:
+        """The first n rows."""
+        if n == len(self):
+            return self
+        entries = int(np.searchsorted(self.votes.row, n))
+        columns: dict[str, Any] = {name: getattr(self, name)[:n] for name in _COLUMNS}
+        votes = self.votes
+        votes = Votes(votes.row[:entries], votes.klass[:entries], votes.count[:entries])
+        return _Rows(**columns, votes=votes)
+
+    @classmethod
+    def together(cls, parts: Sequence[_Rows]) -> _Rows:
+        """The rows of several, one after the other."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
         }
+        starts = np.cumsum([0, *(len(part) for part in parts)])
         votes = Votes(
-            np.concatenate([self.votes.row, other.votes.row + len(self)]),
-            np.concatenate([self.votes.klass, other.votes.klass]),
-            np.concatenate([self.votes.count, other.votes.count]),
+            np.concatenate([part.votes.row + start for part, start in zip(parts, starts, strict=False)]),
+            np.concatenate([part.votes.klass for part in parts]),
+            np.concatenate([part.votes.count for part in parts]),
         )
-        return _Rows(**both, votes=votes)
+        return cls(**columns, votes=votes)
 
     def bytes_at(self, halvings: int, *, every_version: bool) -> int:
         """Bytes of the rows below a threshold; of each id's longest version alone unless `every_version`."""
@@ -202,20 +215,23 @@ class Sample(Accumulator):
         if not batch.n:
             return
         hashes = batch.prediction_hash
+        self._fall_below(hashes)
         index = np.flatnonzero(below(hashes, self.halvings))
-        fewest = 8 * batch.n_classes + ROW_BYTES + VOTE_BYTES
-        # The threshold falls on the evidence of a few rows, so that not all are sorted: more distinct ids than fit
-        # below it can only become more.
-        while len(np.unique(hashes[index[:_CHUNK]])) * fewest > self.most_bytes:
-            self.halvings += 1
-            index = index[below(hashes[index], self.halvings)]
         if len(index):
             self._add(_rows_of(batch.take(index), hashes[index], batch.unit_hash[index]))
 
     def merge(self, other: Accumulator) -> None:
-        assert isinstance(other, Sample)
-        self.halvings = max(self.halvings, other.halvings)
-        self._add(other._rows)
+        self.merge_all([other])
+
+    def merge_all(self, others: Sequence[Accumulator]) -> None:
+        """Add several samples in one sort, of their rows below the common threshold alone."""
+        given = [other for other in others if isinstance(other, Sample)]
+        self.halvings = max([self.halvings, *(other.halvings for other in given)])
+        rows = [self._rows, *(other._rows for other in given)]
+        self._fall_below(np.concatenate([each.ids[: _n_below(each.ids, self.halvings)] for each in rows]))
+        kept = [each.first(_n_below(each.ids, self.halvings)) for each in rows]
+        self._rows = kept[0]
+        self._add(_Rows.together(kept[1:]))
 
     def subtract(self, other: Accumulator) -> None:
         """Take the other's predictions away, each with the very scores and votes that it was filled with."""
@@ -293,12 +309,30 @@ class Sample(Accumulator):
             and rows.bytes_at(0, every_version=True) <= 2 * self.most_bytes
         )
 
+    def _fall_below(self, hashes: U64) -> None:
+        """Lower the threshold on the evidence of a few rows, so that not all are sorted.
+
+        More distinct ids than fit below it can only become more.
+        """
+        fewest = 8 * self.spec.n_classes + ROW_BYTES + VOTE_BYTES
+        few = self.most_bytes // fewest + 1
+        hashes = hashes[below(hashes, self.halvings)]
+        while len(hashes) >= few and _n_distinct(hashes[: 2 * few]) >= few:
+            self.halvings += 1
+            hashes = hashes[below(hashes, self.halvings)]
+
     def _add(self, new: _Rows) -> None:
         """Add rows to the same rows, drop what came to nothing, and lower the threshold until the rest fits."""
-        both = self._rows.joined(new)
-        content = both.content()
-        order = np.lexsort((content, both.ids))
-        ids, content = both.ids[order], content[order]
+        both = _Rows.together([self._rows, new])
+        order = np.argsort(both.ids, kind="stable")
+        ids, content = both.ids[order], np.zeros(len(both), np.uint64)
+        again = np.append(False, ids[1:] == ids[:-1])[: len(ids)]
+        again[:-1] |= again[1:].copy()
+        if again.any():  # only rows of one id need to be told apart by what they hold
+            several = order[again]
+            content[several] = both.take(several).content()
+            order = np.lexsort((content, both.ids))
+        content = content[order]
         first = np.append(True, (ids[1:] != ids[:-1]) | (content[1:] != content[:-1]))[: len(order)]
         group = np.cumsum(first) - 1
         total = np.bincount(group, both.counts[order]).astype(np.int64) if len(order) else group
@@ -318,6 +352,19 @@ def below(hashes: U64, halvings: int) -> NDArray[np.bool_]:
     if halvings >= MOST_HALVINGS:
         return np.zeros(len(hashes), np.bool_)
     return np.asarray(hashes <= np.uint64((1 << (64 - halvings)) - 1))
+
+
+def _n_distinct(hashes: U64) -> int:
+    """How many different ones there are; sorting finds it faster than numpy's table of hashes does."""
+    ordered = np.sort(hashes)
+    return int((ordered[1:] != ordered[:-1]).sum()) + (len(ordered) > 0)
+
+
+def _n_below(ids: U64, halvings: int) -> int:
+    """How many of ids in rising order lie below the threshold."""
+    if not 0 < halvings < MOST_HALVINGS:
+        return 0 if halvings else len(ids)
+    return int(np.searchsorted(ids, np.uint64(1 << (64 - halvings))))
 
 
 def _none(n_classes: int) -> _Rows:

@@ -12,9 +12,9 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.maps.base import CLIP, Floats, Map, Options, Solved
+from calibrant.maps.form import Form, probabilities_of
 from calibrant.maps.from_rows import clipped, solve_form
 from calibrant.maps.rows import LabelledRows
-from calibrant.maps.softmax import Form, probabilities_of
 
 
 def form(n_classes: int) -> Form:

@@ -13,6 +13,8 @@ import numpy as np
 
 from calibrant.grid import equal_width_bin
 from calibrant.maps.base import CLIP, Floats, Solved
+from calibrant.maps.form import Form
+from calibrant.maps.problem import Points, problem_of
 from calibrant.maps.rows import (
     FEWEST_UNITS,
     LabelledRows,
@@ -22,13 +24,7 @@ from calibrant.maps.rows import (
     mean_by_unit,
     row_losses,
 )
-from calibrant.maps.softmax import (
-    ROWS_A_PARAMETER,
-    Form,
-    SoftmaxFit,
-    fit_softmax,
-    why_flat,
-)
+from calibrant.maps.softmax import ROWS_A_PARAMETER, SoftmaxFit, fit_softmax, why_flat
 from calibrant.view import NotAnswerable, View
 
 ECE_BINS = 15
@@ -37,8 +33,16 @@ SolveRows = Callable[[LabelledRows], Solved]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
-def rows_of(view: View) -> tuple[LabelledRows, dict[str, Any] | None]:
+def rows_of(
+    view: View, most: int | None = None
+) -> tuple[LabelledRows, dict[str, Any] | None]:
     """The rows that a view can be fitted on, and what part of all they are; None where they are all.
+
+    Parameters
+    ----------
+    view : View
+    most : of a sample no more rows than this. They stand in the order of their ids' hashes, so that the first ones
+        are a uniform sample of it.
 
     Raises
     ------
@@ -53,7 +57,10 @@ def rows_of(view: View) -> tuple[LabelledRows, dict[str, Any] | None]:
         raise NotAnswerable("not_kept", "panes of so many classes keep no sample of whole rows")
     if not about["n"] and about["n_drawn_from"]:
         raise NotAnswerable("not_kept", "panes of this window were kept before there was a sample")
-    return labelled_rows(view.pane.sample.batch(), view.policy), about
+    batch = view.pane.sample.batch()
+    if most is not None and batch.n > most:
+        batch = batch.take(np.arange(most))
+    return labelled_rows(batch, view.policy), about
 
 
 def clipped(logits: Floats, clip: float = CLIP) -> Floats:
@@ -77,24 +84,17 @@ def solve_form(
     missing_class_matters : whether a class without ratings leaves a parameter without a finite best value
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
-    if not len(rows):
-        return Solved(None, "no_labels")
-    mass = rows.share.sum(axis=0)
-    if (mass > 0).sum() < 2:
-        return Solved(None, "one_class")
     form, inputs = make(rows.n_classes), clipped(rows.logits)
     details: dict[str, Any] = {"n_parameters": form.n_parameters}
-    if np.ptp(inputs, axis=0).max() < 1e-12:
-        return Solved(None, "constant_scores", details)
-    if rows.n_units < ROWS_A_PARAMETER * form.n_parameters:
-        return Solved(None, "few_rows", details)
-    if missing_class_matters and not (mass > 0).all():
-        return Solved(
-            None, "missing_class", details | {"missing_classes": np.flatnonzero(mass == 0).tolist()}
-        )
-    fit = fit_softmax(rows, inputs, form)
+    reason = why_none(rows, form, inputs, missing_class_matters)
+    if reason == "missing_class":
+        details["missing_classes"] = np.flatnonzero(rows.share.sum(axis=0) == 0).tolist()
+    if reason is not None:
+        return Solved(None, reason, details)
+    problem = problem_of(Points(rows, inputs), form)
+    fit = fit_softmax(problem)
     details |= _told(form, fit, named)
-    reason = why_flat(rows, inputs, form, fit)
+    reason = why_flat(problem, fit)
     if reason is not None:
         return Solved(
             None, reason, {name: details[name] for name in details if name != "standard_errors"}
@@ -103,6 +103,24 @@ def solve_form(
     if rows.n_units < WISHED_ROWS_A_PARAMETER * form.n_parameters:
         warnings.append("few_rows_a_parameter")
     return Solved(named(form.coefficients(fit.parameters)), None, details, warnings)
+
+
+def why_none(
+    rows: LabelledRows, form: Form, inputs: Floats, missing_class_matters: bool = True
+) -> str | None:
+    """The reason why a form cannot be fitted to rows with weight; None where nothing speaks against trying."""
+    if not len(rows):
+        return "no_labels"
+    mass = rows.share.sum(axis=0)
+    if (mass > 0).sum() < 2:
+        return "one_class"
+    if np.ptp(inputs, axis=0).max() < 1e-12:
+        return "constant_scores"
+    if rows.n_units < ROWS_A_PARAMETER * form.n_parameters:
+        return "few_rows"
+    if missing_class_matters and not (mass > 0).all():
+        return "missing_class"
+    return None
 
 
 def _told(form: Form, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]) -> dict[str, Any]:
@@ -135,12 +153,14 @@ def scope_losses(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[
     return event_losses(rows.share[:, 1], rows.weight, np.clip(probabilities[:, 1], 0.0, 1.0))
 
 
-def losses_of(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[str, float | None]:
-    """Mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`)."""
+def losses_of(
+    rows: LabelledRows, probabilities: Floats, scope: str, sums: dict[str, Floats] | None = None
+) -> dict[str, float | None]:
+    """Mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`); `sums` are `scope_losses`."""
     total = float(rows.weight.sum())
     if not total > 0:
         return dict.fromkeys(("nll", "brier", "ece"))
-    sums = scope_losses(rows, probabilities, scope)
+    sums = sums or scope_losses(rows, probabilities, scope)
     means = {name: float(values.sum()) / total for name, values in sums.items()}
     place = np.arange(len(rows))
     klass = np.argmax(probabilities, axis=1) if scope == "full" else np.ones(len(rows), np.int64)
@@ -159,7 +179,7 @@ def held_out_rows(
 
     Returns
     -------
-    answer : dict or None. `gain` is before minus after, its interval from the spread over units (Student's t).
+    answer : dict or None, as of `told_held_out`
     reason : None, "few_units" or the reason of a half's fit
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
@@ -172,17 +192,40 @@ def held_out_rows(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = at(solved.parameters, rows.logits[mine])
+    return told_held_out(rows, after, scope, ci), None
+
+
+def told_held_out(
+    rows: LabelledRows,
+    after: Floats,
+    scope: str,
+    ci: float,
+    sums: tuple[dict[str, Floats], dict[str, Floats]] | None = None,
+) -> dict[str, Any]:
+    """Losses before and after of rows mapped by fits that they took no part in.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    after : float64 (n, n_classes)
+    scope, ci : as in `held_out_rows`
+    sums : `scope_losses` before and after, where they are known
+
+    Returns
+    -------
+    dict; `gain` is before minus after, its interval from the spread over units (Student's t).
+    """
     before = rows.probabilities
+    first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))
     answer: dict[str, Any] = {
-        "before": losses_of(rows, before, scope),
-        "after": losses_of(rows, after, scope),
+        "before": losses_of(rows, before, scope, first),
+        "after": losses_of(rows, after, scope, then),
         "folds": 2,
         "n": len(rows),
         "n_units": rows.n_units,
         "ci": ci,
         "interval_method": "halves of the units, each mapped by the other half's fit",
     }
-    first, then = scope_losses(rows, before, scope), scope_losses(rows, after, scope)
     with np.errstate(invalid="ignore"):
         gain = {
             name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
@@ -190,4 +233,4 @@ def held_out_rows(
         }
     eces = answer["before"]["ece"], answer["after"]["ece"]
     gain["ece"] = {"value": eces[0] - eces[1], "interval": None}
-    return answer | {"gain": gain}, None
+    return answer | {"gain": gain}

@@ -8,14 +8,16 @@ was sent. "More" is vector scaling: a slope and an intercept a class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from calibrant.batch import Batch
 from calibrant.maps import simple, vector
-from calibrant.maps.base import REASONS, Floats, Options, Solved
-from calibrant.maps.from_rows import held_out_rows, rows_of, scope_losses
+from calibrant.maps.base import REASONS, Floats, Solved
+from calibrant.maps.cross_fitting import Halves
+from calibrant.maps.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
 from calibrant.maps.rows import FEWEST_UNITS, LabelledRows, mean_by_unit
 from calibrant.temperature import fit_temperature_exact
 from calibrant.view import NotAnswerable, View
@@ -24,13 +26,15 @@ LEAVE = "leave it"
 RULE = (
     "the first of leave it, temperature, intercept, more that no later one beats on held-out labels"
 )
-Solve = Callable[[LabelledRows], Solved]
-At = Callable[[Mapping[str, Any], Floats], Floats]
-CANDIDATES: dict[str, tuple[Solve, At]] = {
-    "temperature": (simple.solve_temperature, simple.at),
-    "intercept": (simple.solve_intercept, simple.at),
-    "more": (lambda rows: vector.solve_rows(rows, Options()), vector.at_rows),
+CANDIDATES = {
+    "temperature": simple.temperature_form,
+    "intercept": simple.intercept_form,
+    "more": vector.form,
 }
+# Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "more"
+# than this: what a thinner sample could not fit, the whole one shall.
+MOST_NUMBERS = 1 << 14
+LEAST_ROWS_A_PARAMETER = 20
 
 
 def recommend(view: View) -> dict[str, Any]:
@@ -57,96 +61,127 @@ def recommend(view: View) -> dict[str, Any]:
     >>> recommend(View(pane, Question()))["recommendation"]
     'temperature'
     """
-    try:
-        rows, sample = rows_of(view)
-    except NotAnswerable as fault:
-        return _nothing(fault.reason, fault.detail)
-    rows = rows.take(np.flatnonzero(rows.weight > 0))
-    if not len(rows):
-        return _nothing("no_labels", REASONS["no_labels"])
-    if rows.n_units < FEWEST_UNITS:
-        return _nothing("few_units", f"fewer than {FEWEST_UNITS} independent units")
-    scope = "positive" if view.spec.task == "binary" else "full"
-    losses, reasons = {LEAVE: scope_losses(rows, rows.probabilities, scope)}, {}
-    for name, (solve, at) in CANDIDATES.items():
-        mapped, reason = cross_fitted(rows, solve, at)
-        if mapped is None:
-            reasons[name] = reason
-        else:
-            losses[name] = scope_losses(rows, mapped, scope)
-    decisive = "nll" if all(np.isfinite(each["nll"]).all() for each in losses.values()) else "brier"
-    beaten_by = {name: _beaters(name, losses, decisive, rows, view) for name in losses}
-    choice = next(name for name in losses if not beaten_by[name])
-    shown = {
-        name: _shown(name, each, losses, rows, view) | {"beaten_by": beaten_by[name]}
-        for name, each in losses.items()
-    }
-    shown |= {name: {"reason": reason} for name, reason in reasons.items()}
-    evidence = {
-        "rule": RULE,
-        "loss": decisive,
-        "scope": scope,
-        "n": len(rows),
-        "n_units": rows.n_units,
-        "ci": view.question.ci,
-        "candidates": shown,
-        "sample": sample,
-    }
-    return {
-        "recommendation": choice,
-        "recommendation_reason": None,
-        "recommendation_evidence": evidence,
-    }
+    return Weighing(view).recommended()
 
 
-def cross_fitted(rows: LabelledRows, solve: Solve, at: At) -> tuple[Floats | None, str | None]:
-    """Probabilities of every row by the fit to the other half of the units; or the reason why a half has no fit."""
-    mapped = np.empty_like(rows.logits)
-    for side in (0, 1):
-        solved = solve(rows.take(np.flatnonzero(rows.half != side)))
-        if solved.parameters is None:
-            return None, solved.reason
-        mine = np.flatnonzero(rows.half == side)
-        mapped[mine] = at(solved.parameters, rows.logits[mine])
-    return mapped, None
-
-
-def held_out_temperature(view: View, objective: str) -> dict[str, Any]:
-    """`heldout` and `heldout_reason` of a temperature fitted by an objective, on the kept sample or raw rows.
+class Weighing:
+    """The candidates fitted to the halves of a view's rows, once for all that is said of them.
 
     Parameters
     ----------
-    view : View; its question gives label policy and level
-    objective : "nll", "brier" or "ece"
+    view : View; its question gives the label policy and the level of the intervals
+    temperature : where the search for the halves' temperatures may begin
     """
-    try:
-        rows, sample = rows_of(view)
-    except NotAnswerable as fault:
-        return {"heldout": None, "heldout_reason": fault.reason}
-    if not rows.weight.sum() > 0:
-        return {"heldout": None, "heldout_reason": "no_labels"}
-    solve: Solve = simple.solve_temperature if objective == "nll" else _by(objective, view)
-    scope = "positive" if view.spec.task == "binary" else "full"
-    answer, reason = held_out_rows(solve, simple.at, rows, scope, view.question.ci)
-    shown = None if answer is None else answer | {"sample": sample}
-    return {"heldout": shown, "heldout_reason": reason}
+
+    def __init__(self, view: View, temperature: float | None = None) -> None:
+        self.view, self.temperature = view, temperature
+        self.scope = "positive" if view.spec.task == "binary" else "full"
+        self.nothing: tuple[str, str] | None = None
+        self.mapped: dict[str, Floats] = {}
+        self.reasons: dict[str, str] = {}
+        try:
+            k = view.spec.n_classes
+            most = max(MOST_NUMBERS // k, LEAST_ROWS_A_PARAMETER * 2 * k)
+            rows, self.sample = rows_of(view, most)
+        except NotAnswerable as fault:
+            self.nothing = fault.reason, fault.detail
+            return
+        self.rows = rows.take(np.flatnonzero(rows.weight > 0))
+        if not len(self.rows):
+            self.nothing = "no_labels", REASONS["no_labels"]
+        elif self.rows.n_units < FEWEST_UNITS:
+            self.nothing = "few_units", f"fewer than {FEWEST_UNITS} independent units"
+        else:
+            self._fit()
+
+    def _fit(self) -> None:
+        """Probabilities of every row by each candidate's fit to the other half, or the reason why there is none."""
+        halves, k = Halves(self.rows), self.rows.n_classes
+        starts: dict[str, list[Floats]] = {}
+        if self.temperature is not None:
+            starts["temperature"] = [np.array([1.0 / self.temperature])] * 2
+        for name, make in CANDIDATES.items():
+            fitted, reason = halves.fitted(
+                make, starts.get(name), missing_class_matters=name != "temperature"
+            )
+            if reason is not None:
+                self.reasons[name] = reason
+                continue
+            self.mapped[name] = halves.mapped(make, fitted)
+            if name == "temperature":
+                starts["more"] = [np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted]
+
+    @cached_property
+    def losses(self) -> dict[str, dict[str, Floats]]:
+        """Losses of each row as it was sent and by each candidate."""
+        mapped = {LEAVE: self.rows.probabilities, **self.mapped}
+        return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
+
+    def recommended(self) -> dict[str, Any]:
+        """As `recommend` answers."""
+        if self.nothing is not None:
+            return _nothing(*self.nothing)
+        rows, losses = self.rows, self.losses
+        finite = all(np.isfinite(each["nll"]).all() for each in losses.values())
+        decisive = "nll" if finite else "brier"
+        beaten_by = {name: _beaters(name, losses, decisive, rows, self.view) for name in losses}
+        choice = next(name for name in losses if not beaten_by[name])
+        shown = {
+            name: _shown(name, each, losses, rows, self.view) | {"beaten_by": beaten_by[name]}
+            for name, each in losses.items()
+        }
+        shown |= {name: {"reason": reason} for name, reason in self.reasons.items()}
+        evidence = {
+            "rule": RULE,
+            "loss": decisive,
+            "scope": self.scope,
+            "n": len(rows),
+            "n_units": rows.n_units,
+            "ci": self.view.question.ci,
+            "candidates": shown,
+            "sample": self.sample,
+        }
+        return {
+            "recommendation": choice,
+            "recommendation_reason": None,
+            "recommendation_evidence": evidence,
+        }
+
+    def held_out_temperature(self, objective: str) -> dict[str, Any]:
+        """`heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
+        if self.nothing is not None:
+            return {"heldout": None, "heldout_reason": self.nothing[0]}
+        ci, reason = self.view.question.ci, self.reasons.get("temperature")
+        if objective != "nll":
+            solve = _Temperature(self.view, objective)
+            found, reason = held_out_rows(solve, simple.at, self.rows, self.scope, ci)
+        else:
+            found = None
+            if reason is None:
+                sums = self.losses[LEAVE], self.losses["temperature"]
+                found = told_held_out(self.rows, self.mapped["temperature"], self.scope, ci, sums)
+        shown = None if found is None else found | {"sample": self.sample}
+        return {"heldout": shown, "heldout_reason": reason}
 
 
-def _by(objective: str, view: View) -> Solve:
-    """Temperature by another objective, of halves of the view's rows."""
-    whole = view.pane.sample.batch() if view.filling is None else view.filling.batch
+class _Temperature:
+    """The temperature by another objective than NLL, of some of a view's rows."""
 
-    def solve(rows: LabelledRows) -> Solved:
+    def __init__(self, view: View, objective: str) -> None:
+        self.raters, self.objective = view.question.raters, objective
+        self.whole: Batch = (
+            view.pane.sample.batch() if view.filling is None else view.filling.batch
+        )
+
+    def __call__(self, rows: LabelledRows) -> Solved:
         found = fit_temperature_exact(
-            whole.take(rows.place), objective=objective, raters=view.question.raters
+            self.whole.take(rows.place), objective=self.objective, raters=self.raters
         )
         if found["temperature"] is None:
             return Solved(None, found["reason"])
         k = rows.n_classes
         slopes = np.full(k, found["inverse_temperature"])
         return Solved(simple.named(np.stack([slopes, np.zeros(k)], axis=1)))
-
-    return solve
 
 
 def _nothing(reason: str, detail: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
@@ -56,9 +56,15 @@ class LabelledRows:
         """Weight of each row, float64 (n,)."""
         return np.asarray(self.share.sum(axis=1))
 
-    @property
+    @cached_property
     def n_units(self) -> int:
-        return len(np.unique(self.unit[self.weight > 0]))
+        return int(np.count_nonzero(np.bincount(self.unit[self.weight > 0])))
+
+    @cached_property
+    def rated(self) -> tuple[Ints, Ints, Floats]:
+        """Rows, classes and weights of the ratings; (n_ratings,) each."""
+        row, klass = np.nonzero(self.share > 0)
+        return row, klass, self.share[row, klass]
 
     @cached_property
     def probabilities(self) -> Floats:
@@ -77,9 +83,8 @@ class LabelledRows:
 def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     """The labelled predictions of a batch under a policy's place in `POLICIES`."""
     filling = Filling(batch)
-    labelled = filling.batch
-    hits, share = filling.hits, np.zeros((filling.n, batch.n_classes))
-    share[hits.row, hits.klass] = filling.policy_weights[policy]
+    labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
+    share[labelled.votes.row, labelled.votes.klass] = filling.weight_under(policy)
     half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
     return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))
@@ -102,10 +107,12 @@ def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
     rows : LabelledRows
     probabilities : float64 (n, n_classes), rows that sum to 1
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nll = -np.where(rows.share > 0, rows.share * np.log(probabilities), 0.0).sum(axis=1)
+    row, klass, share = rows.rated
+    chosen = probabilities[row, klass]
+    with np.errstate(divide="ignore"):
+        nll = -np.bincount(row, share * np.log(chosen), len(rows))
     squares = np.einsum("nk,nk->n", probabilities, probabilities)
-    hit = np.einsum("nk,nk->n", rows.share, probabilities)
+    hit = np.bincount(row, share * chosen, len(rows))
     return {"nll": nll, "brier": rows.weight * (squares + 1.0) - 2.0 * hit}
 
 
@@ -150,7 +157,7 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[
         return {"value": value, "interval": None}
     spread = ((by_unit[filled] - value * weights[filled]) ** 2).sum()
     error = float(np.sqrt(m / (m - 1) * spread)) / total
-    reach = float(student.ppf(0.5 + ci / 2.0, m - 1)) * error
+    reach = float(stdtrit(m - 1, 0.5 + ci / 2.0)) * error
     return {"value": value, "interval": [value - reach, value + reach]}
 
 

@@ -10,18 +10,14 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.intervals import jackknife_interval
-from calibrant.metrics.ks import few
 from calibrant.metrics.reading import (
-    DRAWN,
     JACKKNIFE,
     Interval,
     Reading,
     ReadMetric,
     bin_scores,
-    drawn_hits,
-    quantiles_of,
 )
-from calibrant.null_reference import N_DRAWS
+from calibrant.null_reference import DRAWN, N_DRAWS, drawn_hits, few, independent, quantiles_of
 from calibrant.replication import tables_for
 from calibrant.roc import area, hits_and_misses, roc_cells, unordered_share
 from calibrant.view import NotAnswerable, View
@@ -62,7 +58,7 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """The area that a calibrated model with these scores would have."""
-    cells = few(roc_cells(view, view.scope)[0])
+    cells = few(independent(roc_cells(view, view.scope)[0]))
     hits = drawn_hits(cells, N_DRAWS, seed)
     found = area(hits, cells.weight - hits)
     if not np.isfinite(found).all():

@@ -83,9 +83,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class FunctionMetric(Metric):
-    """A metric computed by a plain function of the view and the seed."""
+    """A metric computed by a plain function of the view and the seed.
+
+    `ratio(view)` gives numerator and denominator by replicate, float64 (64,) each, where the metric is a mean over
+    predictions.
+    """
 
     compute: Callable[[View, int], Estimate] = field(default=lambda view, seed: Estimate(None))
+    ratio: Callable[[View], tuple[Floats, Floats]] | None = None
 
     def estimate(self, view: View, seed: int) -> Estimate:
         return self.compute(view, seed)

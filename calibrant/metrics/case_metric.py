@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from calibrant.case_errors import CaseErrors, case_errors
@@ -62,16 +63,16 @@ class CaseMetric(Metric):
         if average != "macro":
             return None, {"interval_reason": "cases_in_one_pot"}
         values = cases.by_case(self.error)
-        values = values[np.isfinite(values)]
-        if len(values) < 2:
-            return None, {"interval_reason": "too_few_cases"}
-        reach = (
-            student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-        )
-        mean = float(values.mean())
-        return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {
-            "interval_method": INTERVAL_METHOD
-        }
+        return mean_interval(values[np.isfinite(values)], ci)
+
+
+def mean_interval(values: NDArray[np.float64], ci: float) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+    """Interval of a mean over cases of shares, (n,), with how it was made; None, with why, for fewer than two."""
+    if len(values) < 2:
+        return None, {"interval_reason": "too_few_cases"}
+    reach = student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    mean = float(values.mean())
+    return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {"interval_method": INTERVAL_METHOD}
 
 
 def _averaged(cases: CaseErrors, name: str, average: str) -> float | None:

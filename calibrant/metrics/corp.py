@@ -11,35 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.cells import Cells
+from calibrant.cells import Cells, equal_mass_groups
 from calibrant.intervals import jackknife_interval
 from calibrant.isotonic import (
     SCORES,
     Decomposition,
     decompose,
+    each_recalibrated,
     least_score,
     mean_score,
     recalibrated,
 )
-from calibrant.metrics.ks import few
 from calibrant.metrics.reading import (
-    DRAWN,
     JACKKNIFE,
     Interval,
     Reading,
     ReadMetric,
     bin_scores,
-    drawn_hits,
-    quantiles_of,
     scored_cells,
 )
+from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.options import Option
 from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)
-_N_DRAWS = 200
+_N_DRAWS, _FEW = 200, 150
+_LEAST_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
 def parts_of(view: View) -> Decomposition | None:
@@ -132,16 +131,30 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
-    """Miscalibration of a calibrated model, from hits drawn group by group."""
+    """Miscalibration of a calibrated model, from drawn hits.
+
+    Recalibration fits noise down to the finest cells. So many draws in few groups give the spread, and a few draws in
+    all cells tell how much lower their groups' mean lies.
+    """
     kind = SCORE.of(view.question)
-    cells = few(scored_cells(view))
-    score = np.clip(cells.mean, 0.0, 1.0)
-    found = np.empty(_N_DRAWS)
-    for i, hits in enumerate(drawn_hits(cells, _N_DRAWS, seed)):
-        rate = np.clip(hits / cells.weight, 0.0, 1.0)
-        best = mean_score(cells.weight, rate, recalibrated(cells.weight, rate), kind)
-        found[i] = mean_score(cells.weight, rate, score, kind) - best
-    return quantiles_of(found)
+    cells = independent(scored_cells(view))
+    if len(cells) <= _FEW:
+        return quantiles_of(_miscalibrations(cells, drawn_hits(cells, _N_DRAWS, seed), kind))
+    group = equal_mass_groups(cells.weight, _FEW)
+    grouped = cells.at_places(group)
+    found = _miscalibrations(grouped, drawn_hits(grouped, _N_DRAWS, seed), kind)
+    fine = drawn_hits(cells, max(_LEAST_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    coarse = np.add.reduceat(fine, starts, axis=1)
+    lost = _miscalibrations(cells, fine, kind) - _miscalibrations(grouped, coarse, kind)
+    return quantiles_of(found + lost.mean())
+
+
+def _miscalibrations(cells: Cells, hits: Floats, kind: str) -> Floats:
+    """Miscalibration under each of several outcomes, float64 (n_outcomes,)."""
+    rate = np.clip(hits / cells.weight, 0.0, 1.0)
+    own = mean_score(cells.weight, rate, np.clip(cells.mean, 0.0, 1.0), kind)
+    return own - mean_score(cells.weight, rate, each_recalibrated(cells.weight, rate), kind)
 
 
 METRICS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calibrant.disagreement import disagreement_loss_interval
 from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.pairing import Ratio
 from calibrant.view import View
 
 
@@ -28,6 +29,11 @@ def disagreement_loss(view: View, seed: int) -> Estimate:
     return Estimate(value, interval=interval, extra=extra | about)
 
 
+def _ratio(view: View) -> Ratio:
+    rows = rows_with_several(view, Choice.of(view))
+    return rows.disagreement_loss, rows.weight
+
+
 METRIC = FunctionMetric(
     slug="disagreement_loss",
     title="Disagreement loss",
@@ -38,4 +44,5 @@ METRIC = FunctionMetric(
     source="Mimori et al. (AISTATS 2021), eqs. 15 and 16",
     own_options=(LOSS_WEIGHT,),
     compute=disagreement_loss,
+    ratio=_ratio,
 )

@@ -16,6 +16,7 @@ from calibrant.label_losses import (
     rows_with_spread,
 )
 from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.pairing import Ratio
 from calibrant.view import View
 
 
@@ -40,6 +41,11 @@ def epistemic_loss(view: View, seed: int) -> Estimate:
     )
 
 
+def _ratio(view: View) -> Ratio:
+    rows = rows_with_spread(view, Choice.of(view))
+    return rows.epistemic, rows.weight
+
+
 METRIC = FunctionMetric(
     slug="epistemic_loss",
     title="Epistemic loss",
@@ -50,4 +56,5 @@ METRIC = FunctionMetric(
     source="Mimori et al. (AISTATS 2021), eqs. 9 and 10",
     own_options=(SINGLE_VOTE, LOSS_WEIGHT),
     compute=epistemic_loss,
+    ratio=_ratio,
 )

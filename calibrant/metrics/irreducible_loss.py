@@ -15,6 +15,7 @@ from calibrant.label_losses import (
     rows_with_spread,
 )
 from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.pairing import Ratio
 from calibrant.view import View
 
 
@@ -38,6 +39,11 @@ def irreducible_loss(view: View, seed: int) -> Estimate:
     return Estimate(value, interval=interval, extra=extra | choice.named | about)
 
 
+def _ratio(view: View) -> Ratio:
+    rows = rows_with_spread(view, Choice.of(view))
+    return rows.irreducible, rows.weight
+
+
 METRIC = FunctionMetric(
     slug="irreducible_loss",
     title="Irreducible loss",
@@ -48,4 +54,5 @@ METRIC = FunctionMetric(
     source="Kull, Flach (ECML 2015); Mimori et al. (AISTATS 2021), eqs. 6, 8 and 10",
     own_options=(SINGLE_VOTE, LOSS_WEIGHT),
     compute=irreducible_loss,
+    ratio=_ratio,
 )

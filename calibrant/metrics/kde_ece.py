@@ -21,14 +21,13 @@ from calibrant.kernel import (
     likeliest_bandwidth,
     points_of,
 )
+from calibrant.kernel_bound import kernel_error_bound
 from calibrant.metrics.reading import (
-    DRAWN,
     Reading,
     ReadMetric,
-    drawn_hits,
-    quantiles_of,
     scored_cells,
 )
+from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
@@ -38,7 +37,7 @@ MOST_POINTS = 1500
 MOST_NULL_POINTS = 300
 N_DRAWS = 200
 FINENESS, NULL_FINENESS = 1200, 200
-_BOUND_METHOD = "what cells of twice the width change, where errors are four times as large"
+_ESTIMATE = "what cells of twice the width change, where errors are four times as large"
 BANDWIDTH = Option("bandwidth", 0.02, "Bandwidth of the beta kernel.", low=1e-4, high=1.0)
 LEAVE = Option(
     "leave",
@@ -90,9 +89,23 @@ def read(view: View) -> Reading | None:
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
     if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
-        extra["error_bound"] = _grid_error(view, cells, found, bandwidth)
-        extra["error_bound_method"] = _BOUND_METHOD
+        extra["error_bound"] = _error_bound(view, cells, found, bandwidth)
+        extra["error_estimate"] = _grid_error(view, cells, found, bandwidth)
+        extra["error_estimate_method"] = _ESTIMATE
     return Reading(value, extra)
+
+
+def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> float | None:
+    """Largest change wherever scores and hits lie inside their cells; None where cells do not tell what each leaves out.
+
+    That is so of weighted predictions, and of those with several ratings that are left out together.
+    """
+    single = np.isnan(found.own_hits)
+    pooled = view.question.raters == "pooled"
+    known = bool(single.all()) or (not pooled and bool((cells.predictions == cells.count).all()))
+    if view.weighted or not known:
+        return None
+    return kernel_error_bound(cells, found, bandwidth, own_unknown=not single.all())
 
 
 def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> float:
@@ -109,7 +122,8 @@ def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> fl
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
-    cells, found = points(view, MOST_NULL_POINTS, NULL_FINENESS)
+    cells = independent(points(view, MOST_NULL_POINTS, NULL_FINENESS)[0])
+    found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
     drawn = drawn_hits(cells, N_DRAWS, seed)
     if not np.isnan(found.own_hits).any():
         found = replace(found, own_hits=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, equal_mass_groups
 from calibrant.cumulative import (
     ks_statistic,
     ks_survival,
@@ -26,11 +25,10 @@ from calibrant.metrics.reading import (
     interval_of_bins,
     scored_cells,
 )
-from calibrant.null_reference import gap_null
+from calibrant.null_reference import few, gap_null, independent
 from calibrant.view import View
 
 Floats = NDArray[np.float64]
-_NULL_CELLS = 1000
 
 
 def _reader(
@@ -62,17 +60,10 @@ def _interval(statistic: GapStatistic) -> Callable[[View, Reading, int], Interva
 
 def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float, float]]:
     def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
-        cells = few(scored_cells(view))
+        cells = few(independent(scored_cells(view)))
         return gap_null(statistic, cells.weight, cells.null_variance, seed)
 
     return null
-
-
-def few(cells: Cells) -> Cells:
-    """The cells, or where they are many their groups of equal mass."""
-    if len(cells) <= _NULL_CELLS:
-        return cells
-    return cells.at_places(equal_mass_groups(cells.weight, _NULL_CELLS))
 
 
 METRICS = (

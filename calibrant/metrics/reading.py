@@ -22,7 +22,6 @@ from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 JACKKNIFE = "jackknife of 64 unit replicates"
-DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 
 
 @dataclass(frozen=True)
@@ -132,23 +131,3 @@ def bin_scores(view: View, bins: int) -> Floats:
     weight = np.bincount(place, cells.weight, bins)
     total = np.bincount(place, cells.confidence, bins)
     return np.divide(total, weight, out=middle, where=weight > 0)
-
-
-def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
-    """Sums of hits of every cell were labels drawn from the predictions; float64 (n_draws, n_cells).
-
-    Binomial, with as many independent trials as give the kept variance (a unit's contributions fully dependent).
-    """
-    rate = np.clip(cells.mean, 0.0, 1.0)
-    chance = cells.weight**2 * rate * (1.0 - rate)
-    trials = np.divide(chance, cells.null_variance, out=np.ones(len(cells)), where=cells.null_variance > 0)
-    trials = np.maximum(np.round(trials), 1.0)
-    drawn = np.random.default_rng(seed).binomial(trials.astype(np.int64), rate, (n_draws, len(cells)))
-    return np.asarray(drawn / trials * cells.weight)
-
-
-def quantiles_of(draws: Floats) -> tuple[float, float]:
-    """Mean and 95 % quantile."""
-    return float(draws.mean()), float(np.quantile(draws, 0.95))
-
-

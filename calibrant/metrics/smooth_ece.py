@@ -10,19 +10,18 @@ from calibrant.grid import grid_of
 from calibrant.intervals import GapStatistic
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
-    DRAWN,
     Interval,
     Reading,
     ReadMetric,
     bin_scores,
-    drawn_hits,
     interval_of_bins,
-    quantiles_of,
     scored_cells,
 )
+from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.smoothing import (
-    cosine_coefficients,
     fixed_point,
+    grid_coefficients,
+    least_bandwidth,
     reflected_kernel,
     smooth_calibration_error,
 )
@@ -30,7 +29,8 @@ from calibrant.view import View
 
 Floats = NDArray[np.float64]
 MOST_CELLS = 8000
-_NULL_CELLS, _NULL_COEFFICIENTS, _N_DRAWS = 480, 512, 100
+# Narrower bandwidths come with more predictions, and with them each draw is more alike the next.
+_NULL_LEVELS = ((512, 100), (2048, 25), (8192, 10))
 _POINTS = 120
 
 
@@ -74,14 +74,23 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
-    """Each draw finds its own bandwidth."""
+    """Each draw finds its own bandwidth, among more coefficients where it lies below what few resolve."""
     cells = scored_cells(view)
-    if len(cells) > _NULL_CELLS:
-        cells = cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64))
-    difference = (drawn_hits(cells, _N_DRAWS, seed) - cells.confidence) / cells.weight.sum()
-    score = np.clip(cells.mean, 0.0, 1.0)
-    coefficients = cosine_coefficients(score, difference, _NULL_COEFFICIENTS)
-    return quantiles_of(fixed_point(coefficients, tolerance=1e-5)[0])
+    for n, n_draws in _NULL_LEVELS:
+        errors = _drawn_errors(cells, n, n_draws, seed)
+        if np.median(errors) > least_bandwidth(n):
+            break
+    return quantiles_of(errors)
+
+
+def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
+    """Errors of a calibrated model with scores at the middles of n intervals."""
+    cells = independent(cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64)))
+    difference = np.zeros((n_draws, n))
+    place = np.minimum(np.floor(np.clip(cells.mean, 0.0, 1.0) * n), n - 1).astype(np.int64)
+    # Groups hold whole intervals, so that no two means share one.
+    difference[:, place] = (drawn_hits(cells, n_draws, seed) - cells.confidence) / cells.weight.sum()
+    return fixed_point(grid_coefficients(difference), tolerance=1e-3)[0]
 
 
 METRIC = ReadMetric(

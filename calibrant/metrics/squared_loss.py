@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, row_interval, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.pairing import Ratio
 from calibrant.view import View
 
 
@@ -31,6 +32,11 @@ def squared_loss(view: View, seed: int) -> Estimate:
     return Estimate(value, interval=interval, extra=extra | about)
 
 
+def _ratio(view: View) -> Ratio:
+    rows = row_losses(view, Choice.of(view))
+    return rows.squared, rows.weight
+
+
 METRIC = FunctionMetric(
     slug="squared_loss",
     title="Squared loss under label uncertainty",
@@ -41,4 +47,5 @@ METRIC = FunctionMetric(
     source="Mimori et al. (AISTATS 2021), eq. 8",
     own_options=(LOSS_WEIGHT,),
     compute=squared_loss,
+    ratio=_ratio,
 )

@@ -42,6 +42,7 @@ class AlarmAnswer(BaseModel):
 
     id: str
     model: str
+    title: str = Field(description="calibration drift, model drift, or rater shift and whose.")
     scope: str
     slice: str | None
     status: Literal["open", "acknowledged", "closed"]

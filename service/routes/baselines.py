@@ -180,7 +180,7 @@ async def _done(reception: Reception, config: ModelConfig, asked: dict[str, Any]
     batch_id = f"baseline-{uuid4().hex}"
     delivery = Delivery(config, batch_id, BASELINE, payload, digest_of(payload), 1)
     await reception.inbox.hand_over(delivery)
-    receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S)
+    receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:
         raise AnswerLate()
     return receipt

@@ -1,6 +1,6 @@
 """Calibration maps: fitted on request, given as plain numbers, applied to a posted batch."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -20,7 +20,9 @@ from service.dependencies import (
     TheReception,
 )
 from service.document import ProblemError, answers, problems, takes
-from service.engine import engine_errors
+from service.engine import Connection, engine_errors
+from service.errors import MapUnknown
+from service.frozen_maps import MOST_VERSION, map_errors
 from service.map_questions import MapAnswer, MapQuery, map_ask
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
@@ -32,16 +34,38 @@ from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
+
 class ApplyQuery(MapQuery):
-    """Which map, and what to do with rows that cannot be read."""
+    """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
+    version: int | None = Field(
+        None, ge=1, le=MOST_VERSION, description="A frozen version in place of a fit."
+    )
+    map: Literal["current"] | None = Field(
+        None, description="`current`: the version that was promoted last, in place of a fit."
+    )
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return whether the map was fitted already."""
+        return self.version is not None or self.map is not None
+
+    def check_frozen(self) -> None:
+        """Refuse a version beside the current one, and what only a fit could follow."""
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        given = [names[name] for name in sorted(self.model_fields_set - {"partial"})]
+        which = "version" if self.version is not None else "map"
+        if more := [name for name in given if name != which]:
+            detail = f"{which} names a map that is fitted already; {', '.join(more)} cannot be sent beside it"
+            raise unanswerable(f"/{more[0]}", "one_of", detail)
 
 
 class ApplyAnswer(BaseModel):
     """Recalibrated probabilities, row by row as accepted."""
 
     model: str
+    version: int | None = Field(description="Of a frozen map; null where it was fitted on request.")
     method: str
     scope: str
     digest: str | None
@@ -94,15 +118,34 @@ async def apply_calibration_map(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Recalibrate the probabilities of a posted batch; nothing is stored."""
+    """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
     reception.admission.check(Sender(caller, model).key)
+    if query.is_frozen:
+        query.check_frozen()
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors():
+    with reception.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
-        ask = map_ask(query, config)
-        fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+        if query.is_frozen:
+            fitted = await _frozen(connection, config, query.version)
+        else:
+            ask = map_ask(query, config)
+            fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
+
+
+async def _frozen(
+    connection: Connection, config: ModelConfig, version: int | None
+) -> dict[str, Any]:
+    """Return the frozen version, the current one where None is named; one read, no computing."""
+    maps = connection.inbox.maps
+    if version is not None:
+        return await maps.version(config, version)
+    current = await maps.current(config.key)
+    if current is None or current.generation != config.generation:
+        raise MapUnknown("No map of this model was promoted yet.")
+    found: dict[str, Any] = orjson.loads(current.body)
+    return found
 
 
 def applied(
@@ -119,6 +162,7 @@ def applied(
     mapped = np.ascontiguousarray(maps.apply(fitted, checked.batch))
     answer = {
         "model": config.model,
+        "version": fitted.get("version"),
         "method": fitted.get("method"),
         "scope": fitted.get("scope"),
         "digest": fitted.get("digest"),

@@ -1,4 +1,4 @@
-"""Rater disagreement, and class probabilities after some raters have spoken."""
+"""Rater disagreement, and ways of predicting it side by side."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,28 +7,27 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant import posterior
-from calibrant.batch import Batch
+from calibrant.alpha_calibration import compared as compared_ways
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.voted_rows import MOST_FEATURE
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
+from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
-    IfNoneMatch,
     MapReader,
-    Prefer,
-    Reader,
     TheConnection,
-    TheReading,
     TheReception,
 )
 from service.document import answers, problems, takes
 from service.documents import read_json
-from service.engine import engine_errors
+from service.drawings.disagreement import draw_disagreement
 from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.posted import Label, Name, checked_batch
-from service.queries import Edges, WindowQuery
+from service.queries import ConcentrationQuery, Edges
 from service.reading import Ask
+from service.reads import TheRead
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
@@ -36,22 +35,13 @@ from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_MEMBERS = 1000
-POSTERIOR_COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids")
-POSTERIOR_FIELDS = (*POSTERIOR_COLUMNS, "members", "member_weights", "concentration")
+COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids", "units", "weights")
+MOST_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 
 
-class ConcentrationQuery(WindowQuery):
-    """Which votes, and how a concentration is fitted to them."""
-
-    penalty: float = Field(
-        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
-    )
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-
-
-class DisagreementQuery(ConcentrationQuery):
+class DisagreementQuery(ConcentrationQuery, AgainstQuery):
     """Which votes, bins of the predicted disagreement, and weight of a prediction."""
 
     bins: int = Field(15, ge=1, le=120, description="Equal-width bins; a divisor of 120.")
@@ -62,8 +52,57 @@ class DisagreementQuery(ConcentrationQuery):
     compare: bool = Field(
         False, description="Compare ways of alpha-calibration on the kept sample; the best is named."
     )
-    criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
+    criterion: Criterion = Field(
         "disagreement_loss", description="By which the best is picked on the validation part."
+    )
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class WaysQuery(BaseModel):
+    """How concentrations are fitted to posted votes, and judged."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    penalty: float = Field(
+        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
+    )
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
+    bins: int = Field(15, ge=1, le=120, description="Equal-width bins of the prediction.")
+    criterion: Criterion = Field(
+        "disagreement_loss", description="By which the best is picked on the validation part."
+    )
+
+
+class WaysBody(BaseModel):
+    """Predictions with several votes each, and what the head may read of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
+    logits: list[list[float]] | None = None
+    confidences: list[float] | None = Field(None, description="Probability of class 1.")
+    labels: list[Label] | None = Field(None, description="A list with one class a rater.")
+    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    features: list[list[float]] | None = Field(
+        None, description="A row a prediction, any number of columns; log-probabilities without."
+    )
+    ids: list[Name] | None = None
+    units: list[Name] | None = Field(None, description="What is independent; kept together.")
+    weights: list[float] | None = None
+
+
+class WaysAnswer(BaseModel):
+    """Ways of predicting disagreement, fitted on one half of the units and judged on the other."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    best: str | None
+    reason: str | None
+    features: Literal["posted", "log_probabilities"]
+    methods: dict[str, Any] | None = Field(
+        None,
+        description="raw, alpha, temperature, temperature_alpha, joint, head: losses on the validation part.",
     )
 
 
@@ -88,261 +127,74 @@ class DisagreementAnswer(BaseModel):
     reason: str | None = None
 
 
-class PosteriorBody(BaseModel):
-    """Predictions with votes; `members` in place of one row a prediction makes an ensemble."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
-    logits: list[list[float]] | None = None
-    confidences: list[float] | None = Field(None, description="Probability of class 1.")
-    members: list[list[list[float]]] | None = Field(
-        None, description="Probabilities by member, prediction and class."
-    )
-    member_weights: list[float] | None = Field(None, description="Before the votes; else equal.")
-    labels: list[Label] | None = Field(None, description="A class, or one a rater; null for none.")
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
-    concentration: float | list[float] | None = Field(
-        None, description="alpha0, one for all or one a prediction; the fitted one without it."
-    )
-    ids: list[Name] | None = None
+DIAGRAM: dict[str, Any] = answers(DisagreementAnswer, "The disagreement, or its diagram", ETag="State and query.")
 
 
-class PosteriorAnswer(BaseModel):
-    """Class probabilities after the votes."""
-
-    model: str
-    belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"]
-    concentration: float | list[float] | None
-    concentration_source: Literal["given", "fitted"] | None
-    n: int
-    ids: list[str] | None
-    probabilities: list[list[float]]
-    disagreement: list[float] = Field(description="Probability that two further raters differ.")
-    prior_disagreement: list[float]
-    member_weights: list[list[float]] | None = Field(description="By prediction, after the votes.")
-
-
-class PosteriorQuery(ConcentrationQuery):
-    """Which window the concentration is fitted to, where none is given."""
-
-    belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"] | None = Field(
-        None, description="`dirichlet` without members, `ensemble` with them."
-    )
-
-
-@router.get(
-    "/v1/models/{model}/disagreement",
-    operation_id="getDisagreement",
-    responses={
-        200: answers(DisagreementAnswer, "The disagreement", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_disagreement(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DisagreementQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+@router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
+async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("disagreement", config, query.params(), query))
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("disagreement", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_disagreement)
 
 
 @router.post(
-    "/v1/models/{model}/posterior",
-    operation_id="computePosterior",
+    "/v1/models/{model}/disagreement",
+    operation_id="compareCalibrations",
     responses={
-        200: answers(PosteriorAnswer, "Probabilities after the votes"),
+        200: answers(WaysAnswer, "The ways side by side"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes", json=PosteriorBody),
+    openapi_extra=takes("Predictions with votes, and features", json=WaysBody),
 )
-async def compute_posterior(
+async def compare_calibrations(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[PosteriorQuery, Query()],
+    query: Annotated[WaysQuery, Query()],
     connection: TheConnection,
-    reading: TheReading,
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Return class probabilities of posted predictions after their votes; nothing is stored."""
+    """Fit concentrations, temperature and a head on features to posted votes and compare them; nothing is stored."""
     reception.admission.check(Sender(caller, model).key)
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors():
+    with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        posted = await aside(_posted, body, settings)
-        belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
-        _check_belief(belief, posted)
-        fitted = None
-        if belief != "ensemble" and "concentration" not in posted:
-            fitted = await _fitted(reading, config, query)
-        answer = await aside(_answered, posted, belief, fitted, config, settings)
+        answer = await aside(_compared, body, query, config, settings)
     return Response(answer, media_type=JSON)
 
 
-async def _fitted(reading: TheReading, config: ModelConfig, query: ConcentrationQuery) -> float:
-    """Return the model's alpha0 of the window."""
-    params = {name: value for name, value in query.params().items() if name != "belief"}
-    ask = Ask("disagreement", config, params, query)
-    found = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
-    if found.get("concentration") is None:
-        detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
-        raise CalibrationInputError([Offence("/concentration", "not_fitted", detail)])
-    return float(found["concentration"]["value"])
-
-
-def _posted(body: Body, settings: Settings) -> dict[str, Any]:
-    """Return the fields of a body that are there."""
+def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:
+    """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    refuse_unknown(document, POSTERIOR_FIELDS)
-    return {name: value for name, value in document.items() if value is not None}
-
-
-def _check_belief(belief: str, posted: dict[str, Any]) -> None:
-    """Refuse fields that a belief does not have."""
-    misplaced = {
-        "dirichlet": ("members", "member_weights"),
-        "ensemble": ("concentration", "probabilities", "logits", "confidences"),
-        "dirichlet_ensemble": ("probabilities", "logits", "confidences"),
-    }[belief]
-    offences = [
-        Offence(f"/{name}", "one_of", f"The belief {belief} has no {name}.")
-        for name in misplaced
-        if name in posted
-    ]
-    if belief != "dirichlet" and "members" not in posted:
-        offences.append(Offence("/members", "missing", f"The belief {belief} needs members."))
-    if offences:
-        raise CalibrationInputError(offences)
-
-
-def _answered(
-    posted: dict[str, Any],
-    belief: str,
-    fitted: float | None,
-    config: ModelConfig,
-    settings: Settings,
-) -> bytes:
-    """Return the answer as JSON."""
-    members = _members(posted["members"], config, settings) if "members" in posted else None
-    columns = {name: posted[name] for name in POSTERIOR_COLUMNS if name in posted}
-    if members is not None:
-        columns["probabilities"] = posted["members"][0]
+    refuse_unknown(document, (*COLUMNS, "features"))
+    columns = {name: document[name] for name in COLUMNS if document.get(name) is not None}
     batch = checked_batch(Posted(posted_columns(columns, settings)), config, False).batch
-    if members is not None and len(members[0]) != batch.n:
-        raise _offence("/members", "length", "members and votes have one row a prediction each")
-    given = fitted if fitted is not None else posted.get("concentration")
-    alpha = None if belief == "ensemble" else _concentration(given, batch.n)
-    weights = _weights(posted.get("member_weights"), members)
-    found, before = _belief(belief, batch, members, weights, alpha)
-    answer = {
-        "model": config.model,
-        "belief": belief,
-        "concentration": given if belief != "ensemble" else None,
-        "concentration_source": None
-        if belief == "ensemble"
-        else "given"
-        if fitted is None
-        else "fitted",
-        "n": batch.n,
-        "ids": None if batch.ids is None else list(batch.ids),
-        "probabilities": np.ascontiguousarray(found.probabilities),
-        "disagreement": np.ascontiguousarray(found.disagreement),
-        "prior_disagreement": np.ascontiguousarray(before),
-        "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
-    }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    features = None
+    if document.get("features") is not None:
+        features = _table(document["features"], batch.n)
+    width = batch.n_classes + (0 if features is None else features.shape[1])
+    if batch.n * width > MOST_NUMBERS:
+        detail = f"{batch.n} predictions of {width} numbers; at most {MOST_NUMBERS:,} in all are compared at once"
+        raise CalibrationInputError([Offence("", "size", detail)])
+    found = compared_ways(batch, features=features, **query.model_dump())
+    given = "log_probabilities" if features is None else "posted"
+    return orjson.dumps({"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _belief(
-    belief: str, batch: Batch, members: Numbers | None, weights: Numbers | None, alpha: Any
-) -> tuple[posterior.Posterior, Numbers]:
-    """Return the belief after the votes, and the disagreement that it predicted before them."""
-    votes = batch.label_counts
-    if belief == "dirichlet":
-        p = batch.probabilities
-        after = posterior.dirichlet_posterior(p, alpha, votes)
-        return after, posterior.dirichlet_disagreement(p, alpha)
-    assert members is not None
-    if belief == "ensemble":
-        after = posterior.ensemble_posterior(members, votes, weights)
-        return after, posterior.ensemble_disagreement(members, weights)
-    after = posterior.dirichlet_ensemble_posterior(members, alpha, votes, weights)
-    return after, posterior.dirichlet_ensemble_disagreement(members, alpha, weights)
-
-
-def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
-    """Return the members' probabilities, float64 (members, n, n_classes), each row checked."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_MEMBERS:
-        raise _offence("/members", "list", f"members is a list of 1 to {MOST_MEMBERS} members")
-    checked = []
-    for place, rows in enumerate(value):
-        try:
-            columns = posted_columns({"probabilities": rows}, settings)
-            checked.append(checked_batch(Posted(columns), config, False).batch.probabilities)
-        except CalibrationInputError as error:
-            raise CalibrationInputError(
-                [
-                    Offence(
-                        each.pointer.replace("/probabilities", f"/members/{place}", 1),
-                        each.rule,
-                        each.detail,
-                    )
-                    for each in error.offences
-                ]
-            ) from error
-        if len(checked[place]) != len(checked[0]):
-            detail = "every member has one row a prediction"
-            raise _offence(f"/members/{place}", "length", detail)
-    return np.stack(checked)
-
-
-def _concentration(value: Any, n: int) -> Any:
-    """Return alpha0 as a number or float64 (n,)."""
-    values = value if isinstance(value, list) else [value]
-    if isinstance(value, list) and len(value) != n:
-        detail = f"concentration is one number, or {n}: one a prediction"
-        raise _offence("/concentration", "length", detail)
-    bad = [
-        place
-        for place, each in enumerate(values)
-        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each <= 1e12
-    ]
-    if bad:
-        detail = "a concentration is a number above 0, at most 1e12"
-        raise CalibrationInputError(
-            [
-                Offence(
-                    f"/concentration/{place}" if isinstance(value, list) else "/concentration",
-                    "range",
-                    detail,
-                )
-                for place in bad
-            ]
-        )
-    return np.array(value, np.float64) if isinstance(value, list) else float(value)
-
-
-def _weights(value: Any, members: Numbers | None) -> Numbers | None:
-    if value is None or members is None:
-        return None
-    fits = isinstance(value, list) and len(value) == len(members)
-    if fits and all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
-        weights = np.array(value, np.float64)
-        if (weights >= 0).all() and np.isfinite(weights).all() and weights.sum() > 0:
-            return weights
-    detail = f"member_weights are {len(members)} numbers, not negative, not all 0"
-    raise _offence("/member_weights", "range", detail)
-
-
-def _offence(pointer: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Offence(pointer, rule, detail)])
+def _table(value: Any, n: int) -> Numbers:
+    """Return features as float64 (n, n_features), or refuse the first row that is of another length or no numbers."""
+    if not isinstance(value, list) or len(value) != n:
+        raise CalibrationInputError.at("/features", "length", f"features have {n} rows: one a prediction")
+    width = len(value[0]) if isinstance(value[0], list) else 0
+    for place, row in enumerate(value):
+        if not isinstance(row, list) or not width or len(row) != width:
+            detail = f"every row of features has as many numbers as the first, {width or 'at least one'}"
+            raise CalibrationInputError.at(f"/features/{place}", "length", detail)
+        if not all(type(each) in (int, float) and abs(each) <= MOST_FEATURE for each in row):
+            detail = f"features are numbers between -{MOST_FEATURE:g} and {MOST_FEATURE:g}"
+            raise CalibrationInputError.at(f"/features/{place}", "number", detail)
+    return np.array(value, np.float64)

@@ -2,26 +2,37 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
+from calibrant.drift.mapped import OWN_SCORE
+from service.comparing import AgainstQuery, compared
 from service.document import answers, problems
-from service.names import ModelId
+from service.drawings.drift import draw_drift
+from service.pictures import Format, or_drawn
 from service.queries import WindowQuery, class_index
 from service.reading import Ask
-from service.reception import model_of
+from service.reads import TheRead
+from workers.alarm.cohorts import RATER
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class DriftQuery(WindowQuery):
-    """Which detector, and which data the comparison is about."""
+class HistoryQuery(WindowQuery):
+    """Which detector."""
 
     scope: str | None = Field(
-        None, max_length=200, description="class:NAME where the alarm watches classes."
+        None,
+        max_length=200,
+        description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
     )
+
+
+class DriftQuery(HistoryQuery, AgainstQuery):
+    """Which detector, which data the comparison is about, and as which media type."""
+
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
 class Recommendation(BaseModel):
@@ -40,6 +51,8 @@ class DriftAnswer(BaseModel):
 
     status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
     reason: str | None = None
+    summary: str | None = Field(None, description="The verdict in sentences.")
+    title: str | None = Field(None, description="Of an alarm: model drift, rater shift and whose, or calibration drift.")
     evidence_log10: float | None = None
     anytime_p: float | None = None
     sr: float | None = None
@@ -48,7 +61,25 @@ class DriftAnswer(BaseModel):
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
-    coverage: dict[str, Any] | None = None
+    bins_since_change: list[dict[str, Any]] | None = Field(None, description="The same since the start of change.")
+    recent: list[dict[str, Any]] = Field([], description="Evidence and change statistic of the last 120 cohorts.")
+    coverage: dict[str, Any] | None = Field(
+        None, description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed."
+    )
+    description: dict[str, Any] | None = Field(
+        None, description="Calibration error beside its null reference, Brier and log score in parts; never alarms."
+    )
+    labels: dict[str, Any] | None = Field(
+        None, description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate."
+    )
+    rater_or_model: dict[str, Any] | None = Field(
+        None, description="Whether the model changed or those who judge it, where raters are named."
+    )
+    scores: str | None = Field(None, description="What is bet on: mapped or raw scores.")
+    map_version: str | None = Field(None, description="The calibration map in force.")
+    cohorts_passed_over: dict[str, Any] | None = Field(
+        None, description="How many sealed cohorts could not be read for this detector, and why."
+    )
     assumptions: list[str] = []
     recommended_action: Recommendation
     detector: dict[str, Any] | None = Field(
@@ -56,7 +87,9 @@ class DriftAnswer(BaseModel):
     )
     detector_reason: str | None = None
     slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
-    comparison: dict[str, Any] = Field(description="The last days of the window beside the rest.")
+    comparison: dict[str, Any] = Field(
+        description="The last days of the window beside the rest, or beside what `against` names."
+    )
 
 
 class CohortRow(BaseModel):
@@ -72,6 +105,8 @@ class CohortRow(BaseModel):
     accuracy: float | None
     n_predictions: int
     n_labelled: int
+    n_raters: int | None = Field(description="Named raters of the cohort; none where nobody is named.")
+    agreement_alpha: float | None = Field(description="Krippendorff's alpha over predictions with several ratings.")
 
 
 class DriftHistory(BaseModel):
@@ -84,28 +119,17 @@ class DriftHistory(BaseModel):
     cohorts: list[CohortRow]
 
 
-@router.get(
-    "/v1/models/{model}/drift",
-    operation_id="getDrift",
-    responses={
-        200: answers(DriftAnswer, "The verdict", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_drift(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DriftQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
-    """Tell whether the model's calibration has drifted, and on what evidence."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift", config, _asked(query, config), query))
+VERDICT = answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
+async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Response:
+    """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
+    config = await read.config()
+    ask = await compared(
+        Ask("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
+    )
+    return await read.answer(ask, query.format, draw_drift)
 
 
 @router.get(
@@ -117,26 +141,19 @@ async def get_drift(
         **problems(406, 422),
     },
 )
-async def list_drift_history(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[DriftQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+async def list_drift_history(read: TheRead, query: Annotated[HistoryQuery, Query()]) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("drift_history", config, _asked(query, config), query))
+    config = await read.config()
+    ask = Ask("drift_history", config, _asked(query, config), query)
+    return await read.reading.answer(read.request, ask)
 
 
-def _asked(query: DriftQuery, config: ModelConfig) -> dict[str, Any]:
+def _asked(query: HistoryQuery, config: ModelConfig) -> dict[str, Any]:
     """Return the query as the workers take it, a class by its index."""
     asked = query.params()
+    asked.pop("format", None)
     scope = asked.get("scope")
-    if scope is not None and scope != "score":
+    if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
         name = scope.removeprefix("class:")
         asked["scope"] = f"class:{class_index(name, config, '/scope')}"
     return asked

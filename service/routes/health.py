@@ -12,7 +12,7 @@ from service.dependencies import AppSettings, TheConnection
 from service.document import answers, problems
 from service.engine import engine_errors
 from service.errors import StoreUnavailable
-from service.meters import drift_registry
+from service.meters import registry_of_models
 from service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)
@@ -82,18 +82,21 @@ async def get_version() -> Response:
     },
 )
 async def get_service_metrics(request: Request, settings: AppSettings) -> Response:
-    """Return the service's own metrics for Prometheus, and the evidence of each model's alarm."""
+    """Return the service's own metrics for Prometheus, with each model's records and the evidence of its alarm."""
     text = generate_latest(request.app.state.meters.registry)
     if settings.metrics_models:
-        text += generate_latest(drift_registry(await _summaries(request), settings.metrics_models))
+        most = settings.metrics_models
+        summaries, tallies = await _of_models(request, most)
+        text += generate_latest(registry_of_models(summaries, tallies, most))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _summaries(request: Request) -> dict:
-    """What the store tells of models' alarms; nothing while it is away, for the rest must still be told."""
+async def _of_models(request: Request, most: int) -> tuple[dict, dict]:
+    """What the store tells of models' alarms and records; nothing while it is away, for the rest must still be told."""
+    inbox = request.app.state.connection.inbox
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             with engine_errors():
-                return await request.app.state.connection.inbox.alarms.summaries()
+                return await inbox.alarms.summaries(), await inbox.all_tallies(most)
     except (TimeoutError, StoreUnavailable):
-        return {}
+        return {}, {}

@@ -1,34 +1,51 @@
 """Histogram updates: what a client has already reduced, as sums by bin or as packed panes."""
 
-import base64
-import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
+from calibrant.confidence_updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
-from calibrant.packing import PackingError
 from calibrant.pane import Pane
 from service.bodies import NDJSON, Body
 from service.columns import batch_id_of, object_of, refuse_unknown
+from service.confidence import read_confidence, read_packed
 from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.document import answers, problems, takes
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
 from service.names import ModelId
-from service.posted import Name, refuse_too_many
+from service.posted import refuse_too_many
 from service.problem_responses import offence_of
-from service.queries import Instant
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.reception import (
+    Circumstances,
+    IngestAnswer,
+    IngestQuery,
+    Load,
+    Sender,
+    digest_of,
+    digest_of_all,
+)
 from service.rules import (
     SEGMENTATION,
     UNITS_REQUIRED,
     refuse_undeclared_update,
     refuse_unitless_update,
+)
+from service.updates import (
+    HEAD_NAMES,
+    KINDS,
+    NAMES,
+    HistogramsBody,
+    HistogramUpdate,
+    SingleConfidenceBody,
+    SingleHistogramBody,
+    SinglePaneBody,
+    UpdateHead,
 )
 from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
 from workers.state.registry import ModelConfig
@@ -38,77 +55,6 @@ router = APIRouter(tags=["ingest"], default_response_class=Response)
 
 MAX_UPDATES = 10_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Sums = list[float]
-
-
-class UpdateHead(BaseModel):
-    """When and of what an update is: the same for histograms and panes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    event_time: Instant | None = Field(
-        None, description="RFC 3339; the time of receipt without it."
-    )
-    slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
-    mode: Literal["delta", "cumulative"] = "delta"
-    source: Name | None = Field(None, description="Who counts; with `cumulative`.")
-    epoch: int | None = Field(None, ge=0, lt=2**53, description="Raised by a restart.")
-    sequence: int | None = Field(None, ge=0, lt=2**53, description="A larger one replaces.")
-
-
-class HistogramUpdate(UpdateHead):
-    """Sums by bin of one kind of score under one label policy."""
-
-    kind: Literal["top_label", "class", "positive"]
-    class_: int | str | None = Field(None, alias="class", description="With kind `class`.")
-    raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
-    bins: int
-    edges: Literal["right", "left"] = "right"
-    count: Sums
-    sum_confidence: Sums
-    sum_correct: Sums
-    n_predictions: list[int] | None = None
-    n_units: int | None = None
-    unit: Name | None = None
-    case: Name | None = None
-
-
-class PaneUpdate(UpdateHead):
-    """A pane that `calibrant.Pane` filled at the edge: it carries every accumulator."""
-
-    kind: Literal["pane"]
-    packed: str = Field(description="`Pane.pack()` in base64.")
-
-
-class SingleHistogramBody(HistogramUpdate):
-    """One histogram."""
-
-    batch_id: Name | None = None
-
-
-class SinglePaneBody(PaneUpdate):
-    """One pane."""
-
-    batch_id: Name | None = None
-
-
-class HistogramsBody(BaseModel):
-    """Several updates, taken together."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    batch_id: Name | None = None
-    histograms: list[HistogramUpdate | PaneUpdate]
-
-
-HEAD_NAMES = ("event_time", "slice", "mode", "source", "epoch", "sequence")
-HISTOGRAM_NAMES = tuple(
-    field.alias or name
-    for name, field in HistogramUpdate.model_fields.items()
-    if name not in HEAD_NAMES
-)
-PANE_NAMES = ("kind", "packed")
-KINDS = ("top_label", "class", "positive", "pane")
 
 
 @router.post(
@@ -122,7 +68,7 @@ KINDS = ("top_label", "class", "positive", "pane")
     },
     openapi_extra=takes(
         "Updates",
-        json=(HistogramsBody, SingleHistogramBody, SinglePaneBody),
+        json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
         ndjson=HistogramUpdate,
     ),
 )
@@ -145,19 +91,28 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     kind = _kind_of(placed)
     config = given.config or _config_for(placed, given.sender)
     updates: list[Update] = []
+    pointers: list[str] = []
+    rejected: list[dict] = []
     offences: list[Offence] = []
+    n_accepted = 0
     for pointer, fields in placed:
         try:
-            updates.append(_update(fields, config, pointer, given))
+            made = _updates(fields, config, pointer, given)
+            updates += made
+            pointers += [pointer] * len(made)
+            n_accepted += 1
         except CalibrationInputError as error:
+            rejected.append(fields)
             offences += error.offences[: 1 if given.partial else None]
     if offences and not given.partial:
         raise CalibrationInputError(offences)
-    refuse_too_many(len(updates), offences, given.settings.max_row_errors)
+    refuse_too_many(n_accepted, offences, given.settings.max_row_errors)
+    if len(updates) > MAX_UPDATES:
+        raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request, one a class counted.")
     _check_panes(updates, config, given)
-    payload = pack_updates(updates)
-    digest = hashlib.blake2b(payload, digest_size=16).digest()
-    return Load(config, kind, payload, digest, len(updates), offences, batch_id)
+    placed_updates = [replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)]
+    digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
+    return Load(config, kind, pack_updates(placed_updates), digest, n_accepted, offences, batch_id)
 
 
 def _kind_of(placed: list[tuple[str, dict]]) -> str:
@@ -207,38 +162,55 @@ def _from_document(document: dict) -> tuple[str | None, list[tuple[str, dict]]]:
     return batch_id, [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
 
-def _update(
+def _updates(
     fields: dict[str, Any], config: ModelConfig, pointer: str, given: Circumstances
-) -> Update:
-    """Return one update as the store takes it."""
+) -> list[Update]:
+    """Return one update as the store takes it; a confidence histogram is several."""
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         detail = f"kind must be one of {', '.join(KINDS)}."
         raise CalibrationInputError([Offence(f"{pointer}/kind", "unknown_value", detail)])
-    names = PANE_NAMES if kind == "pane" else HISTOGRAM_NAMES
-    refuse_unknown(fields, (*names, *HEAD_NAMES), pointer)
+    refuse_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
     refuse_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
-    packed = (_pane if kind == "pane" else _histogram)(rest, config, pointer)
-    update = Update(
-        packed=packed,
-        event_time_us=None if head.event_time is None else _microseconds(head.event_time),
-        slices=head.slice,
-        source=head.source,
-        epoch=head.epoch,
-        sequence=head.sequence,
-    )
-    _check_time(update, config, pointer, given)
-    return update
+    made = [
+        Update(
+            packed=packed,
+            event_time_us=None if head.event_time is None else _microseconds(head.event_time),
+            slices=head.slice,
+            source=head.source,
+            epoch=head.epoch,
+            sequence=head.sequence,
+        )
+        for packed in PACKERS.get(kind, _histogram)(rest, config, pointer)
+    ]
+    _check_time(made[0], config, pointer, given)
+    return made
 
 
-def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
+def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
     if isinstance(fields.get("class"), str) and config.classes:
         fields = {**fields, "class": _class_index(fields["class"], config.classes, pointer)}
     refuse_unitless_update(fields, config, pointer)
-    return Histogram.from_fields(fields, config.spec(), pointer).pack()
+    return [Histogram.from_fields(fields, config.spec(), pointer).pack()]
+
+
+def _confidence(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
+    refuse_unitless_update(fields, config, pointer)
+    histogram = read_confidence(fields, config.n_classes, pointer)
+    # One empty histogram of the same kind says whether raters, units and case are what they must be.
+    plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}
+    bins = config.spec().class_grid.cells
+    nothing = dict.fromkeys(("count", "sum_confidence", "sum_correct"), [0.0] * bins)
+    told = Histogram.from_fields({"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer)
+    of = {"n_units": told.n_units, "unit": told.unit, "case": told.case}
+    try:
+        return [each.pack() for each in updates_of(histogram, config.spec(), told.policy, **of)]
+    except CalibrationInputError as error:
+        offences = [replace(each, pointer=pointer + each.pointer) for each in error.offences]
+        raise CalibrationInputError(offences) from error
 
 
 def _class_index(name: str, classes: list[str], pointer: str) -> int:
@@ -248,7 +220,7 @@ def _class_index(name: str, classes: list[str], pointer: str) -> int:
     raise CalibrationInputError([Offence(f"{pointer}/class", "unknown_class", detail)])
 
 
-def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
+def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
     pane = _read_pane(fields.get("packed"), f"{pointer}/packed")
     if pane.spec != config.spec():
         detail = (
@@ -263,18 +235,14 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> bytes:
     except CalibrationInputError as error:
         offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
         raise CalibrationInputError(offences) from error
-    return pane.pack()
+    return [pane.pack()]
+
+
+PACKERS = {"confidence": _confidence, "pane": _pane}
 
 
 def _read_pane(packed: Any, pointer: str) -> Pane:
-    if not isinstance(packed, str):
-        raise CalibrationInputError([Offence(pointer, "base64", "packed must be base64.")])
-    try:
-        return Pane.unpack(base64.b64decode(packed, validate=True))
-    except PackingError as error:
-        raise CalibrationInputError([Offence(pointer, "packed", str(error))]) from error
-    except ValueError as error:
-        raise CalibrationInputError([Offence(pointer, "base64", str(error))]) from error
+    return read_packed(packed, Pane.unpack, pointer)
 
 
 def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:

@@ -17,7 +17,15 @@ from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
 from service.names import ModelId
 from service.posted import Label, Name, refuse_too_many
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender, digest_of
+from service.reception import (
+    Circumstances,
+    IngestAnswer,
+    IngestQuery,
+    Load,
+    Sender,
+    digest_of,
+    digest_of_all,
+)
 from workers.entries import pack_labels
 from workers.state.registry import ModelConfig
 
@@ -118,9 +126,10 @@ def load_labels(body: Body, given: Circumstances) -> Load:
     offences = [_placed(posted, offence) for offence in checked.offences]
     refuse_too_many(len(checked.rows), offences, given.settings.max_row_errors)
     payload = pack_labels(checked.rows)
-    return Load(
-        config, "labels", payload, digest_of(payload), len(checked.rows), offences, posted.batch_id, True
-    )
+    bad = {int(each.pointer.split("/")[2]) for each in checked.offences}
+    rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
+    digest = digest_of_all(digest_of(payload), rejected)
+    return Load(config, "labels", payload, digest, len(checked.rows), offences, posted.batch_id, True)
 
 
 def read_label_columns(body: Body, max_rows: int) -> Posted:

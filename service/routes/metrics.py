@@ -1,18 +1,15 @@
 """Metrics over a window: which, over which data, binned and weighed how."""
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from service.auth import Caller
-from service.comparing import against_model
+from service.comparing import AgainstQuery, compared
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
 from service.document import answers, problems
-from service.engine import Connection, engine_errors
 from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import PATTERN, ModelId
+from service.names import ModelId
 from service.queries import (
     BinningQuery,
     MetricBinning,
@@ -21,23 +18,19 @@ from service.queries import (
     duration,
     unanswerable,
 )
-from service.reading import Ask, Reading
+from service.reading import Ask
 from service.reception import model_of
 from workers.durations import parse_duration
-from workers.questions import Other
-from workers.state.marks import baseline_slice
 from workers.state.registry import ModelConfig
-from workers.windows import LAST_SECOND, Window
 
 router = APIRouter(tags=["read"], default_response_class=Response)
-EVER = Window(0, LAST_SECOND)
 
 
-class MetricsQuery(BinningQuery, OptionsQuery):
+class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics."
+        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
     )
 
     metrics: str | None = Field(
@@ -48,12 +41,6 @@ class MetricsQuery(BinningQuery, OptionsQuery):
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
-    )
-    against: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
-        None, description="A baseline: each metric also there, and the difference with its interval."
-    )
-    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
-        None, description="Another model over the same window, in place of a baseline."
     )
 
 
@@ -70,6 +57,9 @@ class MetricsAnswer(BaseModel):
     metrics: Estimates | None = None
     label_coverage: dict[str, Any] | None = Field(
         None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+    )
+    against: dict[str, Any] | None = Field(
+        None, description="What it is compared with, how much that holds, and how much both sides share."
     )
     clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
     sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
@@ -99,31 +89,10 @@ async def get_metrics(
 ) -> Response:
     """Compute any set of metrics over a window."""
     config = await model_of(connection, caller, model)
-    ask = metrics_ask(query, config)
+    ask = await compared(metrics_ask(query, config), query, caller, connection, reading)
     if query.by is not None:
         return await reading.answer_each(request, ask, query.by)
-    if query.against is not None or query.against_model is not None:
-        ask = await compared(ask, query, caller, connection, reading)
     return await reading.answer(request, ask)
-
-
-async def compared(
-    ask: Ask, query: MetricsQuery, caller: Caller, connection: Connection, reading: Reading
-) -> Ask:
-    """Return the question asked against a baseline, or another model's same window."""
-    if query.against_model is not None:
-        return await against_model(
-            ask, query.against_model, "metrics_difference", caller, connection, reading
-        )
-    assert query.against is not None
-    with engine_errors():
-        known = await connection.inbox.baselines(ask.config)
-    if query.against not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        detail = f"there is no baseline {query.against!r}; known: {listed}"
-        raise unanswerable("/against", "unknown_baseline", detail)
-    other = Other(ask.config, baseline_slice(query.against), EVER)
-    return replace(ask, kind="metrics_difference", against=other)
 
 
 def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
@@ -133,9 +102,6 @@ def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
     every = params.pop("every", None)
     if query.by is not None and query.slice is not None:
         raise unanswerable("/by", "one_of", "use one of slice, by")
-    compared_with = [query.against, query.against_model]
-    if sum(each is not None for each in (query.by or every, *compared_with)) > 1:
-        raise unanswerable("/against", "one_of", "use one of by or every, against, against_model")
     if every is None:
         return Ask("metrics", config, params, query)
     every_s = parse_duration(every)

@@ -255,7 +255,10 @@ async def delete_model(
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a model with everything that was counted for it."""
-    config = await model_of(connection, caller, model)
+    with engine_errors():
+        config = await connection.registry.found(caller.tenant, model)
+    if config is None:
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     _check_preconditions(request, config)
     with engine_errors(), _revisions():
         await connection.registry.delete(config)

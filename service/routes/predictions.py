@@ -13,7 +13,7 @@ from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.document import answers, problems, takes
 from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender
+from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender, digest_of_all
 from service.rules import refuse_unitless, without_undeclared
 from workers.state.registry import ModelConfig
 from workers.windows import panes_of
@@ -61,7 +61,7 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
         config,
         "predictions",
         batch.pack(),
-        batch.digest(),
+        digest_of_all(batch.digest(), posted.rows_but(checked.accepted_rows.tolist())),
         batch.n,
         offences,
         posted.batch_id,

@@ -5,18 +5,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.reliability import draw_reliability
 from service.estimates import WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, asked_of
+from service.queries import BinningQuery, asked_of, unanswerable
 from service.reading import Ask
 from service.reads import TheRead
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class ReliabilityQuery(BinningQuery):
+class ReliabilityQuery(BinningQuery, AgainstQuery):
     """How the table is made and shown."""
 
     format: Format | None = Field(None, description="In place of the header Accept.")
@@ -43,4 +44,8 @@ async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Quer
     config = await read.config()
     params = asked_of(query, config)
     params.pop("format", None)
-    return await read.answer(Ask("reliability", config, params, query), query.format, draw_reliability)
+    if query.binning != "equal_width" and (query.against or query.against_model):
+        raise unanswerable("/binning", "equal_width", "bins of equal mass are not the same on two sides")
+    ask = Ask("reliability", config, params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_reliability)

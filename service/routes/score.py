@@ -1,24 +1,48 @@
 """One posted batch scored at once: nothing is stored, and the raw rows allow more than the state does."""
 
+import re
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic_core import PydanticCustomError
 
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.roc import MOST_POINTS
 from calibrant.score import score_batch
+from calibrant.sections import SECTIONS, chosen
 from service.bodies import Body, read_body
 from service.columns import read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
 from service.document import ProblemError, answers, problems, takes
-from service.estimates import Estimates, TemperatureAnswer, metric_slugs
+from service.estimates import Estimates, TemperatureAnswer, metric_slug, metric_slugs
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Edges, MetricBinning, OptionsQuery, Raters, invalid_query
 from service.settings import Settings
 from service.threads import aside
 
+COMPOSITE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 router = APIRouter(tags=["score"], default_response_class=Response)
+
+
+def read_composites(text: str) -> dict[str, list[int]]:
+    """Return unions of classes by name; a plus may have become a space on its way."""
+    found: dict[str, list[int]] = {}
+    for part in text.split(","):
+        name, _, members = part.strip().partition(":")
+        classes = members.replace("+", " ").split()
+        numbers = classes and all(each.isdecimal() and len(each) < 6 for each in classes)
+        if not COMPOSITE.fullmatch(name) or name in found or not numbers:
+            raise PydanticCustomError("composites", "names with their classes, such as whole:1+2,core:2")
+        found[name] = [int(each) for each in classes]
+    return found
+
+
+def composites_text(text: str) -> str:
+    """Return unions of classes as they are, once they were read."""
+    read_composites(text)
+    return text
 
 
 class ScoreQuery(OptionsQuery):
@@ -36,9 +60,20 @@ class ScoreQuery(OptionsQuery):
     objective: Literal["nll", "brier", "ece"] = "nll"
     ci: float = Field(0.95, gt=0, lt=1)
     partial: bool = Field(False, description="Score the good rows and answer the bad ones.")
+    include: str | None = Field(
+        None, max_length=400, description=f"Further answers, with commas between: {', '.join(SECTIONS)}."
+    )
+    metric: str | None = Field(None, max_length=100, description="Of `stability`: a slug; ece without it.")
+    subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
+    points: int | None = Field(None, ge=2, le=MOST_POINTS, description="Of `roc`, at most.")
+    frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
+    case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
+    composites: Annotated[str, AfterValidator(composites_text)] | None = Field(
+        None, max_length=4000, description="Unions of classes in place of the classes of cases: whole:1+2,core:2."
+    )
 
 
-class ScoreAnswer(BaseModel):
+class PlainAnswer(BaseModel):
     """Metrics, reliability and temperature of the batch."""
 
     model_config = ConfigDict(extra="allow")
@@ -50,6 +85,16 @@ class ScoreAnswer(BaseModel):
     temperature: TemperatureAnswer
     rejected: int = 0
     errors: list[ProblemError] = []
+
+
+# One source: what may be included is what the answer may hold.
+_INCLUDED: dict[str, Any] = {
+    name: (dict[str, Any] | None, Field(None, description="With `include`, as its endpoint tells it."))
+    for name in SECTIONS
+}
+ScoreAnswer = create_model(
+    "ScoreAnswer", __base__=PlainAnswer, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
+)
 
 
 @router.post(
@@ -66,11 +111,30 @@ async def score_once(
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored."""
-    params = {**query.model_dump(exclude={"partial"}), "metrics": metric_slugs(query.metrics)}
+    params = {
+        **query.model_dump(exclude={"partial"}),
+        "metrics": metric_slugs(query.metrics),
+        "include": included(query.include),
+    }
+    if query.composites is not None:
+        params["composites"] = read_composites(query.composites)
+    if query.metric is not None:
+        metric_slug(query.metric)
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold)
         answer = await aside(scored, body, params, settings, query.partial)
     return Response(answer, media_type="application/json")
+
+
+def included(text: str | None) -> list[str]:
+    """Return the sections in a list with commas; an unknown one is refused with the known."""
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    try:
+        for name in names:
+            chosen(name)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return names
 
 
 def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool) -> bytes:

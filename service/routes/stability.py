@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
-from service.document import answers, problems
+from service.document import answers
+from service.drawings.stability import draw_stability
 from service.estimates import Estimate, WindowShown, metric_slug
-from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.queries import BinningQuery, asked_of
 from service.reading import Ask
-from service.reception import model_of
+from service.reads import TheRead
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -23,6 +23,7 @@ class StabilityQuery(BinningQuery):
     subsets: Literal["nested", "independent"] = Field(
         "nested", description="nested: each subset is a part of the next."
     )
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
 class Variation(BaseModel):
@@ -69,26 +70,13 @@ class StabilityAnswer(BaseModel):
     reason: str | None = None
 
 
-@router.get(
-    "/v1/models/{model}/stability",
-    operation_id="getStability",
-    responses={
-        200: answers(StabilityAnswer, "Curves and baselines", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_stability(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[StabilityQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+CURVES: dict[str, Any] = answers(StabilityAnswer, "Curves and baselines, or the curves drawn", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
+async def get_stability(read: TheRead, query: Annotated[StabilityQuery, Query()]) -> Response:
     """Tell how steady a calibration error is as data shrink, for several raters and for one label."""
-    config = await model_of(connection, caller, model)
+    config = await read.config()
     params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
-    return await reading.answer(request, Ask("stability", config, params, query))
+    params.pop("format", None)
+    return await read.answer(Ask("stability", config, params, query), query.format, draw_stability)

@@ -1,48 +1,39 @@
 """The temperature that the window's labels ask for."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.dependencies import IfNoneMatch, MapReader, Prefer, TheConnection, TheReading
-from service.document import answers, problems
+from service.comparing import AgainstQuery, compared
+from service.document import answers
+from service.drawings.losses import draw_losses
 from service.estimates import TemperatureAnswer
-from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.queries import Raters, WindowQuery
 from service.reading import Ask
-from service.reception import model_of
+from service.reads import TheMapRead
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class TemperatureQuery(WindowQuery):
+class TemperatureQuery(WindowQuery, AgainstQuery):
     """What the temperature is fitted to."""
 
     objective: Literal["nll", "brier", "ece"] = "nll"
     raters: Raters = "pooled"
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-@router.get(
-    "/v1/models/{model}/temperature",
-    operation_id="getTemperature",
-    responses={
-        200: answers(TemperatureAnswer, "The temperature", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_temperature(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[TemperatureQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
-    """Fit the temperature that scales the model's logits best."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, Ask("temperature", config, query.params(), query))
+CURVE: dict[str, Any] = answers(TemperatureAnswer, "The temperature, or its losses drawn", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
+async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Query()]) -> Response:
+    """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("temperature", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_losses)

@@ -1,14 +1,16 @@
 """A whole model out of this service and into another one."""
 
+import asyncio
+import hashlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from secrets import token_hex
 from typing import Annotated, Any
-from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from redis.exceptions import RedisError
 from starlette.responses import StreamingResponse
 
 from calibrant.errors import CalibrationInputError, Offence
@@ -16,12 +18,13 @@ from service.bodies import NDJSON, read_body
 from service.dependencies import Admin, AppSettings, TheConnection, TheReception
 from service.document import answers, problems, takes
 from service.engine import engine_errors
-from service.errors import AnswerLate, ModelConflict
+from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDeleted
 from service.names import ModelId
 from service.reception import Reception, digest_of, model_of
 from workers.entries import RESTORE
-from workers.inbox import Delivery
+from workers.inbox import Delivery, ModelGone, Receipt
 from workers.state import records
+from workers.state.maps import CurrentMap
 from workers.state.registry import ModelConfig, RevisionConflict
 from workers.transfer import END, FORMAT, MODEL, export_lines
 
@@ -91,6 +94,7 @@ async def export_model(
     operation_id="importModel",
     status_code=201,
     responses={
+        200: answers(ImportAnswer, "The same import was done before", Location="The model."),
         201: answers(ImportAnswer, "The model is there", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
@@ -103,7 +107,7 @@ async def import_model(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Take over a model that another service exported; there must be none of this id."""
+    """Take over a model that another service exported; there must be none of this id. It may be sent again if it was cut off."""
     roomy = settings.model_copy(
         update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
     )
@@ -111,15 +115,7 @@ async def import_model(
         body = await read_body(request, roomy, hold, (NDJSON,))
         lines = body.data.strip().split(b"\n")
         config = config_in(lines, caller.tenant, model)
-        try:
-            await reception.registry.restore(config)
-        except RevisionConflict as error:
-            raise ModelConflict(f"There is a model {model!r} already; delete it first.") from error
-        try:
-            await _restore(reception, config, lines[1:-1])
-        except (CalibrationInputError, RedisError, AnswerLate):
-            await reception.registry.delete(config)
-            raise
+        is_new = await _restored(reception, config, lines)
     told = {
         "model": model,
         "lines": len(lines),
@@ -127,7 +123,47 @@ async def import_model(
         "records": sum(line.startswith(b'{"type":"record"') for line in lines),
     }
     headers = {"Location": f"/v1/models/{model}"}
-    return Response(orjson.dumps(told), 201, headers, "application/json")
+    return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
+
+
+async def _restored(reception: Reception, config: ModelConfig, lines: list[bytes]) -> bool:
+    """Take a model over, or go on with it where an earlier request was cut off; False where all was done before."""
+    current, registry = current_map_in(lines, config), reception.registry
+    content = content_of(lines)
+    known = await registry.found(config.tenant, config.model)
+    if known is not None and known.imported == content:
+        return False
+    if known is None:
+        # Named anew: what an import that was deleted has left in the stream is none of this one's.
+        known = replace(config, importing=f"{content}.{token_hex(4)}")
+        try:
+            await registry.restore(known)
+        except RevisionConflict as error:
+            raise ImportUnfinished() from error
+    elif known.importing is None:
+        raise ModelConflict(f"There is a model {config.model!r} already; delete it first.")
+    elif known.importing.partition(".")[0] != content:
+        raise ImportUnfinished("Another import of this model has begun; delete the model first.")
+    try:
+        await _restore(reception, known, [line for line in lines[1:-1] if not _is_current_map(line)])
+    except CalibrationInputError:
+        # What cannot be read now cannot be read by a repeat either.
+        await registry.delete(known)
+        raise
+    try:
+        await registry.finish_import(known, replace(known, importing=None, imported=content), current)
+    except RevisionConflict as error:
+        if error.current is None or error.current.imported != content:
+            raise ModelDeleted() from error
+    return True
+
+
+def content_of(lines: list[bytes]) -> str:
+    """Return what an import is known by."""
+    named = hashlib.blake2b(digest_size=12)
+    for line in lines:
+        named.update(line + b"\n")
+    return named.hexdigest()
 
 
 def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
@@ -144,7 +180,7 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         raise _refused(len(lines), "export_inconsistent", "the model changed during the export; export it again")
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
-        config = replace(config, tenant=tenant, model=model)
+        config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
         config.spec()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
@@ -152,16 +188,30 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
 
 
 async def _restore(reception: Reception, config: ModelConfig, lines: list[bytes]) -> None:
-    """Hand the lines over, a piece at a time, each once the one before is merged."""
-    for payload in _chunks(lines):
-        batch_id = f"import-{uuid4().hex}"
+    """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
+    for number, payload in enumerate(_chunks(lines)):
+        batch_id = f"import-{config.importing}-{number}"
         delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), 1, retains=True)
         await reception.inbox.hand_over(delivery)
-        receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S)
+        receipt = await _merged(reception, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()
         if receipt.status != records.MERGED:
             raise CalibrationInputError([Offence(**each) for each in receipt.errors])
+
+
+async def _merged(reception: Reception, config: ModelConfig, batch_id: str) -> Receipt:
+    """Wait for a piece. The removal of an earlier model of this generation takes its record away, but not the piece."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            left_s = max(deadline - time.monotonic(), 0.0)
+            return await reception.inbox.wait_merged(config.key, batch_id, left_s, was_there=True)
+        except ModelGone:
+            known = await reception.registry.found(config.tenant, config.model)
+            if known is None or known.importing != config.importing or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
 
 
 def _chunks(lines: list[bytes]) -> list[bytes]:
@@ -174,6 +224,27 @@ def _chunks(lines: list[bytes]) -> list[bytes]:
         chunks[-1].append(line)
         size += len(line)
     return [b"\n".join(chunk) for chunk in chunks if chunk]
+
+
+def _is_current_map(line: bytes) -> bool:
+    return line.startswith(b'{"type":"current_map"')
+
+
+def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
+    """Return the calibration map that is current for the model, as kept; empty for none."""
+    raw = b""
+    for number, line in enumerate(lines, 1):
+        if not _is_current_map(line):
+            continue
+        try:
+            raw = str(_line(line, number)["text"]).encode()
+            fits = CurrentMap.from_bytes(raw).generation == config.generation
+            orjson.loads(CurrentMap.from_bytes(raw).body)
+        except (KeyError, ValueError):
+            fits = False
+        if not fits:
+            raise _refused(number, "export_format", "this is not a current map of the model")
+    return raw
 
 
 def _line(text: bytes, number: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class FakeRegistry:
     async def get(self, tenant, model):
         return self.configs.get((tenant, model))
 
+    found = get
+
     async def list(self, tenant):
         return [config for (owner, _), config in sorted(self.configs.items()) if owner == tenant]
 
@@ -158,6 +160,10 @@ class FakeInbox:
         self._stumble()
         return {}
 
+    async def all_tallies(self, most):
+        self._stumble()
+        return {}
+
     async def hand_over(self, delivery):
         self._stumble()
         key = (delivery.model.key, delivery.batch_id)
@@ -200,7 +206,7 @@ class FakeInbox:
         self._stumble()
         return self.records.get((model_key, batch_id), (b"", None))[1]
 
-    async def wait_merged(self, model_key, batch_id, seconds):
+    async def wait_merged(self, model_key, batch_id, seconds, was_there=False):
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             receipt = await self.record(model_key, batch_id)

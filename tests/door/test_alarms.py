@@ -35,6 +35,10 @@ def with_alarm(**alarm):
         ({"bets": ["no", 0]}, "/alarm/bets", "repeated"),
         ({"bets": []}, "/alarm/bets", "classes"),
         ({"raters": "loudest"}, "/alarm/raters", "unknown_value"),
+        ({"raters": "rater:"}, "/alarm/raters", "unknown_value"),
+        ({"raters": "rater:a|b"}, "/alarm/raters", "unknown_value"),
+        ({"rater_detectors": 65}, "/alarm/rater_detectors", "less_than_equal"),
+        ({"scores": "cooked"}, "/alarm/scores", "unknown_value"),
         ({"colour": "red"}, "/alarm/colour", "unknown_field"),
         ({"webhooks": [{"url": "ftp://a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
         ({"webhooks": [{"url": "https://me:it@a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
@@ -110,12 +114,18 @@ async def alarmed(client, inbox, registry):
     return client
 
 
+async def test_whose_labels_and_which_scores_count_can_be_set(client, registry):
+    alarm = {"raters": "rater:ann@site.org", "scores": "raw", "rater_detectors": 0}
+    assert (await client.put(URL, json=with_alarm(**alarm))).json()["alarm"] == alarm
+    assert registry.configs["default", "digits"].alarm == alarm
+
+
 async def test_alarms_are_listed_and_read(alarmed):
     listed = (await alarmed.get("/v1/alarms")).json()["alarms"]
     assert [each["id"][-1] for each in listed] == ["1", "2"]
     [opened] = (await alarmed.get("/v1/alarms?status=open&model=digits")).json()["alarms"]
     assert opened["cohort"] == {"from": "1970-01-02T00:00:00Z", "to": "1970-01-03T00:00:00Z"}
-    assert "generation" not in opened
+    assert "generation" not in opened and opened["title"] == "calibration drift"
     assert (await alarmed.get(f"/v1/alarms/{opened['id']}")).json() == opened
     problem(await alarmed.get("/v1/alarms/al_000_00000000000000000003"), 404, "alarm-unknown")
     problem(await alarmed.get("/v1/alarms?status=shut"), 422, "invalid-query")

@@ -76,7 +76,17 @@ OPERATIONS = {
     "getBaseline": ("GET", "/v1/models/m/baselines/b", {"all", "reader"}),
     "putBaseline": ("PUT", "/v1/models/m/baselines/b", {"all"}),
     "deleteBaseline": ("DELETE", "/v1/models/m/baselines/b", {"all"}),
+    "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
+    "getUncertainty": ("GET", "/v1/models/m/uncertainty", {"all", "reader"}),
+    "getConfidenceHistogram": ("GET", "/v1/models/m/confidence-histogram", {"all", "reader"}),
+    "compareModels": ("GET", "/v1/models/m/comparison?models=n", {"all", "reader"}),
+    "getTemperatureSurface": (
+        "GET",
+        "/v1/models/m/temperature/surface",
+        {"all", "reader", "mapper"},
+    ),
     "getDisagreement": ("GET", "/v1/models/m/disagreement", {"all", "reader"}),
+    "compareCalibrations": ("POST", "/v1/models/m/disagreement", {"all", "reader", "mapper"}),
     "computePosterior": ("POST", "/v1/models/m/posterior", {"all", "reader", "mapper"}),
     "createMap": ("POST", "/v1/models/m/maps", {"all"}),
     "listMaps": ("GET", "/v1/models/m/maps", {"all", "reader", "mapper"}),
@@ -94,6 +104,11 @@ OPERATIONS = {
     "listDeliveries": ("GET", "/v1/models/m/alarm/deliveries", {"all"}),
     "testWebhooks": ("POST", "/v1/models/m/alarm/test", {"all"}),
     "scoreOnce": ("POST", "/v1/score", {"all", "reader", "sender"}),
+    "scoreConfidenceHistogram": (
+        "POST",
+        "/v1/score/confidence-histogram",
+        {"all", "reader", "sender"},
+    ),
 }
 
 

@@ -1,8 +1,10 @@
 """Frozen maps over HTTP: made once, promoted by those who have seen the current one, read for nothing."""
 
+import numpy as np
 import pytest
 
 from tests.door.conftest import problem
+from tests.ground.test_map_formulas import CASES, blocks, by_python, fitted
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
@@ -154,3 +156,55 @@ async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
 async def test_a_promotion_says_which_and_why(made, body):
     answer = await made.put(f"{URL}/maps/current", json=body, headers=FIRST)
     problem(answer, 422, "invalid-input")
+
+
+async def test_frozen_maps_are_applied_without_asking_a_worker(made, inbox):
+    body = {"probabilities": [[0.7, 0.2, 0.1]]}
+    url = f"{URL}/calibration-map/apply"
+    problem(await made.post(url, params={"map": "current"}, json=body), 404, "map-unknown")
+    asked = len(inbox.asked)
+    answer = (await made.post(url, params={"version": 2}, json=body)).json()
+    assert (answer["version"], answer["digest"]) == (2, "d2")
+    power = [p**0.5 for p in (0.7, 0.2, 0.1)]
+    assert answer["probabilities"][0] == pytest.approx([p / sum(power) for p in power], abs=1e-15)
+    assert len(inbox.asked) == asked
+    await promote(made, 3, FIRST)
+    asked = len(inbox.asked)
+    answer = (await made.post(url, params={"map": "current"}, json=body)).json()
+    assert (answer["version"], answer["digest"], len(inbox.asked)) == (3, "d3", asked)
+    fitted = (await made.post(url, json=body)).json()
+    assert (fitted["version"], fitted["digest"]) == (None, "d3")
+    problem(await made.post(url, params={"version": 9}, json=body), 404, "map-unknown")
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [
+        ({"version": 1, "map": "current"}, "/map"),
+        ({"version": 1, "method": "beta"}, "/method"),
+        ({"map": "current", "window": "P1D"}, "/window"),
+        ({"map": "current", "class": "1"}, "/class"),
+        ({"map": "latest"}, "/map"),
+        ({"version": 0}, "/version"),
+    ],
+)
+async def test_a_frozen_map_is_named_once_and_nothing_is_fitted_beside_it(made, params, pointer):
+    body = {"probabilities": [[0.7, 0.2, 0.1]]}
+    answer = await made.post(f"{URL}/calibration-map/apply", params=params, json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == pointer, answer.text
+
+
+@pytest.mark.parametrize(("method", "scope"), CASES)
+async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, method, scope):
+    answer, there = fitted(method, scope)
+    rows = there.probabilities if scope == "full" else there.probabilities[:, 1]
+    await client.put(URL, json={"classes": there.n_classes, "task": there.task})
+    inbox.answers["calibration_map"] = FIT | answer
+    assert (await client.post(f"{URL}/maps", json={})).status_code == 201
+    name = "probabilities" if scope == "full" else "confidences"
+    url = f"{URL}/calibration-map/apply?version=1"
+    posted = (await client.post(url, json={name: rows.tolist()})).json()
+    formula = blocks("python")[method, scope]
+    written = by_python(formula, answer["parameters"], rows.tolist())
+    assert np.abs(np.array(posted[name]) - written).max() < 1e-12

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases",),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement"),
 )
 
 
@@ -195,3 +195,34 @@ async def test_one_batch_is_scored_and_nothing_is_stored(client, inbox):
     assert found["errors"][0]["rule"] == "labels_required"
     unknown = await client.post("/v1/score", params={"metrics": "x"}, json=PREDICTIONS)
     problem(unknown, 422, "invalid-query")
+
+
+SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
+
+
+async def test_further_answers_are_included(client):
+    """Unions of classes too, whose plus may have become a space."""
+    for unions in ("whole:1+2,core:2", "whole:1%2B2,core:2"):
+        url = f"/v1/score?metrics=ml1_ece&include=cases,roc&composites={unions}&binning=spline"
+        found = (await client.post(url, json=SCANNED)).json()
+        assert found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+        assert found["cases"]["membership"] == "spline"
+        assert "auc" in found["roc"] and "stability" not in found
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("include=case", "/include"),
+        ("include=stability&metric=x", "/metric"),
+        ("composites=whole", "/composites"),
+        ("composites=a:1,a:2", "/composites"),
+        ("composites=a:x", "/composites"),
+        ("include=cases&composites=a:7", "/composites/a"),
+        ("include=cases&case=nobody", "/case"),
+        ("include=temperature_surface", "/classes"),
+    ],
+)
+async def test_what_cannot_be_included_is_refused(client, query, pointer):
+    answer = await client.post(f"/v1/score?{query}", json=SCANNED)
+    assert problem(answer, 422, "invalid-query")["errors"][0]["pointer"] == pointer

@@ -85,7 +85,11 @@ class LedgerPane:
         self._add(histogram.count, histogram.total, histogram.squares, {})
 
     def merge(self, other: LedgerPane) -> LedgerPane:
-        self._add(other.count, other.total, other.squares, other.cells)
+        return self.merge_all([other])
+
+    def merge_all(self, others: list[LedgerPane]) -> LedgerPane:
+        for other in others:
+            self._add(other.count, other.total, other.squares, other.cells)
         return self
 
     def _add(self, count: int, total: int, squares: int, cells: dict[int, int]) -> None:

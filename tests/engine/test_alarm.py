@@ -15,22 +15,16 @@ from calibrant import Batch, Pane
 from tests.engine.driving import FreeLeases
 from workers.aggregate import PartitionLoop
 from workers.alarm.advancing import advance_detectors
+from workers.alarm.cohorts import Gathered
 from workers.alarm.deliveries import Delivery
-from workers.alarm.detectors import (
-    KEPT_COHORTS,
-    Detector,
-    Gathered,
-    Look,
-    advanced,
-    look_of,
-    lost_looks,
-    tables_of,
-)
+from workers.alarm.detectors import Detector, advanced
 from workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from workers.alarm.gathering import close_gathered, take_sealed
 from workers.alarm.held import Held
+from workers.alarm.looks import KEPT_COHORTS, Look, look_of, lost_looks
 from workers.alarm.orders import acknowledgement, promotion, trial
 from workers.alarm.settings import AlarmSettings
+from workers.alarm.tables import tables_of
 from workers.chain import Chain, Overtaken
 from workers.entries import ALARM, alarm_order, delete_model
 from workers.filling import Ground
@@ -287,7 +281,7 @@ def test_a_change_from_the_reference(bench):
     assert raised.start_of_change >= 55 * DAY_S
 
 
-def test_listed_classes_are_watched_where_every_prediction_is_a_unit(bench):
+def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit(bench):
     config = ModelConfig(
         "default", "cls", "multiclass", 3, generation="g1", revision=1, label_horizon_s=DAY_S,
         alarm={"tolerance": 0.0, "bets": [0, 2]},
@@ -306,7 +300,8 @@ def test_listed_classes_are_watched_where_every_prediction_is_a_unit(bench):
     columns = {"probabilities": rows, "labels": labels, "units": ["u"] * 300}
     shared.fill(Batch.from_columns(columns).batch)
     sealing.seal(1, {"": shared})
-    assert sealing.held().detectors["class:2|"].last == 0
+    passed = sealing.held().detectors["class:2|"]
+    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (DAY_S, 1, 1, "shared_units")
 
 
 def test_old_looks_go(sealing):

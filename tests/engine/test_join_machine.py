@@ -15,17 +15,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from calibrant import Batch, Pane
+from calibrant.accumulators import sample
 from calibrant.labels import WITHDRAWN, LabelRow
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same
 from workers.facts import Facts
 from workers.join import Join
+from workers.state.marks import Marks
 
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
 HOURS = 2
 START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
 IDS = st.sampled_from([f"i{i}" for i in range(6)])
 CLASSES = st.integers(0, 1)
+SHARED = [(None, None), (None, None), ("units", "a"), ("units", "b"), ("cases", "a")]
+# Room for three predictions, so that the sample's threshold falls.
+SAMPLE_BYTES = 3 * (2 * 8 + sample.ROW_BYTES + 2 * sample.VOTE_BYTES)
 
 
 class Dictionary:
@@ -41,8 +46,8 @@ class Dictionary:
     def members(self, config, groups):
         return {group: list(self.groups[group]) for group in groups if group in self.groups}
 
-    def kept_from(self, config):
-        return 0
+    def marks(self, config):
+        return Marks()
 
 
 class JoinMachine(RuleBasedStateMachine):
@@ -50,6 +55,7 @@ class JoinMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        self.pane_bytes, sample.PANE_BYTES = sample.PANE_BYTES, SAMPLE_BYTES
         self.store = Dictionary()
         self.panes: dict[tuple[str, int], Pane] = {}
         self.join = Join(self.store)
@@ -62,6 +68,9 @@ class JoinMachine(RuleBasedStateMachine):
         self.ratings: dict[str, dict[str, tuple[int, int]]] = {}
         self.deleted: set[str] = set()
 
+    def teardown(self):
+        sample.PANE_BYTES = self.pane_bytes
+
     def apply(self, step):
         self.uncommitted.append(step)
         step(self.join)
@@ -70,23 +79,26 @@ class JoinMachine(RuleBasedStateMachine):
         name=IDS,
         p=st.integers(0, 8),
         hour=st.integers(0, HOURS - 1),
-        unit=st.sampled_from([None, "a", "b"]),
+        shared=st.sampled_from(SHARED),
+        weight=st.sampled_from([None, None, 2.5]),
         site=st.sampled_from(["X", "Y"]),
         labels=st.lists(CLASSES, max_size=2),
         repeats=st.booleans(),
     )
-    def predict(self, name, p, hour, unit, site, labels, repeats):
+    def predict(self, name, p, hour, shared, weight, site, labels, repeats):
         """A prediction; the first of an id stands, a repeat changes nothing, another is a conflict."""
         columns = {"confidences": [p / 8], "ids": [name], "slices": {"site": [site]}, "labels": [labels or None]}
-        if unit is not None:
-            columns["units"] = [unit]
+        if shared[0] is not None:
+            columns[shared[0]] = [shared[1]]
+        if weight is not None:
+            columns["weights"] = [weight]
         batch = Batch.from_columns(columns, task="binary").batch
         batch = replace(batch, event_times=np.array([START_US + hour * 3_600_000_000]))
         now = self.now_ms
         for _ in range(2 if repeats else 1):
             self.apply(lambda join: join.predictions(CONFIG, batch, now))
         if name not in self.sent and name not in self.deleted:
-            self.sent[name] = {"p": p / 8, "hour": hour, "unit": unit, "site": site}
+            self.sent[name] = {"p": p / 8, "hour": hour, "shared": shared, "weight": weight, "site": site}
             self.votes.setdefault(name, Counter()).update(labels)
 
     @rule(name=IDS, klass=CLASSES, n=st.integers(1, 3))
@@ -96,13 +108,39 @@ class JoinMachine(RuleBasedStateMachine):
         if name not in self.deleted:
             self.votes.setdefault(name, Counter()).update({klass: n})
 
-    @rule(name=IDS, rater=st.sampled_from(["r", "s"]), klass=st.sampled_from([0, 1, WITHDRAWN]), revision=st.integers(0, 3))
+    @rule(
+        name=IDS,
+        rater=st.sampled_from(["r", "s"]),
+        klass=st.sampled_from([0, 1, WITHDRAWN]),
+        revision=st.sampled_from([None, None, 0, 1, 2]),
+    )
     def rate(self, name, rater, klass, revision):
-        """A named rater's word: a higher revision stands, the first of equal ones."""
+        """A named rater's word: a higher revision stands, the first of equal ones; without one the later word."""
         self._label(LabelRow(name, {}, [(rater, klass, revision)]))
         held = self.ratings.setdefault(name, {})
-        if name not in self.deleted and (rater not in held or revision > held[rater][1]):
+        if name in self.deleted:
+            return
+        if revision is None:
+            held[rater] = (klass, held[rater][1] if rater in held else 0)
+        elif rater not in held or revision > held[rater][1]:
             held[rater] = (klass, revision)
+
+    @precondition(lambda self: self.ratings and self.uncommitted)
+    @rule(data=st.data())
+    def rate_again(self, data):
+        """The same word of a rater once more, as it stands."""
+        said = [(name, rater, *word) for name, held in sorted(self.ratings.items()) for rater, word in sorted(held.items())]
+        if said:
+            name, rater, klass, revision = data.draw(st.sampled_from(said))
+            self._label(LabelRow(name, {}, [(rater, klass, revision)]))
+
+    @rule(name=IDS, klass=CLASSES)
+    def fail_half_way(self, name, klass):
+        """An entry that fails after it has changed facts is undone."""
+        mark = self.join.mark()
+        self.join.labels(CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40)
+        self.join.deletion(CONFIG, name, self.now_ms)
+        self.join.back(mark)
 
     @rule(name=IDS)
     def delete(self, name):
@@ -155,13 +193,13 @@ class JoinMachine(RuleBasedStateMachine):
 
     def _expected(self, slice_, hour):
         pane = Pane(CONFIG.spec())
-        for is_named in (True, False):
+        for kind in (None, "units", "cases"):
             rows = [
                 (name, each)
                 for name, each in self.sent.items()
                 if each["hour"] == hour
                 and slice_ in ("", f"site:{each['site']}")
-                and (each["unit"] is not None) == is_named
+                and each["shared"][0] == kind
             ]
             if not rows:
                 continue
@@ -169,9 +207,10 @@ class JoinMachine(RuleBasedStateMachine):
                 "confidences": [each["p"] for _, each in rows],
                 "ids": [name for name, _ in rows],
                 "label_counts": [self._counts(name) for name, _ in rows],
+                "weights": [each["weight"] or 1.0 for _, each in rows],
             }
-            if is_named:
-                columns["units"] = [each["unit"] for _, each in rows]
+            if kind is not None:
+                columns[kind] = [each["shared"][1] for _, each in rows]
             pane.fill(Batch.from_columns(columns, task="binary").batch)
         return pane
 

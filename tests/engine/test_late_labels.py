@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant.accumulators.sample import below
 from calibrant.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
 from tests.engine.driving import MODEL
@@ -133,6 +134,22 @@ def assert_same(found, expected):
         for block, twin in zip(expected[name].blocks.values(), found[name].blocks.values(), strict=True):
             assert np.array_equal(block.counts, twin.counts), name
             np.testing.assert_allclose(twin.sums, block.sums, atol=1e-9, err_msg=name)
+
+
+    assert_same_sample(found.sample, expected.sample)
+
+
+def assert_same_sample(found, expected):
+    """The kept sample is what the final facts have below its own threshold."""
+    assert found.halvings >= expected.halvings
+    mine, theirs = found.arrays(), expected.arrays()
+    inside = np.flatnonzero(below(theirs["ids"], found.halvings))
+    votes = np.isin(theirs["vote_row"], inside)
+    for name in ("ids", "units", "counts", "logits", "weights", "scores"):
+        assert np.array_equal(mine[name], theirs[name][inside]), name
+    assert np.array_equal(mine["vote_row"], np.searchsorted(inside, theirs["vote_row"][votes]))
+    for name in ("vote_class", "vote_count"):
+        assert np.array_equal(mine[name], theirs[name][votes]), name
 
 
 @pytest.mark.parametrize("seed", [1, 2])

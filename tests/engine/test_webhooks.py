@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import ipaddress
 import socket
+import ssl
 import threading
 import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +31,7 @@ from workers.alarm.deliveries import (
 from workers.alarm.guard import Forbidden, check_url, is_open, networks_of, target_of
 from workers.alarm.orders import ATTEMPTED
 from workers.entries import Entry
+from workers.settings import EngineSettings, SettingsError
 from workers.state.registry import ModelConfig
 
 LOCAL = networks_of("127.0.0.0/8,::1/128")
@@ -149,6 +154,91 @@ def test_redirects_are_not_followed(server):
     assert len(server.ids) == 1
     with pytest.raises(Forbidden):
         send(message(url), new_secret(), 5.0)
+
+
+TLS = Path(__file__).parent / "tls"
+AUTHORITY = TLS / "authority.pem"
+
+
+@pytest.fixture
+def secure(server):
+    """The server behind TLS, with a certificate for `localhost` that only our own authority vouches for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "localhost.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return server
+
+
+def test_a_receiver_behind_tls_is_told_where_its_authority_is_trusted(secure):
+    url = f"https://localhost:{secure.server_port}/x"
+    v4 = networks_of("127.0.0.0/8,::1/128")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        send(message(url), new_secret(), 5.0, v4)
+    assert secure.ids == []
+    assert send(message(url), new_secret(), 5.0, v4, AUTHORITY) == 204
+    assert secure.ids == [message(url).id]
+
+
+def test_a_certificate_of_another_name_is_refused(secure):
+    url = f"https://127.0.0.1:{secure.server_port}/x"
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.1"):
+        send(message(url), new_secret(), 5.0, LOCAL, AUTHORITY)
+    assert secure.ids == []
+
+
+def test_authorities_are_read_at_start():
+    assert EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca == AUTHORITY
+    for wrong in (__file__, "/nowhere.pem"):
+        with pytest.raises(SettingsError, match="CALIBRANT_WEBHOOK_CA"):
+            EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": wrong})
+
+
+def test_a_name_that_changes_its_mind_reaches_only_what_was_checked(server, monkeypatch):
+    """The first answer is an address that is allowed, every later one is the store's: the name is asked once."""
+    asked, plain = [], socket.getaddrinfo
+
+    def rebinding(host, port, *rest, **more):
+        if host != "rebinding.example":
+            return plain(host, port, *rest, **more)
+        asked.append(host)
+        return plain("127.0.0.1" if len(asked) == 1 else "127.0.0.2", port, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    url = f"http://rebinding.example:{server.server_port}/x"
+    first = networks_of("127.0.0.1/32")
+    assert send(message(url), new_secret(), 5.0, first) == 204
+    assert len(asked) == 1 and len(server.ids) == 1
+    with pytest.raises(Forbidden, match="internal"):
+        send(message(url), new_secret(), 5.0, first)
+    assert len(server.ids) == 1
+
+
+def verified(secret, headers, body, now_s):
+    """Standard Webhooks 1.0 as a receiver reads it; nothing of ours is used."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    if abs(now_s - int(headers["webhook-timestamp"])) > 300:
+        return False
+    signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+    expected = hmac.digest(key, signed, "sha256")
+    pairs = (each.split(",", 1) for each in headers["webhook-signature"].split(" "))
+    return any(version == "v1" and hmac.compare_digest(base64.b64decode(given), expected) for version, given in pairs)
+
+
+def test_receivers_of_the_standard_take_our_signature():
+    # The example of the specification's reference libraries.
+    headers = {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }  # fmt: skip
+    example = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", headers, b'{"test": 2432232314}')
+    assert verified(*example, 1614265330)
+    assert not verified(*example, 1614265330 + 301)
+    secret, body = new_secret(), message().body.encode()
+    ours = signed_headers(message().id, 1000, body, secret)
+    assert verified(secret, ours, body, 1000)
+    assert not verified(secret, ours, body + b" ", 1000)
+    assert not verified(secret, ours | {"webhook-id": "msg_2"}, body, 1000)
+    assert not verified(new_secret(), ours, body, 1000)
 
 
 def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, server):

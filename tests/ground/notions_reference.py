@@ -256,6 +256,28 @@ def kde(rows: list[Row], policy: str, leave: str, bandwidth: float) -> float:
     return total / math.fsum(e[2] for e in expanded)
 
 
+def density_error(rows: list[Sample], counts: float) -> float:
+    """Zhang's estimator by quadrature: triweight densities of scores and of hits, mirrored at 0 and 1."""
+    whole = math.fsum(w for _, w, _ in rows)
+    mean = math.fsum(w * s for s, w, _ in rows) / whole
+    spread = math.sqrt(math.fsum(w * (s - mean) ** 2 for s, w, _ in rows) / whole)
+    reach = 3 * spread * (2 * counts) ** -0.2
+
+    def kernel(u: float) -> float:
+        return 35 / 32 * max(1 - u * u, 0.0) ** 3 / reach
+
+    def density(t: float, column: int) -> float:
+        return math.fsum(
+            x[column] * sum(kernel((t - at) / reach) for at in (x[0], -x[0], 2 - x[0])) for x in rows
+        )
+
+    ends = sorted({0.0, 1.0} | {min(max(m, 0.0), 1.0) for s, _, _ in rows for m in (s - reach, s, s + reach)})
+    total = 0.0
+    for low, high in itertools.pairwise(ends):
+        total += quad(lambda t: abs(t * density(t, 1) - min(density(t, 2), density(t, 1))), low, high, epsabs=1e-9)[0]
+    return total / whole
+
+
 def entropy(p: list[float]) -> float:
     return -math.fsum(v * math.log(v) for v in p if v > 0)
 

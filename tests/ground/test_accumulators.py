@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -566,6 +567,21 @@ def test_the_sample_does_not_depend_on_how_predictions_came() -> None:
         window.merge(part)
     assert window.sample.halvings == max(part.sample.halvings for part in parts)
     assert window.sample.n > merged.sample.n
+    at_once = Pane(TEN).merge_all(parts)
+    assert_same(at_once, merged)
+    assert Pane.for_window(TEN).merge_all(parts)["sample"].pack() == window["sample"].pack()
+
+
+def test_samples_that_share_ids_merge_at_once_as_one_after_the_other() -> None:
+    """Corrections and repetitions: other rows of the same ids, and the very same rows."""
+    batch = named(np.random.default_rng(2), 900)
+    turned = replace(batch, scores=batch.scores[::-1].copy())
+    parts = [pane_of(TEN, each) for each in (batch, turned, batch.take(np.arange(50)), batch)]
+    merged = Pane(TEN)
+    for part in parts:
+        merged.merge(part)
+    assert Pane(TEN).merge_all(parts)["sample"].pack() == merged["sample"].pack()
+    assert merged.sample.n > merged.sample.batch().n
 
 
 def test_a_corrected_prediction_takes_its_own_place() -> None:

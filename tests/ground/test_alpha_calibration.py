@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +12,12 @@ from scipy.optimize import approx_fprime, minimize_scalar
 from scipy.special import gammaln, log_softmax, softmax
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.alpha_calibration import (
-    METHODS,
-    compare_calibrations,
-    dirichlet_multinomial_loss,
-    fit_method,
-    row_losses,
-    voted_rows,
-)
+from calibrant.alpha_calibration import compare_calibrations, row_losses
+from calibrant.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
 from calibrant.concentration import fit_concentration
 from calibrant.posterior import posterior_epistemic_loss
 from calibrant.view import NotAnswerable
+from calibrant.voted_rows import voted_rows
 
 
 def played(n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0) -> Batch:
@@ -118,6 +115,14 @@ def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
     head = found["methods"]["head"]["coefficients"]
     assert head["slopes"] == pytest.approx([0.8, 0.0], abs=0.12)
     assert head["intercept"] == pytest.approx(1.0, abs=0.12)
+    page = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
+    code = page[: page.index("```", page.index("def concentration"))].rpartition("```python\n")[2]
+    space: dict[str, Any] = {}
+    exec(code, space)
+    rows = voted_rows(batch, x)
+    there = fit_method("head", rows.take(np.flatnonzero(rows.half == 0)), 0.0).concentration(rows)
+    written = [space["concentration"](head, row) for row in x.tolist()]
+    assert written == pytest.approx(there, rel=1e-12)
 
 
 def test_what_cannot_be_compared() -> None:

@@ -19,26 +19,21 @@ from calibrant.confidence_histogram import (
 from calibrant.confidence_measures import (
     brier,
     calibration_errors,
-    coarse_table,
     ideal_error_rate,
     nll,
     reliability_boxes,
     roc,
     uncertainty_errors,
 )
-from calibrant.confidence_temperature import (
-    EceOptions,
-    HistogramLosses,
-    RowLosses,
-    fit_histogram_temperature,
-    fold_temperature,
-    loss_curve,
-    loss_surface,
-)
+from calibrant.confidence_tables import coarse_table
+from calibrant.confidence_temperature import fit_histogram_temperature, fold_temperature
+from calibrant.confidence_updates import histogram_of, updates_of
 from calibrant.metrics import compute_metrics
 from calibrant.packing import PackingError
 from calibrant.question import Question
 from calibrant.temperature import fit_temperature_exact
+from calibrant.temperature_losses import EceOptions, HistogramLosses, RowLosses
+from calibrant.temperature_surface import loss_curve, loss_surface
 from calibrant.view import View
 
 
@@ -311,7 +306,7 @@ def test_updates_of_the_service_and_back() -> None:
     histogram = ConfidenceHistogram.of_batch(batch, 14400)
     sent, filled = Pane(spec), Pane(spec)
     filled.fill(batch)
-    for update in histogram.to_histograms(spec, case="scan"):
+    for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
     sent.check()
     question = Question(bins=20, edges="left")
@@ -322,17 +317,17 @@ def test_updates_of_the_service_and_back() -> None:
     cases = compute_metrics(View(sent, question), ["ml1_ece"])["ml1_ece"]
     assert cases["n_cases"] == 1
     # Regrouped once more, so each centre moves by up to half a cell of the model's grid.
-    updates = [update for update in histogram.to_histograms(spec) if update.kind == "class"]
-    again = ConfidenceHistogram.of_histograms(updates)
+    updates = [update for update in updates_of(histogram, spec) if update.kind == "class"]
+    again = histogram_of(updates)
     assert again.n_bins == 1200
     ours, theirs = (
         calibration_errors(h, 20, least=0)["classwise"]["ece"] for h in (again, histogram)
     )
     assert ours == pytest.approx(theirs, abs=1 / 1200)
     with pytest.raises(ValueError, match="one histogram of each class"):
-        ConfidenceHistogram.of_histograms(updates[1:])
-    with pytest.raises(ValueError, match="coarser"):
-        ConfidenceHistogram.of_batch(batch, 600).to_histograms(spec)
+        histogram_of(updates[1:])
+    with pytest.raises(CalibrationInputError):
+        updates_of(ConfidenceHistogram.of_batch(batch, 600), spec)
 
 
 # Temperatures.

@@ -101,10 +101,10 @@ def test_losses_equal_the_naive_version(by_ratings: bool, bins: int, edges: str)
         weight = w[i].sum()
         mean = (w[i] * phi[i]).sum() / weight
         square = weight * (mean - (w[i] * predicted[i]).sum() / weight) ** 2
-        plugin, debiased = plugin + square, debiased + square
-        if len(i) > 1:
-            spread = (w[i] ** 2 * (phi[i] - mean) ** 2).sum()
-            debiased -= weight * spread / (weight**2 - (w[i] ** 2).sum())
+        plugin = plugin + square
+        x = phi[i] - (w[i] * predicted[i]).sum() / weight
+        pairs = [(w[i][a] * w[i][b], x[a] * x[b]) for a, b in itertools.permutations(range(len(i)), 2)]
+        debiased += weight * np.average([v for _, v in pairs], weights=[u for u, _ in pairs]) if pairs else square
     answer = found["disagreement_ce"]
     assert answer["calibration_loss_plugin"] == pytest.approx(plugin / w.sum(), abs=1e-9)
     assert answer["calibration_loss"] == pytest.approx(debiased / w.sum(), abs=1e-9)

@@ -113,9 +113,21 @@ class Naive:
         if debias is None or len(i) == 1:
             return loss
         if self.by_ratings:
-            return loss - weight * (w**2 * (m - c) ** 2).sum() / (weight**2 - (w**2).sum())
+            # Pairs of different rows, about the mean probability: what no row's own chance enters.
+            return weight * mean_product(w, m - (w * p).sum() / weight)
         x = m if debias == "share" else m - p
         return loss - weight * x.var() / (len(i) - 1)
+
+
+def mean_product(w: np.ndarray, x: np.ndarray) -> float:
+    """Weighted mean of x_i x_j over all i, j that differ."""
+    top = bottom = 0.0
+    for i in range(len(w)):
+        for j in range(len(w)):
+            if i != j:
+                top += w[i] * w[j] * x[i] * x[j]
+                bottom += w[i] * w[j]
+    return top / bottom
 
 
 @pytest.mark.parametrize("by_ratings", [False, True])
@@ -210,6 +222,61 @@ def test_weights_multiply() -> None:
     repeated = values(pane(batch(np.repeat(z, weights, axis=0), np.repeat(y, weights, axis=0))))
     for slug in ("squared_loss", "epistemic_loss", "irreducible_loss"):
         assert weighted[slug] == pytest.approx(repeated[slug], abs=1e-12)
+
+
+def test_residuals_of_weighted_rows_are_debiased_by_pairs() -> None:
+    z, y = rows(n=200)
+    w = np.random.default_rng(2).choice([0.25, 1.0, 4.0], 200)
+    found = asked(pane(batch(z, y, weights=w)), bins=10)["calibration_loss"]["residual_debiased"]
+    x = y / y.sum(axis=1, keepdims=True) - z
+    total = 0.0
+    for k in range(3):
+        place = np.maximum(np.ceil(z[:, k] * 10 - 1e-12), 1)
+        for b in np.unique(place):
+            i = place == b
+            single = float(x[i, k][0] ** 2) if i.sum() == 1 else mean_product(w[i], x[i, k])
+            total += w[i].sum() * single
+    assert found == pytest.approx(total / w.sum(), abs=1e-12)
+
+
+def unequal(rng: np.random.Generator, n_bins: int) -> tuple[np.ndarray, ...]:
+    """Three or four rows a bin, all at one probability that errs by a tenth; fewer votes scatter more."""
+    middle = (np.arange(n_bins) + 0.5) / n_bins
+    p = np.repeat(middle, rng.integers(3, 5, n_bins))
+    truth = np.clip(p + 0.1, 0.0, 1.0)
+    raters = rng.choice([2, 3, 12], len(p))
+    q = np.where(rng.random(len(p)) < 0.5, truth, (rng.random(len(p)) < truth).astype(float))
+    positive = rng.binomial(raters, q)
+    return p, truth, np.stack([raters - positive, positive], axis=1)
+
+
+def test_unequal_weights_are_debiased_without_bias() -> None:
+    # Squared deviations from the weighted mean would leave a quarter of the bias in, and more of the second one.
+    rng = np.random.default_rng(8)
+    seen = []
+    for _ in range(150):
+        p, truth, y = unequal(rng, 60)
+        z = np.stack([1 - p, p], axis=1)
+        weights = rng.choice([0.25, 1.0, 4.0], len(p))
+        by_votes = class_bins(
+            View(pane(batch(z, y)), Question(bins=60)), Choice(False, by_ratings=True)
+        )
+        given = class_bins(
+            View(pane(batch(z, y, weights=weights)), Question(bins=60)), Choice(False, False)
+        )
+        n = y.sum(axis=1)
+        gap = (truth - p) ** 2
+        assert given.residual_debiased is not None
+        seen.append(
+            (
+                by_votes.debiased - 2 * (n @ gap) / n.sum(),
+                given.residual_debiased - 2 * (weights @ gap) / weights.sum(),
+                by_votes.plugin - 2 * (n @ gap) / n.sum(),
+            )
+        )
+    mean, error = np.mean(seen, axis=0), np.std(seen, axis=0) / np.sqrt(len(seen))
+    assert (np.abs(mean[:2]) < 3.5 * error[:2]).all(), (mean, error)
+    assert (error[:2] < 0.05 * mean[2]).all()
 
 
 def test_weights_of_one_change_nothing() -> None:

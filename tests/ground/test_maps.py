@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from calibrant.spec import PaneSpec
 from calibrant.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]
-DOCS = Path(__file__).parents[2] / "docs" / "maps.md"
 
 
 def scores_and_labels(n=4000, seed=0, slope=0.6, intercept=-0.3):
@@ -226,44 +224,13 @@ def test_several_raters_weigh_as_their_policy_says():
 # Application
 
 
-def formulas():
-    """The Python of the documentation by method and scope."""
-    found = {}
-    for head, code in re.findall(r"```python\n# ([^\n]*)\n(.*?)```", DOCS.read_text(), re.S):
-        space = {}
-        exec(code, space)
-        names = [word.strip() for word in head.split(",")]
-        if names[-1] in ("full", "positive"):
-            found[names[0], names[1]] = space["recalibrate"]
-        else:
-            found |= {(name, "positive"): space["recalibrate"] for name in names}
-    return found
-
-
-@pytest.mark.parametrize("method", list(MAPS))
-@pytest.mark.parametrize("centred", [False, True])
-def test_the_documented_formula_gives_the_same_numbers(method, centred):
-    p, y = scores_and_labels(1000)
-    edges = np.concatenate([p, [0.0, 1.0], np.arange(16) / 15, [1e-14, 1 - 1e-14]])
-    answer = fitted(method, binary(p, y), options=Options(centred=centred))
-    plain = json.loads(json.dumps(answer, allow_nan=False))
-    there = apply(plain, binary(edges, np.zeros(len(edges), int)))
-    formula = formulas()[method, "positive"]
-    assert there == pytest.approx(
-        [formula(plain["parameters"], score) for score in edges], abs=1e-12
-    )
-
-
-def test_the_documented_formula_of_whole_rows():
+def test_rows_under_a_temperature_sum_to_one_in_the_same_order():
     batch = many_classes(300)
     answer = fitted("temperature", batch)
     assert answer["scope"] == "full"
     rows = apply(answer, batch)
     assert rows.sum(axis=1) == pytest.approx(np.ones(300), abs=1e-14)
-    assert (rows.argmax(axis=1) == batch.probabilities.argmax(axis=1)).all()
-    formula = formulas()["temperature", "full"]
-    there = [formula(answer["parameters"], row.tolist()) for row in batch.probabilities]
-    assert rows == pytest.approx(np.array(there), abs=1e-12)
+    assert (np.argsort(rows, axis=1) == np.argsort(batch.probabilities, axis=1)).all()
 
 
 @pytest.mark.parametrize("method", list(MAPS))
@@ -554,14 +521,11 @@ def test_maps_of_rows_equal_an_independent_fit_on_raw_rows(method, raw):
 
 
 @pytest.mark.parametrize("method", ROWS)
-def test_the_documented_formulas_of_maps_of_rows(method):
+def test_maps_of_rows_sum_to_one(method):
     batch = many_classes(390, 4)
     answer = json.loads(json.dumps(fitted(method, batch)))
-    rows = apply(answer, batch)
-    assert answer["scope"] == "full" and rows.sum(axis=1) == pytest.approx(np.ones(390), abs=1e-14)
-    formula = formulas()[method, "full"]
-    there = [formula(answer["parameters"], row.tolist()) for row in batch.probabilities]
-    assert rows == pytest.approx(np.array(there), abs=1e-12)
+    assert answer["scope"] == "full"
+    assert apply(answer, batch).sum(axis=1) == pytest.approx(np.ones(390), abs=1e-14)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])

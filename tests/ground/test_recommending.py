@@ -9,7 +9,11 @@ import pytest
 from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps.recommending import held_out_temperature, recommend
+from calibrant.maps import recommending, simple, vector
+from calibrant.maps.base import Options
+from calibrant.maps.cross_fitting import Halves
+from calibrant.maps.from_rows import rows_of
+from calibrant.maps.recommending import Weighing, recommend
 from calibrant.question import Question
 from calibrant.temperature import fit_temperature, fit_temperature_exact
 from calibrant.view import View
@@ -94,7 +98,7 @@ def test_candidates_that_cannot_be_fitted_say_why() -> None:
 @pytest.mark.parametrize("raw", [True, False])
 def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(objective: str, raw: bool) -> None:
     batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
-    found = held_out_temperature(view_of(batch, raw=raw), objective)["heldout"]
+    found = Weighing(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
     chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
     p, q = (softmax(fresh.scores / t, axis=1) for t in (1.0, chosen))
     true = np.arange(fresh.n), fresh.votes.klass
@@ -126,3 +130,43 @@ def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(objective: str,
     assert kept["after"] == pytest.approx(exact["after"], rel=1e-8)
     pane.merge(pane)
     assert fit_temperature(pane, rows_if_complete=True)["method"] == "profile"
+
+
+def test_quick_fits_of_halves_are_the_proven_ones() -> None:
+    """What is fitted without proof, in columns, from another start, is what the fit with proof finds."""
+    rows = rows_of(view_of(batch_of("more", 900)))[0]
+    halves = Halves(rows)
+    for make, solve in (
+        (simple.temperature_form, simple.solve_temperature),
+        (simple.intercept_form, simple.solve_intercept),
+        (vector.form, lambda part: vector.solve_rows(part, Options())),
+    ):
+        fitted, reason = halves.fitted(make)
+        assert reason is None
+        mapped = halves.mapped(make, fitted)
+        for side in (0, 1):
+            mine = np.flatnonzero(rows.half == side)
+            solved = solve(rows.take(np.flatnonzero(rows.half != side)))
+            at = vector.at_rows if make is vector.form else simple.at
+            assert np.abs(mapped[mine] - at(solved.parameters, rows.logits[mine])).max() < 1e-7
+
+
+def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 300)
+    batch = Batch.from_columns({"probabilities": p, "labels": p.argmax(axis=1)}).batch
+    candidates = recommend(view_of(batch))["recommendation_evidence"]["candidates"]
+    assert candidates["intercept"]["gain"]["nll"]["interval"] is not None
+    assert candidates["more"] == {"reason": "separable"}
+
+
+def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part is the rows of the smallest hashes, so it is what a smaller sample would have been."""
+    monkeypatch.setattr(recommending, "MOST_NUMBERS", 3 * 700)
+    batch = batch_of("temperature")
+    found = recommend(view_of(batch, raw=False))
+    evidence = found["recommendation_evidence"]
+    assert (evidence["n"], evidence["sample"]["n"]) == (700, 2000)
+    few = batch.take(np.argsort(batch.prediction_hash)[:700])
+    alone = recommend(view_of(few, raw=False))["recommendation_evidence"]
+    assert evidence["candidates"] == alone["candidates"]

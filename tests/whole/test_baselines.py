@@ -92,3 +92,67 @@ def test_one_model_against_another(played):
     )
     assert both.status_code == 422
     assert played.client.get("/v1/models/sharp/metrics", params={"against_model": "nobody"}).status_code == 404
+
+
+def interval_of(found: dict) -> float:
+    low, high = found["difference_interval"]
+    assert low <= found["difference"] <= high
+    return high - low
+
+
+def test_every_read_says_what_it_differs_by(played):
+    played.client.put("/v1/models/three", json={"classes": 3})
+    assert played.client.put("/v1/models/now/baselines/all", json={"window": "P7D"}).status_code == 201
+    model = "/v1/models/sharp"
+    for name, against in (("now", {"against_model": "now"}), ("own", {"against": "own"})):
+        if name == "own":
+            assert played.client.put(f"{model}/baselines/own", json={"window": "P7D"}).status_code == 201
+        tables = played.get(f"{model}/reliability", bins=10, **against)
+        assert interval_of(tables) > 0 or name == "own"
+        assert tables["against"].keys() >= {"n_predictions", "shared"}
+        assert {"difference", "difference_interval", "against"} <= tables["table"][0].keys()
+        temperature = played.get(f"{model}/temperature", **against)
+        interval_of(temperature)
+        assert temperature["ratio"] == pytest.approx(temperature["temperature"] / temperature["against"]["temperature"])
+        disagreement = played.get(f"{model}/disagreement", **against)
+        assert disagreement["differences"]["rater_disagreement"]["difference_reason"] == "one_vote"
+        drift = played.get(f"{model}/drift", **against)
+        assert drift["comparison"]["reference"]["n_predictions"] == tables["against"]["n_predictions"]
+    assert drift["against"] == {"baseline": "own"}
+    picture = played.client.get(f"{model}/reliability", params={"against": "own", "format": "svg"})
+    assert (picture.status_code, picture.headers["content-type"][:9]) == (200, "image/svg")
+    mass = played.client.get(f"{model}/reliability", params={"against": "own", "binning": "equal_mass"})
+    assert mass.json()["errors"][0]["rule"] == "equal_width"
+    for read in ("reliability", "temperature", "disagreement", "drift"):
+        both = played.client.get(f"{model}/{read}", params={"against": "own", "against_model": "now"})
+        assert both.json()["errors"][0]["rule"] == "one_of"
+        wrong = played.client.get(f"{model}/{read}", params={"against": "none"})
+        assert (wrong.status_code, wrong.json()["errors"][0]["rule"]) == (422, "unknown_baseline")
+        if read != "drift":
+            three = played.client.get(f"{model}/{read}", params={"against_model": "three"})
+            assert (three.status_code, three.json()["errors"][0]["rule"]) == (422, "not_comparable")
+
+
+def test_slices_and_parts_of_time_are_compared_one_by_one(played):
+    model = "/v1/models/sharp/metrics"
+    rng = np.random.default_rng(5)
+    p = rng.uniform(0.05, 0.95, 200)
+    y = (rng.random(200) < p).astype(int)
+    early = {"event_times": [(NOW - timedelta(days=2)).isoformat()] * 200, "slices": {"site": ["B"] * 200}}
+    for name, scores in (("now", p), ("sharp", p**2)):
+        send(played, name, scores, y, "early", **early)
+    by = played.get(model, metrics="brier", by="site", against_model="now")["slices"]
+    whole = played.get(model, metrics="brier", against_model="now")
+    assert by.keys() == {"A", "B"}
+    for each in by.values():
+        interval_of(each["metrics"]["brier"])
+    assert by["B"]["against"]["n_predictions"] == 200
+    frozen = played.get(model, metrics="brier", by="site", against="own")["slices"]
+    assert {each["against"]["n_predictions"] for each in frozen.values()} == {600}
+    series = played.get(model, metrics="brier", every="P1D", against_model="now")["series"]
+    assert [each["against"]["n_predictions"] for each in series] == [200, whole["against"]["n_predictions"] - 200]
+    assert sum(each["n_predictions"] for each in series) == whole["n_predictions"] == 800
+    both = played.get(model, metrics="brier", by="site", every="P1D", against="own")["slices"]
+    assert [len(each["series"]) for each in both.values()] == [1, 1]
+    [part] = both["B"]["series"]
+    assert part["metrics"]["brier"]["difference"] == frozen["B"]["metrics"]["brier"]["difference"]

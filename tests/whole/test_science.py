@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
@@ -12,17 +13,23 @@ from calibrant.baselines import baselines
 from calibrant.case_comparison import compare_case_errors
 from calibrant.case_errors import case_errors
 from calibrant.cases import case_reliability, cases_of
+from calibrant.confidence_answer import histogram_answer
+from calibrant.confidence_histogram import ConfidenceHistogram
+from calibrant.confidence_state import confidence_of, left
 from calibrant.disagreement import disagreement_answer
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.question import Question
 from calibrant.roc import roc
 from calibrant.stability import stability
+from calibrant.surface_answer import surface_answer
+from calibrant.uncertainty import uncertainty
 from calibrant.view import View
 from workers.versions import seed_of
 
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
     *("overconfidence_error", "ent_ce", "rank_cs", "dist_ce", "spiegelhalter_z", "corp_uncertainty"),
+    *("lp_ece", "zhang_kde_ece", "canonical_ce", "skce", "rater_statistic"),
 )
 LOSSES = (
     *("squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss", "grouping_loss"),
@@ -292,6 +299,110 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
     close(found["area"], compute_metrics(view, ["auc"], seed_of(found["state_version"]))["auc"])
     metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
     assert metric["metrics"]["auc"]["value"] == found["auc"] == found["area"]["value"]
+
+
+def test_uncertainty_is_that_of_the_library(voted):
+    deployment, _, pane = voted
+    found = deployment.get(f"{VOTED}/uncertainty", bins=10)
+    close(found, uncertainty(View(pane, Question(bins=10)), seed_of(found["state_version"])))
+    refused = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
+    assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
+
+
+def test_a_confidence_histogram_goes_out_and_in(voted):
+    deployment, batch, pane = voted
+    found = deployment.get(f"{VOTED}/confidence-histogram", bins=240)
+    close(found, confidence_of(View(pane, left(240, "pooled"))))
+    sent = {"kind": "confidence", "n_units": 900, **{name: found[name] for name in ("label", "prediction")}}
+    other = "/v1/models/histograms"
+    made = deployment.client.put(other, json={"task": "multiclass", "classes": 3, "grid": 240})
+    assert made.status_code == 201, made.text
+    told = deployment.post(f"{other}/histograms", sent)
+    assert told["accepted"] == 1
+    again = deployment.get(f"{other}/confidence-histogram", bins=240)
+    close(again["label"], found["label"])
+    close(again["prediction"], found["prediction"])
+    query = {"metrics": "ece,classwise_ece,auc", "bins": 20, "edges": "left"}
+    mine, theirs = (deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other))
+    for slug in ("ece", "classwise_ece"):
+        assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
+    assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
+    body = {name: found[name] for name in ("label", "prediction", "uncertainty")}
+    scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
+    histogram = ConfidenceHistogram.of_batch(batch, 240)
+    close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    packed = {"packed": base64.b64encode(histogram.pack()).decode()}
+    whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
+    close(whole, json.loads(json.dumps(histogram_answer(histogram))))
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "rule"),
+    [
+        ({"label": [[[1], [0]]]}, "/label", "shape"),
+        ({"packed": "!"}, "/packed", "base64"),
+        ({"packed": "AAAA"}, "/packed", "packed"),
+        ({"packed": "AAAA", "label": []}, "/packed", "one_of"),
+        ({"labels": []}, "/labels", "unknown_field"),
+    ],
+)
+def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
+    deployment, _, _ = voted
+    for url, more, at in (
+        ("/v1/score/confidence-histogram", {}, ""),
+        (f"{VOTED}/histograms", {"kind": "confidence"}, ""),
+    ):
+        refused = deployment.client.post(url, json=more | body)
+        error = refused.json()["errors"][0]
+        assert (refused.status_code, error["pointer"], error["rule"]) == (422, at + pointer, rule), url
+
+
+def test_models_stand_side_by_side(scanned):
+    deployment, _, _ = scanned
+    found = deployment.get(f"{SCANS}/comparison", models="blunt")
+    assert found["models"] == ["scans", "blunt"]
+    for slug, by_model in found["relative"].items():
+        assert max(by_model.values()) == 1.0, slug
+    dice = deployment.get(f"{SCANS}/metrics", metrics="dice")["metrics"]["dice"]
+    assert found["metrics"]["scans"]["metrics"]["dice"] == dice
+    assert dice["value"] == deployment.get(f"{SCANS}/cases")["summary"]["dice"]["macro"]["value"]
+    drawn = deployment.client.get(f"{SCANS}/comparison", params={"models": "blunt", "format": "svg"})
+    assert b"</svg>" in drawn.content
+    known = {"If-None-Match": drawn.headers["etag"]}
+    url = f"{SCANS}/comparison?models=blunt&format=svg"
+    assert deployment.client.get(url, headers=known).status_code == 304
+    for models in ("scans", "a,b,c,d,e,f", ""):
+        assert deployment.client.get(f"{SCANS}/comparison", params={"models": models}).status_code in (404, 422)
+
+
+def test_losses_over_two_temperatures(voted):
+    deployment, _, _ = voted
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 2, (300, 2))
+    columns = {"logits": z.tolist(), "labels": (rng.random(300) > 0.5).astype(int).tolist()}
+    url = "/v1/models/two/temperature/surface"
+    assert deployment.client.put("/v1/models/two", json={"task": "multiclass", "classes": 2}).status_code == 201
+    deployment.post("/v1/models/two/predictions", columns)
+    found = deployment.get(url, points=4)
+    pane = Pane(PaneSpec("multiclass", 2))
+    pane.fill(Batch.from_columns(columns, task="multiclass").batch)
+    close(found, surface_answer(View(pane, Question(edges="left")), points=4))
+    assert found["source"] == "sample"
+    drawn = {
+        deployment.client.get(url, params={"points": 4, "format": "svg", "objective": each}).content
+        for each in ("nll", "brier", "ece")
+    }
+    assert len(drawn) == 3
+    assert deployment.client.get(f"{VOTED}/temperature/surface").status_code == 422
+
+
+@pytest.mark.parametrize("read", ["temperature", "stability", "disagreement", "uncertainty", "confidence-histogram"])
+def test_answers_are_drawn(voted, read):
+    deployment, _, _ = voted
+    url = f"{VOTED}/{read}"
+    svg = deployment.client.get(url, params={"format": "svg"})
+    assert svg.headers["content-type"].startswith("image/svg+xml") and b"</svg>" in svg.content
+    assert deployment.client.get(url).headers["etag"] != svg.headers["etag"]
 
 
 def test_disagreement_is_that_of_the_library(voted):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import numpy as np
 import pytest
+
+from tests.whole.deployment import Deployment
 
 DAY = (datetime.now(UTC) - timedelta(days=1)).replace(minute=0, second=0, microsecond=0)
 LINES = {"content-type": "application/x-ndjson"}
@@ -74,7 +78,115 @@ def test_answers_are_identical_and_labels_find_their_predictions(exported, embed
         assert mine["metrics"][slug]["value"] == pytest.approx(theirs["metrics"][slug]["value"], abs=1e-12)
     assert embedded.get("/v1/models/moved")["records"] == spread.get("/v1/models/moved")["records"]
     again = spread.client.post("/v1/models/moved/import", content=exported, headers=LINES)
-    assert again.status_code == 409
+    assert (again.status_code, again.json()) == (200, made.json())
+    other = spread.client.get("/v1/models/moved/export").content
+    refusal = spread.client.post("/v1/models/moved/import", content=other, headers=LINES)
+    assert (refusal.status_code, refusal.json()["type"]) == (409, "/v1/problems/model-conflict")
+
+
+def test_an_import_that_is_cut_off_is_no_model_and_its_repeat_completes_it(exported, embedded, spread):
+    """No worker is there to take the pieces, and then the process dies that hands them over."""
+    path = "/v1/models/cut"
+    for i in range(2):
+        spread.kill(f"worker{i}")
+    for name in ("cut", "gone"):
+        with pytest.raises(httpx.ReadTimeout):
+            spread.client.post(f"/v1/models/{name}/import", content=exported, headers=LINES, timeout=0.7)
+    spread.kill("http")
+    for name in ("worker0", "worker1", "http"):
+        spread.start(name)
+    spread.wait_ready()
+    for read in ("", "/metrics", "/baselines", "/maps", "/drift", "/export"):
+        answer = spread.client.get(f"{path}{read}")
+        assert (answer.status_code, "send the same import again" in answer.text) == (404, True), read
+    assert not {"cut", "gone"} & {each["model"] for each in spread.get("/v1/models")["models"]}
+    batch = {"confidences": [0.5], "labels": [1]}
+    for verb, noun, body in (("POST", "/predictions", batch), ("PUT", "", {"task": "binary"})):
+        answer = spread.client.request(verb, f"{path}{noun}", json=body)
+        assert (answer.status_code, answer.json()["type"]) == (409, "/v1/problems/import-unfinished")
+    other = embedded.client.get("/v1/models/moved/export").content
+    refusal = spread.client.post(f"{path}/import", content=other, headers=LINES)
+    assert refusal.json()["type"] == "/v1/problems/import-unfinished"
+    made = spread.client.post(f"{path}/import", content=exported, headers=LINES)
+    assert made.status_code == 201, made.text
+    whole = embedded.client.post(f"{path}/import", content=exported, headers=LINES)
+    assert whole.json() == made.json()
+    mine, theirs = (each.get(f"{path}/metrics", metrics="ece,brier") for each in (spread, embedded))
+    assert mine == theirs
+    assert spread.get(path)["records"] == embedded.get(path)["records"]
+    # Half a model may be deleted as well, and the import begins anew.
+    assert spread.client.delete("/v1/models/gone").status_code == 204
+    assert spread.client.post("/v1/models/gone/import", content=exported, headers=LINES).status_code == 201
+    gone = spread.get("/v1/models/gone/metrics", metrics="ece,brier")["metrics"]
+    assert [gone[slug]["value"] for slug in gone] == [mine["metrics"][slug]["value"] for slug in gone]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Three weeks of sealed days, of which the last week is off; a frozen map is current since the first."""
+    environment = {"CALIBRANT_HOUSEKEEPING": "0.2"}
+    with Deployment(tmp_path_factory.mktemp("watched"), **environment) as deployment:
+        path = "/v1/models/watched"
+        body = {"task": "binary", "pane": "P1D", "label_horizon": "P1D", "alarm": {"tolerance": 0.0}}
+        assert deployment.client.put(path, json=body).status_code == 201
+        rng = np.random.default_rng(8)
+        for week, power in enumerate((1.0, 1.0, 3.0)):
+            p = rng.uniform(0.1, 0.9, 7 * 250)
+            truth = p**power / (p**power + (1 - p) ** power)
+            batch = {
+                "confidences": p.tolist(),
+                "labels": (rng.random(len(p)) < truth).astype(int).tolist(),
+                "slices": {"site": ["AB"[i % 2] for i in range(len(p))]},
+                "event_times": [(DAY - timedelta(days=22 - 7 * week - i // 250)).isoformat() for i in range(len(p))],
+            }
+            deployment.post(f"{path}/predictions", batch)
+            if week == 0:
+                first_week = {"to": (DAY - timedelta(days=15)).isoformat()}
+                made = deployment.client.post(f"{path}/maps", json={"method": "platt", **first_week})
+                assert made.status_code == 201, made.text
+                promotion = {"version": 1, "reason": "first", "override": True}
+                answer = deployment.client.put(f"{path}/maps/current", json=promotion, headers={"If-None-Match": "*"})
+                assert answer.status_code == 200, answer.text
+        deadline = time.monotonic() + 20
+        while not deployment.get(f"{path}/metrics", metrics="ece")["matured"] and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert deployment.get(f"{path}/drift")["status"] == "alarm"
+        yield deployment
+
+
+ABOUT_IT = (
+    "drift", "drift?slice=site:A", "drift/history", "metrics?clock=sealed", "maps", "maps/1", "maps/current", "baselines", "",
+)  # fmt: skip
+
+
+def test_alarm_and_maps_move_along(watched, embedded):
+    path = "/v1/models/watched"
+    content = watched.client.get(f"{path}/export").content
+    kinds = {json.loads(line)["type"] for line in content.splitlines()}
+    assert kinds >= {"detector", "looks", "episode", "alarm_summary", "alarm_change", "alarm_map", "map", "current_map"}
+    assert embedded.client.post(f"{path}/import", content=content, headers=LINES).status_code == 201
+    to = {"to": (DAY + timedelta(days=3)).isoformat()}
+    for question in ABOUT_IT:
+        name, _, query = question.partition("?")
+        params = (to if name[:5] in ("drift", "metri") else {}) | dict(pair.split("=") for pair in query.split("&") if pair)
+        mine, theirs = (each.get(f"{path}/{name}".rstrip("/"), **params) for each in (watched, embedded))
+        assert mine == theirs, question
+    assert mine["model"] == "watched"
+    alarms = [
+        [each for each in deployment.get("/v1/alarms")["alarms"] if each["model"] == "watched"]
+        for deployment in (watched, embedded)
+    ]
+    assert alarms[0] == alarms[1] != []
+    tags = [each.client.get(f"{path}/maps/current").headers["etag"] for each in (watched, embedded)]
+    assert tags[0] == tags[1]
+    # Under another name beside it, it has alarms of its own.
+    assert embedded.client.post("/v1/models/twin/import", content=content, headers=LINES).status_code == 201
+    twins = [each for each in embedded.get("/v1/alarms")["alarms"] if each["model"] == "twin"]
+    assert len(twins) == len(alarms[0])
+    assert not {each["id"] for each in twins} & {each["id"] for each in alarms[0]}
+    acknowledged = embedded.client.post(f"/v1/alarms/{twins[0]['id']}/acknowledge", json={"by": "me"})
+    assert acknowledged.status_code == 200, acknowledged.text
+    assert [each for each in embedded.get("/v1/alarms")["alarms"] if each["model"] == "watched"] == alarms[1]
 
 
 def refused(embedded, content: bytes, rule: str) -> None:

@@ -1,102 +1,31 @@
-"""A sealed cohort, and every order about a model's alarm, written into the commit that they belong to.
+"""A sealed cohort, written into the commit that it is sealed in.
 
 Everything here only adds to a commit: detectors, looks, episodes and deliveries change together with what sealed the
-cohort (or consumed the order), or not at all.
+cohort, or not at all.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from calibrant.drift.action import recommended_action
-from calibrant.drift.detector import acknowledge
+from calibrant.drift.action import LEAST_UNITS, recommended_action
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.tables import UnitTable, merged
+from calibrant.drift.verdict import rater_or_model
 from calibrant.pane import Pane
-from workers.alarm.deliveries import (
-    RAISED,
-    TEST,
-    WAITING,
-    WAS_ACKNOWLEDGED,
-    WAS_CLOSED,
-    Delivery,
-    delivery_of,
-)
-from workers.alarm.detectors import (
-    Cohort,
-    Detector,
-    Look,
-    advanced,
-    detector_name,
-    look_of,
-    lost_looks,
-    parts_of,
-    promoted,
-    tables_of,
-    watched,
-)
-from workers.alarm.episodes import (
-    CLOSED,
-    LAST_NUMBER,
-    OPEN,
-    Episode,
-    at,
-    episode_id,
-    log10_of,
-    shown,
-)
+from workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
+from workers.alarm.deliveries import RAISED
+from workers.alarm.detectors import Detector, advanced, passed_over, renewed, watched
+from workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
 from workers.alarm.held import Held
-from workers.alarm.settings import AlarmSettings
+from workers.alarm.looks import Look, look_of, lost_looks
+from workers.alarm.tables import tables_of
+from workers.alarm.whole import RaterLook, Whole, whole_of
+from workers.alarm.writing import Writing
 from workers.state.commit import Commit
-from workers.state.keys import LAST_CHANGE
 from workers.state.registry import ModelConfig
-
-KEPT_DELIVERIES = 200
-
-
-@dataclass(frozen=True)
-class Writing:
-    """A commit in which a model's alarm changes, its token and the clock."""
-
-    commit: Commit
-    config: ModelConfig
-    held: Held
-    token: bytes
-    now_s: float
-
-    @property
-    def settings(self) -> AlarmSettings:
-        return AlarmSettings.of(self.config)
-
-    def detectors(self, changed: Mapping[str, Detector]) -> None:
-        """Write detectors and the version that answers rest on."""
-        key = self.commit.keys.detectors(self.config.key, self.config.generation)
-        fields: dict[str, bytes] = {name: each.pack() for name, each in changed.items()}
-        self.commit.set_fields(key, {**fields, LAST_CHANGE: self.token})
-        self.held.detectors.update(changed)
-        summary = summary_of(self.config, self.settings, self.held.detectors)
-        self.commit.set_fields(self.commit.keys.summaries, {self.config.key: summary})
-
-    def episode(self, episode: Episode, kind: str) -> None:
-        """Write a change of an episode, and have everybody told."""
-        fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
-        self.commit.set_fields(self.commit.keys.episodes, fields)
-        self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
-
-    def tell(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
-        """Have a message delivered to every receiver; returns the ids."""
-        made = [
-            delivery_of(
-                self.config.key, self.config.generation, webhook.url, kind, about, data, self.now_s, at(self.now_s)
-            )
-            for webhook in self.settings.webhooks
-        ]
-        for each in made:
-            self.commit.set_fields(self.commit.keys.deliveries, {each.id: each.to_json()})
-        return [each.id for each in made]
+from workers.windows import ALL_ROWS
 
 
 def advance_detectors(
@@ -109,7 +38,7 @@ def advance_detectors(
     token: bytes,
     now_s: float,
 ) -> list[Episode]:
-    """Let the detectors of a model see a cohort that is sealed in this commit.
+    """Let the detectors of a model see a cohort of one pane that is sealed in this commit.
 
     Parameters
     ----------
@@ -126,52 +55,111 @@ def advance_detectors(
     alarms that went off.
     """
     writing = Writing(commit, config, held_states, token, now_s)
-    return advance_cohort(writing, cohort, tables_of(writing.settings, cohort, panes_by_slice))
+    tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
+    seen = Seen.of(panes_by_slice.get(ALL_ROWS), [cohort])
+    whole = Gathered(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
+    return advance_cohort(writing, cohort, whole_of(held_states, writing.settings, whole))
 
 
-def advance_cohort(
-    writing: Writing, start_s: int, cohorts: Mapping[str, Cohort]
-) -> list[Episode]:
-    """As `advance_detectors`, from the tables by detector."""
+def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode]:
+    """As `advance_detectors`, from what each detector is to see."""
     settings, held = writing.settings, writing.held
-    names = watched(held.detectors, cohorts)
+    names = watched(held.detectors, [*whole.cohorts, *whole.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
-    changed: dict[str, Detector] = {}
-    raised: list[Episode] = []
-    for name in names:
-        before = held.detectors.get(name) or Detector.begin(settings)
-        if name not in cohorts or (before.last is not None and start_s <= before.last):
+    before = {name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names}
+    after: dict[str, Detector] = {}
+    looks: dict[str, Look] = {}
+    for name, each in before.items():
+        if not each.is_open(start_s):
             continue
-        after = advanced(before, cohorts[name], settings, threshold)
-        look = look_of(after, cohorts[name], threshold)
-        if before.episode is not None and after.episode is None:
-            _close(writing, before.episode, "the settings of the alarm changed")
-        if after.state is not None and after.state.alarmed_at == start_s:
-            if after.episode is not None:
-                _close(writing, after.episode, "the alarm went off again")
-            episode = _raised(writing, name, after, [*held.looks(name), look], threshold)
-            writing.episode(episode, RAISED)
-            after = replace(after, episode=episode.id)
-            raised.append(episode)
-        _write_look(writing, name, before.last, look)
-        changed[name] = after
-    if changed:
-        writing.detectors(changed)
+        if name in whole.cohorts:
+            after[name] = advanced(each, whole.cohorts[name], settings, threshold, held.in_force)
+            if after[name].last == start_s:
+                looks[name] = look_of(after[name], whole.cohorts[name], threshold)
+        elif name in whole.passed:
+            again = renewed(each, settings, held.in_force)
+            after[name] = passed_over(again, start_s, whole.passed[name])
+    if not after:
+        return []
+    raised = _episodes(writing, start_s, before, after, looks, threshold)
+    for name, look in looks.items():
+        writing.look(name, before[name].last, look)
+    if whole.raters is not None:
+        _write_raters(writing, start_s, max((each.last or 0 for each in before.values()), default=0), whole.raters)
+    writing.detectors(after)
     return raised
 
 
-def _write_look(writing: Writing, name: str, last: int | None, look: Look) -> None:
+def _episodes(
+    writing: Writing,
+    start_s: int,
+    before: Mapping[str, Detector],
+    after: dict[str, Detector],
+    looks: Mapping[str, Look],
+    threshold: float,
+) -> list[Episode]:
+    """Close the episodes that are over and begin those of alarms that went off at this cohort."""
+    raised: list[Episode] = []
+    told = who_alarms({**before, **after})
+    for name, each in after.items():
+        if before[name].episode is not None and each.episode is None:
+            writing.close(str(before[name].episode), "the settings of the alarm changed")
+        if each.state is None or each.state.alarmed_at != start_s:
+            continue
+        if each.episode is not None:
+            writing.close(each.episode, "the alarm went off again")
+        held = [*writing.held.looks(name), looks[name]]
+        episode = _raised(writing, name, each, held, threshold, title_of(name, told))
+        writing.episode(episode, RAISED)
+        after[name] = replace(each, episode=episode.id)
+        raised.append(episode)
+    return raised
+
+
+def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
+    """Whether it is the model or a rater, from the raters' own detectors; None where there are none."""
+    found = {
+        rater: {"status": _status(each)}
+        for name, each in detectors.items()
+        if (rater := rater_in(name)) is not None
+    }
+    return rater_or_model(found) if found else None
+
+
+def title_of(name: str, told: Mapping[str, object] | None) -> str:
+    """The title of an alarm: what it is about, and whose labels if they alone changed."""
+    if told is not None and told["title"] == "rater shift":
+        raters = told["raters"]
+        assert isinstance(raters, list)
+        return f"rater shift: {', '.join(raters)}"
+    if told is not None and told["title"] == "model drift":
+        return "model drift"
+    rater = rater_in(name)
+    return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
+
+
+def _status(detector: Detector) -> str:
+    if detector.in_alarm:
+        return "alarm"
+    return "ok" if detector.baseline.n_units >= LEAST_UNITS else "insufficient_data"
+
+
+def _write_raters(writing: Writing, start_s: int, last: int, look: RaterLook) -> None:
     config = writing.config
-    key = writing.commit.keys.looks(config.key, config.generation, name)
-    writing.commit.set_fields(key, {str(look.cohort): look.pack()})
-    writing.held.note(name, look)
-    lost = lost_looks(name, last, look.cohort, writing.settings.bucket_s)
+    key = writing.commit.keys.rater_looks(config.key, config.generation)
+    writing.commit.set_fields(key, {str(start_s): look.to_json()})
+    lost = lost_looks("|", last or None, start_s, writing.settings.bucket_s)
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
 
 def _raised(
-    writing: Writing, name: str, detector: Detector, looks: list[Look], threshold: float
+    writing: Writing,
+    name: str,
+    detector: Detector,
+    looks: list[Look],
+    threshold: float,
+    title: str,
 ) -> Episode:
     state, config, settings = detector.state, writing.config, writing.settings
     assert state is not None
@@ -186,6 +174,7 @@ def _raised(
         scope=scope,
         slice=slice_,
         status=OPEN,
+        title=title,
         number=writing.held.next_number(),
         cohort=cohort,
         bucket_s=settings.bucket_s,
@@ -207,79 +196,5 @@ def since_change(looks: list[Look], start: int | None, until: int | None) -> tup
     first = [look.table for look in begun if until is None or look.cohort <= until]
     later = [look.table for look in begun if until is not None and look.cohort > until]
     return merged(first), merged(later)
-
-
-def _close(writing: Writing, alarm_id: str, because: str) -> None:
-    episode = writing.held.episode(alarm_id)
-    if episode is not None and episode.status != CLOSED:
-        number = writing.held.next_number()
-        writing.episode(episode.closed(because, writing.now_s, number), WAS_CLOSED)
-
-
-def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
-    """Take note of an alarm: its detector watches for change anew. An alarm that is not open stays as it is."""
-    episode = writing.held.episode(alarm_id)
-    if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
-        return
-    name = detector_name(episode.scope, episode.slice)
-    detector = writing.held.detectors.get(name)
-    if detector is not None and detector.state is not None and detector.episode == alarm_id:
-        writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
-    number = writing.held.next_number()
-    writing.episode(episode.acknowledged(by, note, writing.now_s, number), WAS_ACKNOWLEDGED)
-
-
-def promote_detectors(writing: Writing, map_version: str | None) -> None:
-    """Begin anew under another calibration map: every detector has seen nothing, episodes are closed."""
-    changed = {}
-    for name, detector in writing.held.detectors.items():
-        if detector.episode is not None:
-            _close(writing, detector.episode, "another calibration map is in force")
-        changed[name] = promoted(detector, writing.settings, map_version)
-    writing.detectors(changed)
-
-
-def try_webhooks(writing: Writing, about: str) -> None:
-    """Send a message to every receiver that tells nothing but that it arrives."""
-    writing.tell(TEST, about, {"model": writing.config.model})
-
-
-def note_attempt(
-    writing: Writing, delivery: Delivery | None, attempt: Mapping[str, Any], log: Mapping[str, float]
-) -> None:
-    """Write what became of an attempt to deliver; `log` holds the time of every delivery that is done, by id."""
-    if delivery is None or len(delivery.attempts) != attempt["n"]:
-        return
-    after = delivery.attempted(attempt["at_s"], attempt["status"], attempt["error"])
-    commit, keys = writing.commit, writing.commit.keys
-    if after.status == WAITING:
-        commit.set_fields(keys.deliveries, {after.id: after.to_json()})
-        return
-    done = keys.delivery_log(writing.config.key, writing.config.generation)
-    commit.drop_fields(keys.deliveries, [after.id])
-    commit.set_fields(done, {after.id: after.to_json()})
-    surplus = len(log) + 1 - KEPT_DELIVERIES
-    if surplus > 0:
-        commit.drop_fields(done, sorted(log, key=lambda name: log[name])[:surplus])
-
-
-def summary_of(
-    config: ModelConfig, settings: AlarmSettings, detectors: Mapping[str, Detector]
-) -> bytes:
-    """What meters show of a model, so that they need no detector."""
-    main = detectors.get(detector_name(settings.scopes[0], ""))
-    state = None if main is None else main.state
-    kept: dict[str, Any] = {
-        "generation": config.generation,
-        "n_detectors": len(detectors),
-        "n_alarms": sum(d.state is not None and d.state.alarmed_at is not None for d in detectors.values()),
-        "threshold": settings.threshold(max(1, len(detectors))),
-        "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
-        "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
-        "cohort": None if main is None else main.last,
-        "scope": settings.scopes[0],
-        "bins": [] if main is None else main.total.columns[:3].tolist(),
-    }
-    return json.dumps(kept, separators=(",", ":")).encode()
 
 

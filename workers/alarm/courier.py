@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from redis.exceptions import RedisError
 
@@ -49,6 +50,7 @@ class Courier:
         self._partitions = partitions
         self._timeout_s = store.settings.webhook_timeout_s
         self._allowed = networks_of(store.settings.webhook_networks or "")
+        self._trusted = store.settings.webhook_ca
         self._tried: dict[tuple[str, int], float] = {}
         self._lock = threading.Lock()
 
@@ -106,13 +108,26 @@ class Courier:
         if secret is None:
             return 410, "the receiver is no longer declared"
         try:
-            return send(delivery, secret, self._timeout_s, self._allowed), None
+            return send(delivery, secret, self._timeout_s, self._allowed, self._trusted), None
         except (OSError, http.client.HTTPException, Forbidden) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
 
 
-def send(delivery: Delivery, secret: str, timeout_s: float, allowed: Iterable[Network] = ()) -> int:
+def send(
+    delivery: Delivery,
+    secret: str,
+    timeout_s: float,
+    allowed: Iterable[Network] = (),
+    trusted: Path | None = None,
+) -> int:
     """Send a message; returns the status of the answer.
+
+    Parameters
+    ----------
+    delivery, secret : what is sent, and what signs it
+    timeout_s : for the receiver to answer
+    allowed : networks beside the open internet
+    trusted : PEM file of authorities beside those of the system
 
     Raises
     ------
@@ -125,7 +140,7 @@ def send(delivery: Delivery, secret: str, timeout_s: float, allowed: Iterable[Ne
         "User-Agent": USER_AGENT,
         **signed_headers(delivery.id, int(time.time()), body, secret),
     }
-    connection = _Pinned(target, timeout_s)
+    connection = _Pinned(target, timeout_s, trusted)
     try:
         connection.request("POST", target.path, body, headers)
         answer = connection.getresponse()
@@ -138,13 +153,15 @@ def send(delivery: Delivery, secret: str, timeout_s: float, allowed: Iterable[Ne
 class _Pinned(http.client.HTTPConnection):
     """A connection to the address that was checked, whatever the name may stand for by now."""
 
-    def __init__(self, target: Target, timeout_s: float):
+    def __init__(self, target: Target, timeout_s: float, trusted: Path | None):
         super().__init__(target.host, target.port, timeout=timeout_s)
-        self._target = target
+        self._target, self._trusted = target, trusted
 
     def connect(self) -> None:
         """Connect, and for https check the certificate against the name."""
         self.sock = socket.create_connection((self._target.address, self.port), self.timeout)
         if self._target.scheme == "https":
             context = ssl.create_default_context()
+            if self._trusted is not None:
+                context.load_verify_locations(self._trusted)
             self.sock = context.wrap_socket(self.sock, server_hostname=self._target.host)

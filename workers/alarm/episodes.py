@@ -30,6 +30,7 @@ class Episode:
     Attributes
     ----------
     number : of its last change, counted by the partition
+    title : what it is about, in a few words
     cohort, start_of_change : starts in seconds
     evidence_log10, sr_log10, threshold : when it went off
     effect, recommended_action : what was known then
@@ -58,6 +59,7 @@ class Episode:
     acknowledged_by: str | None = None
     note: str | None = None
     closed_because: str | None = None
+    title: str | None = None
 
     def to_json(self) -> bytes:
         """As kept."""
@@ -93,6 +95,7 @@ def shown(episode: Episode) -> dict[str, Any]:
     return {
         "id": episode.id,
         "model": episode.model,
+        "title": episode.title or "calibration drift",
         "scope": episode.scope,
         "slice": episode.slice or None,
         "status": episode.status,

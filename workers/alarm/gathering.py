@@ -12,12 +12,17 @@ from secrets import token_hex
 from typing import Any
 
 from calibrant.pane import Pane
-from workers.alarm.advancing import Writing, advance_cohort
-from workers.alarm.detectors import Gathered, tables_of
+from workers.alarm.advancing import advance_cohort
+from workers.alarm.cohorts import Gathered, Seen
 from workers.alarm.held import Held
+from workers.alarm.tables import tables_of
+from workers.alarm.whole import whole_of
+from workers.alarm.writing import Writing
 from workers.state.commit import Commit
 from workers.state.keys import PartitionKeys
 from workers.state.registry import ModelConfig
+from workers.unsealed import forget
+from workers.windows import ALL_ROWS
 
 
 def take_sealed(
@@ -31,20 +36,22 @@ def take_sealed(
 ) -> None:
     """Let the alarm have what is sealed in a commit: the panes of every slice from `start_s` to `end_s`."""
     writing = _writing(commit, keys, node, config)
-    length_s = writing.settings.bucket_s
+    settings, held = writing.settings, writing.held
+    length_s = settings.bucket_s
     bucket = start_s // length_s * length_s
-    gathered = writing.held.gathered
+    gathered = held.gathered
     if gathered is not None and gathered.start_s != bucket:
-        advance_cohort(writing, gathered.start_s, gathered.cohorts)
+        _see(writing, gathered)
         gathered = None
-    found = tables_of(writing.settings, bucket, panes)
-    whole = (gathered or Gathered(bucket, bucket + length_s, {})).joined(found)
-    name = f"{config.key}|{config.generation}"
+    found = tables_of(settings, bucket, panes, held.in_force)
+    seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
+    made_of = f"{settings.made_of}|{held.in_force.version if settings.is_mapped else None}"
+    begun = gathered or Gathered(bucket, bucket + length_s, {}, made_of)
+    whole = begun.joined(found, seen, made_of)
     if end_s >= whole.end_s:
-        advance_cohort(writing, bucket, whole.cohorts)
-        commit.drop_fields(keys.gathered, [name])
+        _see(writing, whole)
     else:
-        commit.set_fields(keys.gathered, {name: whole.pack()})
+        commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": whole.pack()})
 
 
 def close_gathered(
@@ -58,9 +65,16 @@ def close_gathered(
     gathered = writing.held.gathered
     if gathered is None or gathered.end_s > sealed_until_s:
         return None
-    advance_cohort(writing, gathered.start_s, gathered.cohorts)
-    commit.drop_fields(keys.gathered, [f"{config.key}|{config.generation}"])
+    _see(writing, gathered)
     return commit
+
+
+def _see(writing: Writing, whole: Gathered) -> None:
+    """Let detectors see a cohort, and forget what was kept until they have."""
+    config, commit = writing.config, writing.commit
+    advance_cohort(writing, whole.start_s, whole_of(writing.held, writing.settings, whole))
+    commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
+    forget(commit, commit.keys, config, whole.seen.starts)
 
 
 def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> Writing:

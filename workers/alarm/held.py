@@ -7,9 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from calibrant.packing import PackingError
-from workers.alarm.detectors import Detector, Gathered, Look
+from workers.alarm.cohorts import Gathered, Seen
+from workers.alarm.detectors import Detector
 from workers.alarm.episodes import LAST_NUMBER, Episode
-from workers.state.keys import LAST_CHANGE, PartitionKeys
+from workers.alarm.in_force import InForce, read_in_force
+from workers.alarm.looks import Look
+from workers.alarm.rows import CohortRows, read_rows
+from workers.state.keys import PartitionKeys
+from workers.state.marks import RATED
 from workers.state.registry import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -31,6 +36,21 @@ class Held:
         """By name; kept up as changes are written into a commit."""
         key = self._keys.detectors(self.config.key, self.config.generation)
         return read_detectors(self._node.hgetall(key))
+
+    @cached_property
+    def in_force(self) -> InForce:
+        """The calibration map in force."""
+        return read_in_force(self._node, self._keys, self.config)
+
+    @cached_property
+    def is_rated(self) -> bool:
+        """Whether named raters have rated."""
+        marks = self._keys.marks(self.config.key, self.config.generation)
+        return self._node.hget(marks, RATED) is not None
+
+    def rows(self, seen: Seen) -> CohortRows:
+        """The retained records of a cohort."""
+        return read_rows(self._node, self._keys, self.config, seen)
 
     @cached_property
     def gathered(self) -> Gathered | None:
@@ -63,13 +83,13 @@ class Held:
 
 
 def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
-    """Detectors by name from a model's hash, which also names the version of its last change.
+    """Detectors by name from a model's hash, which also holds its last change and the map in force.
 
     One that cannot be read begins anew: sealing must not stand still for it.
     """
     detectors = {}
     for name, data in sorted(found.items()):
-        if name != LAST_CHANGE.encode():
+        if b"|" in name:  # else it is about all of them
             try:
                 detectors[name.decode()] = Detector.unpack(data)
             except (PackingError, KeyError, TypeError):

@@ -9,15 +9,16 @@ import json
 import time
 from typing import Any
 
-from workers.alarm.advancing import (
-    Writing,
+from workers.alarm.deliveries import Delivery
+from workers.alarm.following import (
     acknowledge_alarm,
     note_attempt,
     promote_detectors,
     try_webhooks,
 )
-from workers.alarm.deliveries import Delivery
 from workers.alarm.held import Held
+from workers.alarm.in_force import promoted_map
+from workers.alarm.writing import Writing
 from workers.entries import Entry, EntryError
 from workers.state.commit import Commit
 from workers.state.keys import PartitionKeys
@@ -60,7 +61,7 @@ def write_order(node: Any, keys: PartitionKeys, entry: Entry, commit: Commit, to
         if order["op"] == ACKNOWLEDGE:
             acknowledge_alarm(writing, order["alarm"], order["by"], order["note"])
         elif order["op"] == PROMOTE:
-            promote_detectors(writing, order["map_version"])
+            promote_detectors(writing, promoted_map(node, keys, config, order["map_version"]))
         elif order["op"] == TEST:
             try_webhooks(writing, order["about"])
         elif order["op"] == ATTEMPTED:

@@ -9,7 +9,7 @@ from workers.alarm.deliveries import Delivery
 from workers.alarm.episodes import read_episodes
 from workers.chain import Chain
 from workers.state.commit import Commit
-from workers.state.keys import LAST_CHANGE, PartitionKeys
+from workers.state.keys import PartitionKeys
 
 
 def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, generation: str) -> list[str]:
@@ -35,6 +35,6 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, gener
     commit.drop_fields(keys.gathered, [f"{model}|{generation}"])
     chain.send(commit, chain.new_token())
     detectors = keys.detectors(model, generation)
-    names = [name.decode() for name in node.hkeys(detectors) if name != LAST_CHANGE.encode()]
+    names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
     looks = [keys.looks(model, generation, name) for name in names]
-    return [*looks, detectors, keys.delivery_log(model, generation)]
+    return [*looks, detectors, *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log))]

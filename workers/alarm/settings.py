@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from calibrant.drift.mapped import OWN_SCORE
 from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.slices import threshold_of
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 DEFAULT_BUCKET = "P1D"
 DEFAULT_REFERENCE = "P30D"
 WITHIN_TOLERANCE, AGAINST_REFERENCE = "tolerance", "reference"
-OWN_SCORE = "score"
+RAW, MAPPED = "raw", "mapped"
+ONE_RATER = "rater:"
+DEFAULT_RATERS = 8
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,9 @@ class AlarmSettings:
     against : `tolerance` (is the model calibrated?) or `reference` (did calibration change?)
     reference : length of the first cohorts that later ones are compared with
     bets : `score` (top label, or positive class of a binary model), or indices of classes
-    raters : label policy
+    scores : `mapped` (by the calibration map in force, as they were sent where there is none) or `raw`
+    raters : label policy, or `rater:NAME` for the labels of one rater
+    rater_detectors : how many named raters have a detector of their own
     false_flags : share of flagged slices that may be so by chance
     webhooks : who is told
     """
@@ -51,7 +56,9 @@ class AlarmSettings:
     against: str = WITHIN_TOLERANCE
     reference: str = DEFAULT_REFERENCE
     bets: str | tuple[int, ...] = OWN_SCORE
+    scores: str = MAPPED
     raters: str = "mean"
+    rater_detectors: int = DEFAULT_RATERS
     false_flags: float = 0.05
     webhooks: tuple[Webhook, ...] = ()
 
@@ -85,6 +92,21 @@ class AlarmSettings:
         return threshold_of(self.run_length, n_detectors)
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether bets are on mapped scores."""
+        return self.scores == MAPPED
+
+    @property
+    def rater(self) -> str | None:
+        """Whose labels alone count, None where a policy says."""
+        return self.raters.removeprefix(ONE_RATER) if self.raters.startswith(ONE_RATER) else None
+
+    @property
+    def policy(self) -> str:
+        """The label policy of what is known by no rater: that of panes."""
+        return "mean" if self.rater is not None else self.raters
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """What is watched in every slice: the score itself, or classes."""
         if isinstance(self.bets, str):
@@ -94,5 +116,6 @@ class AlarmSettings:
     @property
     def made_of(self) -> str:
         """Names what evidence rests on: gathered under other settings, it does not add to it."""
-        parts: list[Any] = [self.tolerance, self.bucket_s, self.against, self.reference_s, self.raters]
+        judged: list[Any] = [self.tolerance, self.bucket_s, self.against, self.reference_s]
+        parts = [*judged, self.raters, self.scores]
         return blake2b(repr(parts).encode(), digest_size=6).hexdigest()

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from workers.alarm.detectors import Detector, Look, detector_name
+from calibrant.pane import Pane
+from workers.alarm.cohorts import detector_name
+from workers.alarm.detectors import Detector
 from workers.alarm.held import read_detectors, read_looks
+from workers.alarm.in_force import InForce, read_in_force
+from workers.alarm.looks import Look
 from workers.alarm.settings import AlarmSettings
+from workers.alarm.whole import RaterLook
 from workers.state.keys import LAST_CHANGE, PartitionKeys
 from workers.state.marks import plain_slice
 from workers.state.registry import ModelConfig
 from workers.windows import Window
+
+DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,10 @@ class AlarmView:
     name : of the detector that is asked about
     looks : of that detector, oldest first
     window : that is asked about
+    in_force : the calibration map in force
+    rater_looks : who rated, by cohort
+    n_duplicates : predictions and labels that came again and were dropped
+    sealed : the sealed panes since the baseline merged, where the answer asks for them
     """
 
     version: bytes
@@ -32,6 +43,17 @@ class AlarmView:
     name: str
     looks: list[Look]
     window: Window
+    in_force: InForce = field(default_factory=InForce)
+    rater_looks: dict[int, RaterLook] = field(default_factory=dict)
+    n_duplicates: int = 0
+    sealed: Pane | None = None
+
+    def since_baseline(self, config: ModelConfig) -> Window | None:
+        """The cohorts that the asked detector has seen since its baseline."""
+        each = self.detector
+        if each is None or each.begun is None or each.last is None:
+            return None
+        return Window(each.begun, each.last + AlarmSettings.of(config).bucket_s)
 
     @property
     def detector(self) -> Detector | None:
@@ -46,6 +68,21 @@ def read_view(
     with node.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.detectors(config.key, config.generation))
         pipe.hgetall(keys.looks(config.key, config.generation, name))
-        found, looks = pipe.execute()
-    version = found.get(LAST_CHANGE.encode(), b"")
-    return AlarmView(version, read_detectors(found), name, read_looks(looks), window)
+        pipe.hgetall(keys.rater_looks(config.key, config.generation))
+        pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+        found, looks, raters, duplicates = pipe.execute()
+    return AlarmView(
+        alarm_version(found.get(LAST_CHANGE.encode()), duplicates),
+        read_detectors(found),
+        name,
+        read_looks(looks),
+        window,
+        read_in_force(node, keys, config),
+        {int(start): RaterLook.from_json(text) for start, text in raters.items()},
+        int(duplicates or 0),
+    )
+
+
+def alarm_version(last_change: bytes | None, duplicates: bytes | None) -> bytes:
+    """What an answer about an alarm rests on beside panes."""
+    return (last_change or b"") + b"|" + (duplicates or b"") if last_change or duplicates else b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.alpha_calibration import compare_calibrations
+from calibrant.alpha_calibration import compared
 from calibrant.concentration import PENALTY
 from calibrant.disagreement import NEEDS, disagreement_answer
 from calibrant.maps.rows import about_sample
@@ -26,13 +26,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
 
     Where nothing can be said every number is None, with a `reason`.
     """
-    options = {name: params[name] for name in _OPTIONS if name in params}
-    question = Question(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        ci=params.get("ci", 0.95),
-        options=options,
-    )
+    question = question_of_disagreement(params)
     view = View(pane, question)
     compared = {"calibrations": _compared(pane, params)} if params.get("compare") else {}
     try:
@@ -53,6 +47,16 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         }
 
 
+def question_of_disagreement(params: dict[str, Any]) -> Question:
+    """The question that is asked of the votes."""
+    return Question(
+        bins=params.get("bins", 15),
+        edges=params.get("edges", "right"),
+        ci=params.get("ci", 0.95),
+        options={name: params[name] for name in _OPTIONS if name in params},
+    )
+
+
 def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
     """Every way of alpha-calibration on the kept sample, or the reason why not."""
     sample = about_sample(pane)
@@ -62,17 +66,13 @@ def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
             "reason": "not_kept",
             "detail": "panes of so many classes keep no sample",
         }
-    try:
-        found = compare_calibrations(
-            pane.sample.batch(),
-            penalty=params.get("penalty", PENALTY),
-            criterion=params.get("criterion", "disagreement_loss"),
-            bins=params.get("bins", 15),
-            ci=params.get("ci", 0.95),
-        )
-    except NotAnswerable as fault:
-        return {"best": None, "reason": fault.reason, "detail": fault.detail, "sample": sample}
-    return found | {"reason": None, "sample": sample}
+    return compared(
+        pane.sample.batch(),
+        penalty=params.get("penalty", PENALTY),
+        criterion=params.get("criterion", "disagreement_loss"),
+        bins=params.get("bins", 15),
+        ci=params.get("ci", 0.95),
+    ) | {"sample": sample}
 
 
 NUMBERS = (

@@ -8,20 +8,18 @@ from typing import Any
 
 from calibrant.drift.action import told
 from calibrant.drift.comparison import compare
-from calibrant.drift.tables import coverage_of
-from calibrant.drift.verdict import verdict
 from calibrant.pane import Pane
-from workers.alarm.advancing import since_change
-from workers.alarm.detectors import Detector, flagged_names, parts_of
-from workers.alarm.episodes import at, interval, log10_of
-from workers.alarm.settings import OWN_SCORE, AlarmSettings
+from workers.alarm.cohorts import parts_of, rater_in
+from workers.alarm.detectors import Detector, n_asked
+from workers.alarm.settings import AlarmSettings
+from workers.alarm.telling import interval_of, others_of, passed_over, told_of
 from workers.alarm.view import AlarmView
 from workers.durations import parse_duration
 from workers.windows import Dated, rfc3339
 
 BY_PANE = True
+SEALED_PARTS = ("counts", "delays", "unit_sample", "units")
 CURRENT = "P7D"
-_LEAST_LATER = 50
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
@@ -30,10 +28,18 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 
 def answer(
-    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+    panes: list[Dated],
+    config: Any,
+    params: dict[str, Any],
+    seed: int,
+    alarm: AlarmView,
+    against: list[Dated] | None = None,
 ) -> dict[str, Any]:
-    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch."""
-    comparison = _comparison(panes, config, params)
+    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch.
+
+    The comparison is with the rest of the window, or with `against`.
+    """
+    comparison = _comparison(panes, config, params, against)
     settings = AlarmSettings.of(config)
     detector = alarm.detector
     why_not = _why_not(config, detector, settings)
@@ -49,24 +55,27 @@ def answer(
             "assumptions": comparison["assumptions"],
             "detector": None,
             "detector_reason": why_not,
+            "cohorts_passed_over": None if detector is None else passed_over(detector),
             "comparison": comparison,
         }
-    found = _verdict(detector, settings, alarm)
+    found = told_of(detector, settings, alarm, seed)
     head = {
         "detector": {
             "scope": parts_of(alarm.name)[0],
             "slice": parts_of(alarm.name)[1] or None,
             "raters": settings.raters,
+            "scores": settings.scores,
             "against": settings.against,
             "bucket": settings.bucket,
             "label_horizon_s": config.label_horizon_s,
-            "n_detectors": len(alarm.detectors),
-            "last_cohort": _interval(detector.last, settings),
+            "n_detectors": n_asked(alarm.detectors, settings),
+            "last_cohort": interval_of(detector.last, settings),
             "alarm": detector.episode,
         },
         "detector_reason": None,
     }
-    slices = {} if parts_of(alarm.name)[1] else {"slices": _slices(alarm, settings)}
+    is_whole = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
+    slices = {"slices": others_of(alarm, settings)} if is_whole else {}
     return found | head | slices | {"comparison": comparison}
 
 
@@ -83,81 +92,14 @@ def _why_not(config: Any, detector: Detector | None, settings: AlarmSettings) ->
     return None
 
 
-def _verdict(detector: Detector, settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
-    state = detector.state
-    assert state is not None
-    threshold = settings.threshold(max(1, len(alarm.detectors)))
-    since, later = detector.baseline, None
-    if state.alarmed_at is not None:
-        since, after = since_change(alarm.looks, state.start_of_change, state.alarmed_at)
-        later = after if after.n_units >= _LEAST_LATER else None
-    found = verdict(
-        state,
-        threshold,
-        settings.run_length,
-        detector.baseline,
-        since,
-        later=later,
-        shift=detector.watch,
-        coverage=coverage_of(detector.coverage),
-    )
-    # A start of change is only told of an alarm: without one it is where luck was worst.
-    alarmed = state.alarmed_at is not None
-    kept_from = alarm.looks[0].cohort if alarm.looks else None
-    start = state.start_of_change
-    found["start_of_change"] = at(start) if alarmed and start is not None else None
-    found["effect_since"] = found["start_of_change"]
-    if alarmed and start is not None and kept_from is not None and start < kept_from:
-        found["effect_since"] = at(kept_from)
-    for name in ("alarmed_at", "acknowledged_at"):
-        found[name] = _interval(found[name], settings)
-    found["last_cohort"] = _interval(found["last_cohort"], settings)
-    return found
-
-
-def _slices(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]:
-    """Every other detector in a line, those first that have evidence enough to stand out among all."""
-    marked = flagged_names(alarm.detectors, settings)
-    threshold = settings.threshold(max(1, len(alarm.detectors)))
-    others = sorted(name for name in alarm.detectors if name != alarm.name)
-    order = [name for name in marked if name in others]
-    order += [name for name in others if name not in marked]
-    rows = []
-    for name in order:
-        scope, slice_ = parts_of(name)
-        each = alarm.detectors[name]
-        state = each.state
-        seen = state is not None and state.n_cohorts > 0
-        rows.append(
-            {
-                "scope": None if scope == OWN_SCORE else scope,
-                "slice": slice_ or None,
-                "flagged": name in marked,
-                "in_alarm": state is not None and state.alarmed_at is not None,
-                "n_units": each.baseline.n_units,
-                "evidence_log10": log10_of(state.log_mixed_evidence) if state and seen else None,
-                "sr_log10": log10_of(state.log_mixed_sr) if state and seen else None,
-                "threshold": threshold,
-                "alarm": each.episode,
-            }
-        )
-    return rows
-
-
-def _interval(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
-    return None if cohort is None else interval(cohort, settings.bucket_s)
-
-
 def _comparison(
-    panes: list[Dated], config: Any, params: dict[str, Any]
+    panes: list[Dated], config: Any, params: dict[str, Any], against: list[Dated] | None
 ) -> dict[str, Any]:
-    """The last `current` of the window against the rest of it."""
-    length = parse_duration(params.get("current") or CURRENT)
-    last = max((each.start_s + each.length_s for each in panes), default=0)
-    cut = last - length
+    """The last `current` of the window against the rest of it, or against something else."""
+    cut = start_of_current(panes, params)
     sides = {
         True: [each for each in panes if each.start_s >= cut],
-        False: [each for each in panes if each.start_s < cut],
+        False: [each for each in panes if each.start_s < cut] if against is None else against,
     }
     current, reference = (_merged(sides[side], config) for side in (True, False))
     found = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
@@ -167,6 +109,13 @@ def _comparison(
     for name in ("detector", "detector_reason"):
         found.pop(name, None)
     return found
+
+
+def start_of_current(panes: list[Dated], params: dict[str, Any]) -> float:
+    """Where the last days of a window begin, in seconds."""
+    length = parse_duration(params.get("current") or CURRENT)
+    last = max((each.start_s + each.length_s for each in panes), default=0)
+    return float(last - length)
 
 
 def _merged(panes: list[Dated], config: Any) -> Pane:

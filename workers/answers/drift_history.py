@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workers.alarm.detectors import Look, kept_cohorts
 from workers.alarm.episodes import interval, log10_of
+from workers.alarm.looks import Look, kept_cohorts
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.view import AlarmView
+from workers.alarm.whole import RaterLook
 
 READS_PANES = False
 
@@ -22,12 +23,14 @@ def answer(
         "bucket": settings.bucket,
         "kept_cohorts": kept_cohorts(alarm.name),
         "cohorts": [
-            _row(look, settings.bucket_s) for look in alarm.looks if look.cohort in alarm.window
+            _row(look, settings.bucket_s, alarm.rater_looks.get(look.cohort))
+            for look in alarm.looks
+            if look.cohort in alarm.window
         ],
     }
 
 
-def _row(look: Look, bucket_s: int) -> dict[str, Any]:
+def _row(look: Look, bucket_s: int, raters: RaterLook | None) -> dict[str, Any]:
     table = look.table
     n = table.n_units
     predictions, labelled = look.coverage.sum(axis=1).tolist()
@@ -42,4 +45,6 @@ def _row(look: Look, bucket_s: int) -> dict[str, Any]:
         "accuracy": float(table.correct.sum()) / n if n else None,
         "n_predictions": predictions,
         "n_labelled": labelled,
+        "n_raters": None if raters is None else raters.n_raters,
+        "agreement_alpha": None if raters is None else raters.alpha,
     }

@@ -9,6 +9,7 @@ from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.delay import ASKED, expected_delay
 from calibrant.drift.tables import merged, unit_table
 from calibrant.drift.tolerance import Tolerance
+from workers.alarm.detectors import n_asked
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.view import AlarmView
 from workers.windows import Dated
@@ -26,13 +27,13 @@ def answer(
 ) -> dict[str, Any]:
     """Median cohorts to an alarm after each asked change; none without labels to go by."""
     settings = AlarmSettings.of(config)
-    typical = merged((unit_table(each.pane, settings.raters, UNIT_BINS) for each in panes), UNIT_BINS)
+    typical = merged((unit_table(each.pane, settings.policy, UNIT_BINS) for each in panes), UNIT_BINS)
     if not typical.n_units > 0:
         return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
     last_s = max(each.start_s + each.length_s for each in panes)
     length_s = last_s - min(each.start_s for each in panes)
     n_cohorts = max(1, -(-length_s // settings.bucket_s))
-    threshold = settings.threshold(max(1, len(alarm.detectors)))
+    threshold = settings.threshold(n_asked(alarm.detectors, settings))
     changes = [
         expected_delay(typical, n_cohorts, change, Tolerance.within(settings.tolerance), threshold)
         for change in ASKED

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from calibrant.difference import differences
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics import DEFAULT_METRICS
+from calibrant.pairing import shared
 from calibrant.pane import Pane
 from calibrant.score import question_of
 from calibrant.view import View
 from workers.answers import metrics
 
 PAIRED = True
-parts = metrics.parts
+AGAINST = ("against", "against_model")
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """What the metrics read, and the kept sample, which tells what both sides share."""
+    return {*metrics.parts(plain(params)), "sample"}
 
 
 def answer(pair: Any, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """As `metrics`, with the other side's value, the difference and its interval in each."""
-    params = {name: value for name, value in params.items() if not name.startswith("against")}
     pane, other = pair
     refuse_other_classes(pane, other)
-    told = metrics.answer(pane, config, params, seed)
-    question = question_of(params)
-    slugs = params.get("metrics") or DEFAULT_METRICS
+    asked = plain(params)
+    told = metrics.answer(pane, config, asked, seed)
+    question = question_of(asked)
+    slugs = asked.get("metrics") or DEFAULT_METRICS
     told["metrics"] = differences(View(pane, question), View(other, question), slugs, seed)
-    return told | {"against": other.counts}
+    return told | {"against": other_side(params, pane, other)}
+
+
+def plain(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters without what they are asked against."""
+    return {name: value for name, value in params.items() if name not in AGAINST}
+
+
+def other_side(params: dict[str, Any], pane: Pane, other: Pane) -> dict[str, Any]:
+    """What the other side is, how much it holds, and how many labelled predictions stand on both."""
+    named = {name.removeprefix("against_"): params[name] for name in AGAINST if name in params}
+    if "against" in named:
+        named = {"baseline": named["against"]}
+    return {**named, **other.counts, "shared": shared(pane, other)}
 
 
 def refuse_other_classes(pane: Pane, other: Pane) -> None:

@@ -19,22 +19,34 @@ def answer(panes: list[Dated], config: Any, params: dict[str, Any], seed: int) -
     Where panes have been merged into days, parts are no shorter than these, and their windows say so.
     """
     every_s = int(params["every_s"])
-    params = {name: value for name, value in params.items() if name != "every_s"}
-    parts: dict[int, list[Dated]] = {}
-    for each in panes:
-        parts.setdefault(each.start_s // every_s * every_s, []).append(each)
-    points = [_point(at, every_s, parts[at], config, params, seed) for at in sorted(parts)]
+    asked = {name: value for name, value in params.items() if name != "every_s"}
+    points = [
+        {"window": ends_of(begin, every_s, some)} | metrics.answer(merged(some, config), config, asked, seed)
+        for begin, some in in_parts(panes, every_s).items()
+    ]
     return {"every_s": every_s, "series": points}
 
 
-def _point(
-    begin: int, every_s: int, panes: list[Dated], config: Any, params: dict[str, Any], seed: int
-) -> dict[str, Any]:
-    pane = Pane(config.spec())
+def in_parts(panes: list[Dated], every_s: int) -> dict[int, list[Dated]]:
+    """Panes by the beginning of the part that they fall into, oldest first."""
+    found: dict[int, list[Dated]] = {}
+    for each in sorted(panes, key=lambda each: each.start_s):
+        found.setdefault(each.start_s // every_s * every_s, []).append(each)
+    return found
+
+
+def merged(panes: list[Dated], config: Any) -> Pane:
+    """The merge of some panes, none included."""
+    spec = panes[0].pane.spec if panes else config.spec()
+    pane = Pane(spec)
     for each in panes:
         pane.merge(each.pane)
+    return pane
+
+
+def ends_of(begin: int, every_s: int, panes: list[Dated]) -> dict[str, str]:
+    """The window of a part: at least `every_s`, and all of its panes."""
     begin_s = min(begin, panes[0].start_s)
     end_s = max(begin + every_s, *(each.start_s + each.length_s for each in panes))
     ends = (rfc3339(datetime.fromtimestamp(at, UTC)) for at in (begin_s, end_s))
-    return {"window": dict(zip(("from", "to"), ends, strict=True))} | metrics.answer(pane, config, params, seed)
-
+    return dict(zip(("from", "to"), ends, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.maps.recommending import held_out_temperature, recommend
+from calibrant.maps.recommending import Weighing
 from calibrant.pane import Pane
 from calibrant.question import Question, default_bins
 from calibrant.temperature import fit_temperature
@@ -26,4 +26,5 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     )
     found = fit_temperature(pane, objective=objective, raters=raters, ci=ci, rows_if_complete=True)
     view = View(pane, Question(bins=default_bins(pane.spec), raters=raters, ci=ci))
-    return found | held_out_temperature(view, objective) | recommend(view)
+    weighing = Weighing(view, found["temperature"])
+    return found | weighing.held_out_temperature(objective) | weighing.recommended()

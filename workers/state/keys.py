@@ -22,9 +22,11 @@ T:v:G|slice           hash    pane start -> version; `*` -> version of the last 
 T:l:G                 set     slices that have panes                                    commit
 T:r:G|shard           hash    prediction id -> retained record (`workers.facts`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
+T:j:G|start           hash    prediction ids of a pane that is not sealed yet           commit
 T:n:G                 hash    tallies of the model's retained records                   commit
-T:a:G                 hash    detectors of a model by name; `*` -> version of the last change     commit
+T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: map in force   commit
 T:h:G|detector        hash    cohort start -> what it said to the detector              commit
+T:hr:G                hash    cohort start -> JSON: who rated how much, agreement       commit
 T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
 T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
 T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
@@ -55,6 +57,7 @@ from hashlib import blake2b
 SCHEMA = 1
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
+MAP_IN_FORCE = "map"
 RECORD_SHARDS = 64
 
 
@@ -140,6 +143,9 @@ class PartitionKeys:
     def members(self, model: str, generation: str) -> str:
         return f"{self.tag}:u:{model}|{generation}"
 
+    def unsealed(self, model: str, generation: str, start_s: int) -> str:
+        return f"{self.tag}:j:{model}|{generation}|{start_s}"
+
     def tallies(self, model: str, generation: str) -> str:
         return f"{self.tag}:n:{model}|{generation}"
 
@@ -148,6 +154,9 @@ class PartitionKeys:
 
     def looks(self, model: str, generation: str, detector: str) -> str:
         return f"{self.tag}:h:{model}|{generation}|{detector}"
+
+    def rater_looks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:hr:{model}|{generation}"
 
     @cached_property
     def gathered(self) -> str:

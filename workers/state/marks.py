@@ -13,6 +13,7 @@ from workers.windows import Window
 
 DAY_S = 86_400
 KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
+RATED = "rated"  # 1 where named raters have rated, in a model with a label horizon
 _SEALED = "sealed!"
 _BASELINE = "baseline!"
 

@@ -26,6 +26,10 @@ class RevisionConflict(RuntimeError):
         self.current = current
 
 
+class HalfImported(RuntimeError):
+    """An import of the model has begun and is not finished: there is no whole model to speak of."""
+
+
 class FixedProperty(ValueError):
     """A property that panes are made of cannot be changed; delete the model and make it again."""
 
@@ -36,7 +40,14 @@ class FixedProperty(ValueError):
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a model. A new `generation` is a new model of the same name."""
+    """The configuration of a model. A new `generation` is a new model of the same name.
+
+    Attributes
+    ----------
+    importing : what an import that is not finished is known by, its content and when it began; such a model is nobody's to
+        read or to change
+    imported : the content of the import that the model came from
+    """
 
     tenant: str
     model: str
@@ -54,6 +65,8 @@ class ModelConfig:
     listed_classes: list[int] | None = None
     alarm: dict[str, Any] = field(default_factory=dict)
     created_at: datetime | None = None
+    importing: str | None = None
+    imported: str | None = None
 
     @property
     def key(self) -> str:
@@ -95,9 +108,22 @@ class Registry:
         self._keys = keys
         self._put = client.register_script(scripts()["put_model"])
         self._delete = client.register_script(scripts()["delete_model"])
+        self._finish = client.register_script(scripts()["finish_import"])
 
     async def get(self, tenant: str, model: str) -> ModelConfig | None:
-        """The configuration of a model, or None."""
+        """The configuration of a model, or None.
+
+        Raises
+        ------
+        HalfImported
+        """
+        found = await self.found(tenant, model)
+        if found is not None and found.importing is not None:
+            raise HalfImported(model)
+        return found
+
+    async def found(self, tenant: str, model: str) -> ModelConfig | None:
+        """As `get`, half imported models included."""
         key = model_key(tenant, model)
         found = await self._client.hget(self._keys.of_model(key).models, key)
         return None if found is None else ModelConfig.from_json(found)
@@ -109,9 +135,8 @@ class Registry:
                 pipe.hgetall(self._keys.partition(number).models)
             partitions = await pipe.execute()
         configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
-        return sorted(
-            (each for each in configs if each.tenant == tenant), key=lambda each: each.model
-        )
+        mine = (each for each in configs if each.tenant == tenant and each.importing is None)
+        return sorted(mine, key=lambda each: each.model)
 
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model where `expected_revision` is None, else over that revision.
@@ -144,6 +169,23 @@ class Registry:
         """
         partition = self._keys.of_model(config.key)
         await self._write(self._put, [partition.models], [config.key, b"", config.to_json()])
+
+    async def finish_import(
+        self, config: ModelConfig, new: ModelConfig, current_map: bytes
+    ) -> None:
+        """Let an imported model be seen as `new`, with its current calibration map (empty for none).
+
+        Raises
+        ------
+        RevisionConflict
+            The model was deleted, or finished by a repeat of the import.
+        """
+        partition = self._keys.of_model(config.key)
+        await self._write(
+            self._finish,
+            [partition.models, partition.current_maps],
+            [config.key, config.to_json(), new.to_json(), current_map],
+        )
 
     async def delete(self, config: ModelConfig) -> None:
         """Take a model out; what it left in the store is removed by its partition's worker.
@@ -185,6 +227,7 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         generation=current.generation,
         revision=current.revision + 1,
         created_at=current.created_at,
+        imported=current.imported,
     )
 
 

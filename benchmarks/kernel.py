@@ -1,0 +1,60 @@
+"""What kernel calibration errors cost from a pane, against their definition over all pairs of predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln
+
+from benchmarks.run import Benchmark, Case
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.metrics import Question, View, compute_metrics
+
+N_ROWS = 100_000
+N_DOUBLINGS = 7
+BANDWIDTH = 0.02
+# Of the definition so many rows of the matrix of pairs are timed; an item is one prediction.
+N_SLICE = 50
+
+
+def predictions() -> tuple[np.ndarray, np.ndarray]:
+    """Scores that pile up at 1, and hits that come less often than they say."""
+    rng = np.random.default_rng(0)
+    score = 1.0 - 0.5 * rng.random(N_ROWS) ** 3
+    return score, (rng.random(N_ROWS) < score**1.3).astype(int)
+
+
+def definition(score: np.ndarray, hits: np.ndarray, rows: slice) -> float:
+    """Distance of score and leave-one-out kernel accuracy, summed over some predictions."""
+    z = np.clip(score, 1e-6, 1.0 - 1e-6)
+    alpha, beta = z / BANDWIDTH, (1.0 - z) / BANDWIDTH
+    density = np.exp(
+        np.log(z[rows, None]) * alpha + np.log1p(-z[rows, None]) * beta - betaln(alpha + 1.0, beta + 1.0)
+    )
+    density[np.arange(len(density)), np.arange(len(z))[rows]] = 0.0
+    return float(np.abs(density @ hits / density.sum(axis=1) - z[rows]).sum())
+
+
+def prepare() -> list[Case]:
+    score, hits = predictions()
+    batch = Batch.from_columns({"confidences": score, "labels": hits}).batch
+    pane = Pane(PaneSpec("binary", 2))
+    pane.fill(batch)
+    many = Pane.unpack(pane.pack())
+    for _ in range(N_DOUBLINGS):
+        many.merge(Pane.unpack(many.pack()))
+
+    def answered(held: Pane, slug: str) -> Case:
+        n = held.counts["n_predictions"]
+        return Case(f"{slug} of {n:,}", lambda: compute_metrics(View(held, Question()), [slug]), n)
+
+    return [
+        Case("the definition, all pairs", lambda: definition(score, hits, slice(0, N_SLICE)), N_SLICE),
+        answered(pane, "kde_ece"),
+        answered(many, "kde_ece"),
+        answered(many, "smooth_ece"),
+        answered(many, "zhang_kde_ece"),
+        answered(many, "corp_miscalibration"),
+    ]
+
+
+BENCHMARK = Benchmark(f"Kernel errors; an item is a prediction, the definition is over {N_ROWS:,}", prepare)

@@ -1,0 +1,62 @@
+"""A verdict in sentences: what happened, how large it is, on what it rests; for whoever reads no tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+STATUSES = {
+    "insufficient_data": "Too few outcomes are known to judge.",
+    "ok": "Predictions agree with outcomes, as far as the labels tell.",
+    "watch": "Predictions agree with outcomes, as far as the labels tell; but the model now sees other cases.",
+    "alarm": "Predictions no longer agree with outcomes.",
+    "acknowledged": "An alarm was acknowledged; what came after it is being watched.",
+}
+
+
+def summary(verdict: Mapping[str, Any]) -> str:
+    """Sentences for people, from what `verdict.verdict` told.
+
+    Examples
+    --------
+    >>> summary({"status": "ok", "n_units": 1200.0, "sr": 2.5, "threshold": 3650.0})
+    'Predictions agree with outcomes, as far as the labels tell. The change statistic is 2.5 over 1,200 labelled units; \
+the alarm goes off at 3,650.'
+    """
+    told = [STATUSES[verdict["status"]]]
+    if verdict["status"] in ("alarm", "acknowledged"):
+        told += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
+    if verdict.get("sr") is not None:
+        told.append(
+            f"The change statistic is {verdict['sr']:,.3g} over {verdict['n_units']:,.0f} labelled units; "
+            f"the alarm goes off at {verdict['threshold']:,.0f}."
+        )
+    return " ".join(told)
+
+
+def _effect(effect: Mapping[str, Any]) -> list[str]:
+    told = []
+    ratio, slope = effect.get("observed_over_expected"), effect.get("slope")
+    if ratio and not _holds(ratio["interval"], 1.0):
+        often = "more" if ratio["value"] > 1.0 else "less"
+        told.append(f"Outcomes come {often} often than predicted: {ratio['value']:.2f} times.")
+    if slope and not _holds(slope["interval"], 1.0):
+        how = "too sure of themselves" if slope["value"] < 1.0 else "too timid"
+        told.append(f"Predictions are {how}: slope {slope['value']:.2f}, where 1 is right.")
+    return told
+
+
+def _worst(effect: Mapping[str, Any]) -> list[str]:
+    rows = [row for row in effect.get("worst_bins") or () if row["standard_errors"] > 2.0]
+    if not rows:
+        return []
+    row = rows[0]
+    side = "above" if row["gap"] > 0 else "below"
+    return [
+        f"Between {row['lower']:.0%} and {row['upper']:.0%}, outcomes lie {abs(row['gap']) * 100:.0f} points {side} "
+        "the prediction."
+    ]
+
+
+def _holds(interval: list[float], value: float) -> bool:
+    return interval[0] <= value <= interval[1]

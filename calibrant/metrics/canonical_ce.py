@@ -1,0 +1,110 @@
+"""Canonical calibration error: the whole vector of probabilities against the labels of predictions near it.
+
+The label distribution at each prediction is a mean over the others under a Dirichlet kernel, so that nothing is
+binned and no class is looked at alone. Needs whole predictions: posted rows, or the kept sample. In many classes few
+predictions are near each other; `null_mean` says what a calibrated model would show with as many.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from calibrant.metrics.kde_ece import BANDWIDTH
+from calibrant.metrics.reading import Reading, ReadMetric
+from calibrant.null_reference import quantiles_of
+from calibrant.options import NORM
+from calibrant.rows_at_hand import RowsAtHand, drawn_labels, rows_at_hand
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+CLIP = 1e-6
+MOST_ROWS = 1000
+_N_DRAWS = 60
+_LEAST = 1e-290
+
+
+def dirichlet_kernel(probabilities: Floats, bandwidth: float) -> Floats:
+    """Density at row i of a Dirichlet distribution about row j, over the largest j of each row; the diagonal is 0.
+
+    Parameters
+    ----------
+    probabilities : float64 (n, n_classes), rows that sum to 1; logarithms are taken of no less than `CLIP`
+    bandwidth : positive
+
+    Returns
+    -------
+    float64 (n, n)
+
+    Source
+    ------
+    Popordanoska, Sayer, Blaschko (NeurIPS 2022), eq. 9.
+    """
+    alpha = probabilities / bandwidth + 1.0
+    constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
+    matrix = np.log(np.maximum(probabilities, CLIP)) @ (alpha - 1.0).T + constant
+    np.fill_diagonal(matrix, -np.inf)
+    top = matrix.max(axis=1, keepdims=True, initial=-1e300)
+    return np.asarray(np.exp(matrix - top))
+
+
+def canonical_error(kernel: Floats, rows: RowsAtHand, share: Floats, norm: int) -> tuple[float, float]:
+    """The error, and the weight of rows with no other of positive weight near them, which it leaves out.
+
+    Parameters
+    ----------
+    kernel : of `dirichlet_kernel`
+    share : float64 (n, n_classes), the labels' shares, the rows' own or drawn ones
+    norm : 1 for the mean over rows of the sum of gaps over classes, 2 for the root of the mean of summed squares
+    """
+    near = kernel @ rows.weight
+    seen = near > _LEAST
+    if not seen.any():
+        return float("nan"), float(rows.weight.sum())
+    expected = (kernel @ (rows.weight[:, None] * share))[seen] / near[seen, None]
+    gaps = (np.abs(expected - rows.probabilities[seen]) ** norm).sum(axis=1)
+    weight = rows.weight[seen]
+    return float((weight @ gaps / weight.sum()) ** (1.0 / norm)), float(rows.weight[~seen].sum())
+
+
+def read(view: View) -> Reading | None:
+    rows = rows_at_hand(view, MOST_ROWS)
+    if rows is None:
+        return None
+    if len(rows) < 2:
+        raise NotAnswerable("too_few_samples", "no other prediction is at hand to compare one with")
+    bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
+    kernel = view.once(("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth))
+    value, isolated = canonical_error(kernel, rows, rows.share, norm)
+    if not np.isfinite(value):
+        raise NotAnswerable("too_few_samples", "no prediction has another one near enough to compare it with")
+    extra: dict[str, object] = {"bandwidth": bandwidth, "norm": norm, "clip": CLIP, "leave": "instance", **rows.about}
+    extra["null_assumption"] = "one label a unit drawn from the predictions"
+    if isolated > 0.0:
+        extra["isolated_weight"] = isolated
+    return Reading(value, extra)
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    rows = rows_at_hand(view, MOST_ROWS)
+    assert rows is not None
+    bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
+    kernel = view.once(("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth))
+    one_hot = np.eye(rows.probabilities.shape[1])
+    drawn = drawn_labels(rows, _N_DRAWS, seed)
+    return quantiles_of(np.array([canonical_error(kernel, rows, one_hot[labels], norm)[0] for labels in drawn]))
+
+
+METRIC = ReadMetric(
+    slug="canonical_ce",
+    title="Canonical calibration error",
+    unit="probability, summed over classes",
+    range=(0.0, 2.0),
+    direction="lower",
+    needs=("sample",),
+    source="Popordanoska, Sayer, Blaschko (NeurIPS 2022), Dirichlet kernel",
+    own_options=(BANDWIDTH, NORM),
+    read=read,
+    null=null,
+)

@@ -1,0 +1,44 @@
+"""Dice over cases: overlap of the top class with the reference, beside which marginal errors are reported."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.case_errors import BACKGROUND, MISSING_CLASS, case_errors, spread
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.metrics.case_metric import mean_interval
+from calibrant.view import View
+
+
+def read(view: View, seed: int) -> Estimate:
+    """The mean over classes, then over cases."""
+    cases = case_errors(view)
+    values = cases.by_case("dice")
+    values = values[np.isfinite(values)]
+    interval, about = mean_interval(values, view.question.ci)
+    extra = {
+        "background": cases.options.background,
+        "missing": cases.options.missing,
+        "n_cases": cases.n_cases["n"],
+        "n_cases_kept": cases.n_cases["kept"],
+        "n_cases_estimated": cases.n_cases["estimated"],
+        "n_cases_used": len(values),
+    }
+    extra |= spread(values) | about | {"null_reason": "not_simulated"}
+    if not len(values):
+        return Estimate(None, "no_case_counts", extra=extra)
+    return Estimate(float(values.mean()), interval=interval, extra=extra)
+
+
+METRIC = FunctionMetric(
+    slug="dice",
+    title="Dice over cases",
+    unit="share",
+    range=(0.0, 1.0),
+    direction="higher",
+    needs=("cases",),
+    source="Dice (Ecology 1945); Barfoot et al., table 1",
+    options=("composites",),
+    own_options=(BACKGROUND, MISSING_CLASS),
+    compute=read,
+)

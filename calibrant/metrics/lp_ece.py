@@ -1,0 +1,62 @@
+"""Calibration error of any order p: the p-th root of the weighted mean of gaps to the power p.
+
+Order 1 is `ece`, 2 is `rmsce`; larger orders look at the largest gaps, and tend to `mce`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import Estimate, GapMetric, share
+from calibrant.options import TIES, Option
+from calibrant.view import View
+
+ORDER = Option("order", 2.0, "Order p of the calibration error: power of the gaps, and root of their mean.", low=1.0, high=100.0)
+
+
+def order_statistic(order: float) -> GapStatistic:
+    """The p-th root of the mean of |gap|^p by weight; (..., n_tables, n_bins) to (...).
+
+    Source
+    ------
+    Mimori et al. (AISTATS 2021), definition 2; Kumar, Liang, Ma (NeurIPS 2019).
+
+    Examples
+    --------
+    >>> float(order_statistic(3.0)(np.array([[1.0, 1.0]]), np.array([[0.5, -0.5]])))
+    0.5
+    """
+    return lambda weight, gap: (share(weight) * np.abs(gap) ** order).sum(axis=(-1, -2)) ** (1.0 / order)
+
+
+@dataclass(frozen=True)
+class OrderMetric(GapMetric):
+    """A statistic of gaps whose power is asked for."""
+
+    def _of(self, view: View) -> GapMetric:
+        statistic = order_statistic(float(ORDER.of(view.question)))
+        fields = {name: getattr(self, name) for name in GapMetric.__dataclass_fields__}
+        return GapMetric(**(fields | {"statistic": lambda bias: statistic}))
+
+    def value(self, view: View) -> float | None:
+        return self._of(view).value(view)
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        found = self._of(view).estimate(view, seed)
+        return found if found.value is None else replace(found, extra={**found.extra, "order": float(ORDER.of(view.question))})
+
+
+METRIC = OrderMetric(
+    slug="lp_ece",
+    title="Calibration error of order p",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Mimori et al. (AISTATS 2021), definition 2",
+    options=("bins", "binning", "edges", "min_count", "scope"),
+    own_options=(TIES, ORDER),
+)

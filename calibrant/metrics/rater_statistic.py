@@ -1,0 +1,83 @@
+"""How well probabilities foretell a yes-or-no statistic of several raters of one prediction, such as that all agree.
+
+The statistic's share over all subsets of a prediction's votes is unbiased for its label distribution; a model
+predicts it as the chance among as many labels drawn from its probabilities. The loss is unbiased, and its calibration
+part is binned by the predicted chance. Of two raters and `disagreement` this is `disagreement_loss`, which state
+holds; others need whole predictions: posted rows, or the kept sample.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.disagreement import table_of_rows
+from calibrant.label_statistics import STATISTICS
+from calibrant.metrics.reading import Reading, ReadMetric
+from calibrant.options import Option
+from calibrant.rows_at_hand import rows_at_hand
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+MOST_ROWS = 20_000
+STATISTIC = Option(
+    "statistic",
+    "disagreement",
+    "Of so many raters: `disagreement` that not all agree, `all_differ` that no two do, `majority` that more than "
+    "half agree.",
+    allowed=tuple(STATISTICS),
+)
+N_RATERS = Option("n_raters", 2, "Raters that the statistic is of.", low=2, high=20)
+
+
+def read(view: View) -> Reading | None:
+    rows = rows_at_hand(view, MOST_ROWS)
+    if rows is None:
+        return None
+    name, order = str(STATISTIC.of(view.question)), int(N_RATERS.of(view.question))
+    enough = rows.votes.sum(axis=1) >= order
+    if not enough.any():
+        raise NotAnswerable("too_few_votes", f"no prediction at hand has {order} votes")
+    observed, predicted = STATISTICS[name]
+    table = table_of_rows(
+        np.clip(predicted(rows.probabilities[enough], order), 0.0, 1.0),
+        observed(rows.votes[enough], order),
+        view.question.bins,
+        view.question.edges,
+    )
+    weight = table.weight
+    filled = weight > 0
+    means = {
+        key: (table.sums[column][filled] / weight[filled]).tolist()
+        for key, column in (("observed", "disagreement"), ("predicted", "predicted"))
+    }
+    extra = {
+        "statistic": name,
+        "n_raters": order,
+        "observed": float(table.sums["disagreement"].sum() / weight.sum()),
+        "predicted": float(table.sums["predicted"].sum() / weight.sum()),
+        "calibration_loss": table.calibration(),
+        "calibration_loss_plugin": table.calibration_plugin(),
+        "ce": table.error(),
+        "bins": view.question.bins,
+        "table": {"bin": np.flatnonzero(filled).tolist(), "n": table.count[filled].tolist(), **means},
+        "n_too_few_votes": int((~enough).sum()),
+        **rows.about,
+    }
+    return Reading(table.loss(), extra)
+
+
+METRIC = ReadMetric(
+    slug="rater_statistic",
+    title="Loss of a statistic of several raters",
+    unit="squared probability",
+    range=(None, None),
+    direction="lower",
+    needs=("sample",),
+    source="Mimori et al. (AISTATS 2021), section 4, eqs. 15 and 16",
+    options=("bins", "edges"),
+    own_options=(STATISTIC, N_RATERS),
+    read=read,
+    no_interval="not_replicated",
+    no_null="not_a_gap_metric",
+)

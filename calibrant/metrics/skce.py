@@ -1,0 +1,151 @@
+"""Squared kernel calibration error (SKCE): an unbiased estimate that is 0 in the mean for a calibrated model.
+
+Residuals, labels' shares minus probabilities, of two predictions agree more than chance does where the model errs in
+one direction near both. Pairs of different units alone are taken. The `p_value` is the share of label draws from the
+predictions that show as much. Needs whole predictions: posted rows, or the kept sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.intervals import jackknife_interval
+from calibrant.metrics.base import Estimate
+from calibrant.metrics.reading import Interval, Reading, ReadMetric
+from calibrant.null_reference import quantiles_of
+from calibrant.options import Option
+from calibrant.rows_at_hand import RowsAtHand, drawn_labels, rows_at_hand
+from calibrant.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+MOST_ROWS = 1000
+FEWEST_UNITS = 20
+# Numbers in the largest array of the draws' arithmetic: rows, squared, by classes.
+_MOST_NUMBERS = 10_000_000
+N_DRAWS = 100
+_DRAWN = "one label a unit drawn from the predictions"
+KERNEL_WIDTH = Option(
+    "kernel_width",
+    0.0,
+    "Distance between probability vectors over which the kernel falls to 1 / e; 0 takes the median distance of two.",
+    low=0.0,
+    high=2.0,
+)
+
+
+def distances(probabilities: Floats) -> Floats:
+    """Euclidean distances of all pairs of rows; (n, n)."""
+    squares = (probabilities**2).sum(axis=1)
+    square = squares[:, None] + squares - 2.0 * (probabilities @ probabilities.T)
+    return np.sqrt(np.maximum(square, 0.0))
+
+
+def pair_weights(rows: RowsAtHand, width: float) -> tuple[Floats, Floats, float]:
+    """Weights of pairs of rows without and with the kernel, 0 within a unit, and the kernel's width; (n, n) twice.
+
+    Parameters
+    ----------
+    width : of the exponential kernel, 0 for the median distance of two rows of different units
+    """
+    apart = rows.unit[:, None] != rows.unit
+    weight = np.outer(rows.weight, rows.weight) * apart
+    distance = distances(rows.probabilities)
+    if not width and apart.any():
+        width = float(np.median(distance[apart]))
+    return weight, weight * np.exp(-distance / (width or 1.0)), width or 1.0
+
+
+def row_agreement(kernel: Floats, residual: Floats) -> Floats:
+    """Sum over all other rows of kernel times the product of residuals; (n,)."""
+    return np.asarray(((kernel @ residual) * residual).sum(axis=1))
+
+
+def _rows(view: View) -> RowsAtHand | None:
+    return rows_at_hand(view, min(MOST_ROWS, math.isqrt(_MOST_NUMBERS // view.spec.n_classes)))
+
+
+def _pairs(view: View, rows: RowsAtHand) -> tuple[Floats, Floats, float]:
+    width = float(KERNEL_WIDTH.of(view.question))
+    return view.once(("skce", width), lambda: pair_weights(rows, width))
+
+
+def read(view: View) -> Reading | None:
+    rows = _rows(view)
+    if rows is None:
+        return None
+    weight, kernel, width = _pairs(view, rows)
+    total = float(weight.sum())
+    if not total:
+        raise NotAnswerable("too_few_units", "no two predictions of different units are at hand")
+    value = float(row_agreement(kernel, rows.share - rows.probabilities).sum()) / total
+    about = {"kernel": "exponential", "kernel_width": width, **rows.about}
+    return Reading(value, about | {"null_assumption": _DRAWN})
+
+
+def drawn_errors(view: View, seed: int) -> Floats:
+    """Estimates of a calibrated model with the same predictions."""
+    rows = _rows(view)
+    assert rows is not None
+    weight, kernel, _ = _pairs(view, rows)
+    return view.once(("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum())
+
+
+def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
+    one_hot = np.eye(rows.probabilities.shape[1], dtype=np.float32)
+    expected = rows.probabilities.astype(np.float32)
+    found = np.empty(N_DRAWS)
+    for i, labels in enumerate(drawn_labels(rows, N_DRAWS, seed)):
+        residual = one_hot[labels] - expected
+        found[i] = float(((kernel @ residual) * residual).sum(dtype=np.float64))
+    return found
+
+
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """Jackknife over the units at hand."""
+    rows = _rows(view)
+    assert rows is not None
+    weight, kernel, _ = _pairs(view, rows)
+    n_units = int(rows.unit.max()) + 1
+    if n_units < FEWEST_UNITS:
+        raise NotAnswerable("too_few_units", f"{n_units} units are at hand; intervals need {FEWEST_UNITS}")
+    agreement = row_agreement(kernel, rows.share - rows.probabilities)
+    # A unit has no pairs within itself: what it takes part in counts twice in the whole.
+    top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
+    left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
+    bounds = jackknife_interval(reading.value, left_out, view.question.ci)
+    return Interval(bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units})
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    return quantiles_of(drawn_errors(view, seed))
+
+
+@dataclass(frozen=True)
+class KernelTest(ReadMetric):
+    """The metric with the p-value of its test, from the draws of the null reference."""
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        found = super().estimate(view, seed)
+        if found.value is None:
+            return found
+        as_much = int((drawn_errors(view, seed) >= found.value).sum())
+        return replace(found, extra={**found.extra, "p_value": (1.0 + as_much) / (1.0 + N_DRAWS)})
+
+
+METRIC = KernelTest(
+    slug="skce",
+    title="Squared kernel calibration error",
+    unit="squared probability",
+    range=(-2.0, 2.0),
+    direction="lower",
+    needs=("sample",),
+    source="Widmann, Lindsten, Zachariah (NeurIPS 2019), unbiased quadratic estimator",
+    own_options=(KERNEL_WIDTH,),
+    read=read,
+    interval=interval,
+    null=null,
+)

@@ -1,0 +1,132 @@
+"""Zhang's kernel calibration error: densities of all scores and of the hits' scores, and their ratio as accuracy.
+
+Both are triweight kernel densities, mirrored at 0 and 1, on a grid; the error is an integral over the score, not a mean
+over samples as in `kde_ece`. A score's own label is in its own estimate, so the error of a calibrated model is small
+only where the bandwidth spans many predictions: `null_mean` says how small.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells
+from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.view import View
+
+Floats = NDArray[np.float64]
+INTERVALS = 7200
+_NULL_CELLS, _N_DRAWS = 600, 60
+# Integrals of |K'| and |K''| of a triweight kernel of reach 1: twice its top, and four times its steepest slope.
+_FIRST, _SECOND = 2.0 * 35.0 / 32.0, 4.0 * 35.0 / 32.0 * 6.0 * 5**-0.5 * 0.8**2
+
+
+def thumb_bandwidth(cells: Cells) -> float:
+    """Standard deviation of the kernel: that of the scores, over the fifth root of twice the number of predictions."""
+    weight, total = cells.weight, float(cells.weight.sum())
+    mean = float(weight @ cells.mean) / total
+    variance = float(weight @ (cells.mean - mean) ** 2) / total
+    number = float(cells.predictions.sum())
+    return max(variance**0.5 * (2.0 * number) ** -0.2, 2.0 / INTERVALS)
+
+
+def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
+    """Triweight kernel sums at the grid's INTERVALS + 1 points, mirrored at 0 and 1; (..., n) to (..., points).
+
+    Parameters
+    ----------
+    score : float64 (n,), in [0, 1]
+    weight : float64 (..., n)
+    bandwidth : standard deviation of the kernel, a third of its reach
+    """
+    place = np.clip(score, 0.0, 1.0) * INTERVALS
+    lower = np.minimum(np.floor(place), INTERVALS - 1).astype(np.int64)
+    part = place - lower
+    flat = weight.reshape(-1, len(score))
+    mass = np.zeros((len(flat), INTERVALS + 1))
+    for row, values in zip(mass, flat, strict=True):
+        row += np.bincount(lower, values * (1.0 - part), INTERVALS + 1)
+        row += np.bincount(lower + 1, values * part, INTERVALS + 1)
+    reach = min(int(np.ceil(3.0 * bandwidth * INTERVALS)), INTERVALS)
+    at = np.arange(reach + 1) / INTERVALS / (3.0 * bandwidth)
+    kernel = 35.0 / 32.0 / (3.0 * bandwidth) * np.maximum(1.0 - at**2, 0.0) ** 3
+    # Mirrored at both ends the grid is periodic, and a convolution is a product of transforms.
+    mirrored = np.concatenate([mass, mass[:, -2:0:-1]], axis=1)
+    mirrored[:, [0, INTERVALS]] *= 2.0
+    shape = np.zeros(2 * INTERVALS)
+    shape[: reach + 1] = kernel
+    shape[-reach:] += kernel[:0:-1]
+    product = np.fft.rfft(mirrored, axis=1) * np.fft.rfft(shape)
+    density = np.fft.irfft(product, 2 * INTERVALS, axis=1)[:, : INTERVALS + 1]
+    return np.maximum(density, 0.0).reshape(*weight.shape[:-1], INTERVALS + 1)
+
+
+def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
+    """Integral of |score - accuracy| times the density of scores; hits (..., n_cells) to (...).
+
+    Source
+    ------
+    Zhang, Kailkhura, Han, Mix-n-Match (ICML 2020), section 4, order 1.
+    """
+    every = mirrored_density(cells.mean, cells.weight, bandwidth)
+    right = np.minimum(mirrored_density(cells.mean, hits, bandwidth), every)
+    at = np.arange(INTERVALS + 1) / INTERVALS
+    return np.asarray(np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at))
+
+
+def error_bound(cells: Cells, bandwidth: float) -> float:
+    """Largest change when scores lie anywhere in their cells.
+
+    Means of cells are exact, so scores scatter about them: half of the integral of |K''| times their spread. Hits can
+    lie to one side besides: the integral of |K'| times their covariance with the score. And the kernel's width follows
+    the scores' own spread: twice the change of its logarithm.
+    """
+    total, reach = float(cells.weight.sum()), 3.0 * bandwidth
+    several = (cells.upper > cells.lower) & (cells.predictions > 1)
+    spread = np.where(several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0)
+    farthest = np.where(several, np.maximum(cells.upper - cells.mean, cells.mean - cells.lower), 0.0) ** 2
+    scattered = float(cells.weight @ spread + cells.correct @ farthest) / total
+    moved = 0.5 * scattered * _SECOND / reach**2 + float(cells.largest_covariance.sum()) / total * _FIRST / reach
+    mean = float(cells.confidence.sum()) / total
+    variance = float(cells.weight @ (cells.mean - mean) ** 2)
+    if not variance:
+        return 1.0
+    return float(min(moved + np.log1p(float(cells.weight @ spread) / variance), 1.0))
+
+
+def read(view: View) -> Reading | None:
+    cells = scored_cells(view)
+    if not len(cells):
+        return None
+    bandwidth = thumb_bandwidth(cells)
+    value = float(density_error(cells, cells.correct, bandwidth))
+    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "triweight, mirrored", "scope": view.scope}
+    extra["null_assumption"] = DRAWN
+    if not view.is_raw:
+        extra["error_bound"] = error_bound(cells, bandwidth)
+    return Reading(value, extra)
+
+
+def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+    """From labels drawn cell by cell, in fewer cells, under the same bandwidth."""
+    cells = scored_cells(view)
+    if len(cells) > _NULL_CELLS:
+        cells = cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64))
+    cells = independent(cells)
+    bandwidth = float(str(reading.extra["bandwidth"]))
+    return quantiles_of(density_error(cells, drawn_hits(cells, _N_DRAWS, seed), bandwidth))
+
+
+METRIC = ReadMetric(
+    slug="zhang_kde_ece",
+    title="Calibration error from densities",
+    unit="probability",
+    range=(0.0, 1.0),
+    direction="lower",
+    needs=("scope",),
+    source="Zhang, Kailkhura, Han (ICML 2020)",
+    options=("scope",),
+    read=read,
+    null=null,
+)

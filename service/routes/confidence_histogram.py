@@ -1,0 +1,77 @@
+"""The confidence histogram of a window, as numbers or drawn."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.channel_smoothing import WIDEST
+from service.document import answers
+from service.drawings.confidence_histogram import draw_confidence
+from service.estimates import WindowShown
+from service.pictures import Format, or_drawn
+from service.queries import Raters, WindowQuery
+from service.reading import Ask
+from service.reads import TheRead
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class ConfidenceQuery(WindowQuery):
+    """How fine the histogram is, and of what."""
+
+    bins: int = Field(
+        120, ge=2, le=1200, description="Those that the grid of classes gives; of a case, divisors of 600."
+    )
+    raters: Raters = "pooled"
+    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
+    smoothing: int = Field(
+        0, ge=0, le=WIDEST, description="Bins to each side over which a triangle spreads the mass; the state stays."
+    )
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class ConfidenceAnswer(BaseModel):
+    """Mass by class, by wrong and right, by fine bin [i / bins, (i + 1) / bins), the last with 1."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    window: WindowShown
+    state_version: str
+    raters: str
+    bins: int
+    edges: str
+    n: int
+    n_ratings: int | None = None
+    classes: list[str]
+    case: str | None
+    mass: float | None = None
+    smoothing: int | None = None
+    label: list[list[list[float]]] | None = Field(
+        description="By class: mass where it is not the reference, and where it is."
+    )
+    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
+    uncertainty: list[list[float]] | None = Field(
+        None, description="Of the entropy over log K, wrong and right; of divisors of 240 bins."
+    )
+    exact: dict[str, float] | None = Field(None, description="Sums of NLL and Brier that no bin rounds.")
+    missing: dict[str, str] | None = Field(None, description="Why a part is null.")
+    reason: str | None = None
+
+
+HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawing of it", ETag="State and query.")
+
+
+@router.get(
+    "/v1/models/{model}/confidence-histogram",
+    operation_id="getConfidenceHistogram",
+    responses=or_drawn(HISTOGRAM),
+)
+async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceQuery, Query()]) -> Response:
+    """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
+    config = await read.config()
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("confidence_histogram", config, params, query)
+    return await read.answer(ask, query.format, draw_confidence)

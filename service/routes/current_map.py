@@ -1,0 +1,213 @@
+"""The current calibration map: which frozen version clients shall use, and how another one takes its place.
+
+It stands whole in one field of the store, so a client may poll it as often as it likes: an unchanged one is 304 after a
+single read. `stale-if-error` lets it go on with what it has while the service is away.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.errors import Offence
+from service.bodies import JSON
+from service.dependencies import (
+    Admin,
+    IfMatch,
+    IfNoneMatch,
+    MapReader,
+    TheConnection,
+    TheReading,
+    TheReception,
+)
+from service.document import answers, problems, takes
+from service.engine import engine_errors
+from service.errors import MapNotBetter, MapUnknown, PreconditionFailed, PreconditionRequired
+from service.frozen_maps import (
+    MOST_VERSION,
+    MapVersion,
+    PromotionRecord,
+    document,
+    map_errors,
+    valid,
+    who_is,
+)
+from service.headers import entity_tags, names
+from service.names import ModelId
+from service.queries import WindowQuery
+from service.reading import Ask, Reading
+from service.reception import model_of
+from workers.state.maps import CurrentMap
+from workers.state.registry import ModelConfig
+from workers.windows import rfc3339
+
+router = APIRouter(tags=["maps"], default_response_class=Response)
+
+STALE_IF_ERROR_S = 86_400
+CURRENT_HEADERS = {
+    "Cache-Control": f"private, max-age=0, stale-if-error={STALE_IF_ERROR_S}",
+    "Vary": "Authorization",
+}
+
+
+class Promotion(BaseModel):
+    """Which version becomes current, and why."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: int = Field(ge=1, le=MOST_VERSION)
+    reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
+    override: bool = Field(
+        False, description="Promote it although it did not beat the current one on later labels."
+    )
+
+
+class CurrentMapAnswer(MapVersion):
+    """The current map with its promotion."""
+
+    promotion: PromotionRecord
+
+
+@router.get(
+    "/v1/models/{model}/maps/current",
+    operation_id="getCurrentMap",
+    responses={
+        200: answers(
+            CurrentMapAnswer,
+            "The current map",
+            ETag="Its promotion.",
+            Cache_Control="How long it may be used while the service is away.",
+        ),
+        304: {"description": "The promotion is the one that If-None-Match names"},
+        **problems(422),
+    },
+)
+async def get_current_map(
+    model: ModelId,
+    request: Request,
+    caller: MapReader,
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Return the map that clients shall use now."""
+    with engine_errors():
+        current = await connection.inbox.maps.current(f"{caller.tenant}/{model}")
+    if current is None:
+        await model_of(connection, caller, model)
+        raise MapUnknown("No map of this model was promoted yet.")
+    if names(entity_tags(request, "if-none-match"), current.etag):
+        return Response(status_code=304, headers={**CURRENT_HEADERS, "ETag": current.etag})
+    return _current(current)
+
+
+@router.put(
+    "/v1/models/{model}/maps/current",
+    operation_id="promoteMap",
+    responses={
+        200: answers(CurrentMapAnswer, "The current map", ETag="Its promotion."),
+        **problems(408, 409, 412, 413, 415, 422, 428),
+    },
+    openapi_extra=takes("Which version, and why", json=Promotion),
+)
+async def promote_map(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    connection: TheConnection,
+    reading: TheReading,
+    reception: TheReception,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Make a version the current map; the same call goes back to an earlier one."""
+    wanted = valid(Promotion, await document(request, reception))
+    config = await model_of(connection, caller, model)
+    with engine_errors(), map_errors():
+        now = await connection.inbox.maps.current(config.key)
+        _check_preconditions(request, now)
+        version = await connection.inbox.maps.version(config, wanted.version)
+        before = None if now is None else orjson.loads(now.body)
+        if now is not None and before is not None and before["version"] == wanted.version:
+            return _current(now)
+        evidence = await _evidence(reading, config, before, version)
+        if before is not None and not evidence["beats"] and not wanted.override:
+            raise _not_better(wanted, before, evidence)
+        record = {
+            "version": wanted.version,
+            "previous": None if before is None else before["version"],
+            "promoted_at": rfc3339(datetime.now(UTC)),
+            "promoted_by": who_is(caller),
+            "reason": wanted.reason,
+            "override": wanted.override,
+            "evidence": evidence,
+        }
+        promotion = 1 if now is None else now.promotion + 1
+        body = {**version, "promotion": {"promotion": promotion, **record}}
+        new = CurrentMap(config.generation, promotion, orjson.dumps(body))
+        await connection.inbox.maps.promote(config, wanted.version, new, orjson.dumps(record))
+    return _current(new)
+
+
+def _current(current: CurrentMap) -> Response:
+    return Response(current.body, 200, {**CURRENT_HEADERS, "ETag": current.etag}, JSON)
+
+
+def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
+    """Refuse a promotion that does not say which one it follows, or follows another one."""
+    required = entity_tags(request, "if-match")
+    excluded = entity_tags(request, "if-none-match")
+    if required is None and excluded is None:
+        raise PreconditionRequired(
+            "A promotion needs If-Match with the ETag of the current map; If-None-Match: * where there is none."
+        )
+    stale = (
+        "Another map is current than the one that the request was made for; read it again first."
+    )
+    if required is not None and (now is None or not names(required, now.etag)):
+        raise PreconditionFailed(stale)
+    if now is not None and names(excluded, now.etag):
+        raise PreconditionFailed(stale)
+
+
+async def _evidence(
+    reading: Reading,
+    config: ModelConfig,
+    before: dict[str, Any] | None,
+    version: dict[str, Any],
+) -> dict[str, Any]:
+    """Return what the version gains over the current map on panes after both of their windows."""
+    fits = [each for each in (before, version) if each is not None]
+    since = max(each["window"]["to"] for each in fits)
+    params = {
+        "current": None if before is None else _formula(before),
+        "candidate": _formula(version),
+        "raters": version.get("raters", "pooled"),
+    }
+    view = WindowQuery.model_validate({"from": since, "slice": version.get("slice")})
+    ask = Ask("map_comparison", config, params, view)
+    if datetime.fromisoformat(since) >= datetime.now(UTC):
+        return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
+    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    compared.pop("model", None)
+    return compared
+
+
+def _formula(fitted: dict[str, Any]) -> dict[str, Any]:
+    return {name: fitted.get(name) for name in ("method", "scope", "class", "parameters")}
+
+
+def _not_better(
+    wanted: Promotion, before: dict[str, Any], evidence: dict[str, Any]
+) -> MapNotBetter:
+    gain = (evidence.get("gain") or {}).get("nll") or {}
+    measured = ""
+    if gain.get("value") is not None and gain.get("interval"):
+        low, high = gain["interval"]
+        measured = f" Gain in NLL {gain['value']:.4g}, interval {low:.4g} to {high:.4g}."
+    detail = (
+        f"Version {wanted.version} did not beat version {before['version']} on later labels: "
+        f"{evidence['detail']}.{measured} Send override: true to promote it all the same."
+    )
+    return MapNotBetter(detail, errors=[Offence("/version", evidence["reason"], detail)])

@@ -1,0 +1,109 @@
+"""One posted confidence histogram scored at once: everything that the paper reads from one; nothing is stored."""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.confidence_answer import histogram_answer
+from calibrant.errors import CalibrationInputError
+from calibrant.temperature_losses import EceOptions, HistogramLosses
+from calibrant.temperature_surface import loss_surface
+from service.bodies import JSON, Body, read_body
+from service.columns import object_of, refuse_unknown
+from service.confidence import read_confidence
+from service.dependencies import AppSettings, Scorer, TheReception
+from service.document import answers, problems, takes
+from service.documents import read_json
+from service.queries import Binning, invalid_query
+from service.settings import Settings
+from service.threads import aside
+
+router = APIRouter(tags=["score"], default_response_class=Response)
+FIELDS = ("label", "prediction", "uncertainty", "packed")
+
+
+class ScoreHistogramQuery(BaseModel):
+    """How it is read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bins: int = Field(20, ge=1, le=1 << 14, description="Coarse bins; fine ones go by their centres.")
+    binning: Binning = "equal_width"
+    min_count: float = Field(50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out.")
+    denominator: Literal["kept", "full"] = Field("kept", description="The mass that divides: of kept bins, or all.")
+    objective: Literal["nll", "brier", "ece"] = Field("nll", description="Of the temperature of two classes.")
+    surface: bool = Field(False, description="The losses over a temperature for each of two classes.")
+
+
+class ConfidenceBody(BaseModel):
+    """A confidence histogram: `label` with what there is of the rest, or `packed`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    label: list[list[list[float]]] | None = Field(
+        None, description="By class, then wrong and right (where it is the reference), then fine bin."
+    )
+    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
+    uncertainty: list[list[float]] | None = Field(None, description="Of the entropy over log K, wrong and right.")
+    packed: str | None = Field(None, description="`ConfidenceHistogram.pack()` in base64.")
+
+
+class HistogramScores(BaseModel):
+    """Losses, errors, uncertainty, ROC; of two classes the temperature."""
+
+    model_config = ConfigDict(extra="allow")
+
+    n_classes: int
+    n_bins: int
+    mass: float
+    nll: dict[str, Any] = Field(description="From bin centres: sum and mean; `exact_mean` where it is known.")
+    brier: dict[str, Any]
+    errors: dict[str, Any] = Field(description="Of the prediction, by class, and `full`: all labels together.")
+    uncertainty: dict[str, Any] | None = Field(description="UCE, and its distance to the ideal curve of two classes.")
+    roc: list[dict[str, Any]] = Field(description="By class: the area, and how far ties may leave it off.")
+    temperature: dict[str, Any] | None
+    curve: dict[str, Any] | None = Field(description="Losses at temperatures from 0.5 to 10.")
+    surface: dict[str, Any] | None = None
+
+
+@router.post(
+    "/v1/score/confidence-histogram",
+    operation_id="scoreConfidenceHistogram",
+    responses={200: answers(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
+    openapi_extra=takes("A confidence histogram", json=ConfidenceBody),
+)
+async def score_confidence_histogram(
+    request: Request,
+    caller: Scorer,
+    query: Annotated[ScoreHistogramQuery, Query()],
+    reception: TheReception,
+    settings: AppSettings,
+) -> Response:
+    """Score one posted confidence histogram; nothing is stored."""
+    with reception.admission.hold() as hold:
+        body = await read_body(request, settings, hold, (JSON,))
+        answer = await aside(_scored, body, query, settings)
+    return Response(answer, media_type=JSON)
+
+
+def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
+    document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
+    refuse_unknown(document, FIELDS)
+    histogram = read_confidence(document)
+    try:
+        answer = histogram_answer(
+            histogram,
+            bins=query.bins,
+            binning=query.binning,
+            least=query.min_count,
+            denominator=query.denominator,
+            objective=query.objective,
+        )
+        if query.surface:
+            options = EceOptions(query.bins, query.min_count, query.denominator)
+            answer["surface"] = loss_surface(HistogramLosses(histogram, options))
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,0 +1,72 @@
+"""Losses of a model of two classes over a temperature for each, as numbers or drawn."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.surface_answer import POINTS
+from service.document import answers
+from service.drawings.surface import draw_surface
+from service.estimates import WindowShown
+from service.pictures import Format, or_drawn
+from service.queries import Raters, WindowQuery, bins_of, unanswerable
+from service.reading import Ask
+from service.reads import TheMapRead
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+Lines = list[list[float | None]]
+
+
+class SurfaceQuery(WindowQuery):
+    """Over which temperatures, and what is drawn of it."""
+
+    raters: Raters = "pooled"
+    points: int = Field(POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10.")
+    objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class SurfaceAnswer(BaseModel):
+    """Losses by the temperature of class 1 (rows) and of class 0 (columns)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    window: WindowShown
+    state_version: str
+    n: int
+    source: Literal["sample", "cells"] | None = Field(
+        None, description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits."
+    )
+    n_used: int | None = None
+    background: list[float] | None = Field(description="Temperatures of class 0.")
+    foreground: list[float] | None = Field(description="Temperatures of class 1.")
+    nll: Lines | None
+    brier: Lines | None
+    ece: Lines | None
+    lowest: dict[str, dict[str, float] | None] | None = Field(description="By loss: where the grid is lowest.")
+    reason: str | None = None
+
+
+SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of it", ETag="State and query.")
+
+
+@router.get(
+    "/v1/models/{model}/temperature/surface",
+    operation_id="getTemperatureSurface",
+    responses=or_drawn(SURFACE),
+)
+async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuery, Query()]) -> Response:
+    """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
+    config = await read.config()
+    if config.n_classes != 2:
+        detail = f"A surface is of two temperatures, so of two classes; this model has {config.n_classes}."
+        raise unanswerable("/model", "n_classes", detail)
+    params = query.params() | {"bins": bins_of(config, "positive")}
+    for name in ("format", "objective"):
+        params.pop(name, None)
+    ask = Ask("temperature_surface", config, params, query)
+    draw = partial(draw_surface, objective=query.objective)
+    return await read.answer(ask, query.format, draw, {"objective": query.objective})

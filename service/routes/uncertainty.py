@@ -1,0 +1,54 @@
+"""The uncertainty diagram, as numbers or drawn."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from service.document import answers
+from service.drawings.uncertainty import draw_uncertainty
+from service.estimates import Estimate, WindowShown
+from service.pictures import Format, or_drawn
+from service.queries import Edges, Raters, WindowQuery
+from service.reading import Ask
+from service.reads import TheRead
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class UncertaintyQuery(WindowQuery):
+    """How the table is made and shown."""
+
+    bins: int = Field(15, ge=1, le=240, description="Divisors of 240.")
+    edges: Edges = "right"
+    raters: Raters = "pooled"
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class UncertaintyAnswer(Estimate):
+    """The uncertainty calibration error, and the table behind its diagram."""
+
+    model: str
+    window: WindowShown
+    state_version: str
+    raters: str
+    bins: int
+    edges: str
+    table: list[dict[str, float | None]] = Field(
+        description="By bin: weight, mean_uncertainty, error_rate; ideal_error of two classes."
+    )
+    ideal_curve: dict[str, list[float]] | None = Field(
+        description="Of two classes: the share of errors that a calibrated model has at an uncertainty."
+    )
+
+
+TABLE: dict[str, Any] = answers(UncertaintyAnswer, "The table, or the diagram", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE))
+async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Query()]) -> Response:
+    """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("uncertainty", await read.config(), params, query)
+    return await read.answer(ask, query.format, draw_uncertainty)

@@ -1,0 +1,114 @@
+"""Further figures: drawn from the library's answers in both formats, the same bytes again, and without data saying so."""
+
+import io
+from functools import partial
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.confidence_state import confidence_of, left
+from calibrant.disagreement import disagreement_answer
+from calibrant.question import Question
+from calibrant.stability import stability
+from calibrant.surface_answer import surface_answer
+from calibrant.temperature import fit_temperature
+from calibrant.uncertainty import uncertainty
+from calibrant.view import View
+from service.drawings.confidence_histogram import draw_confidence
+from service.drawings.disagreement import draw_disagreement
+from service.drawings.losses import draw_losses
+from service.drawings.radar import draw_radar
+from service.drawings.stability import draw_stability
+from service.drawings.surface import draw_surface
+from service.drawings.uncertainty import draw_uncertainty
+from service.routes.comparison import joined, relative
+
+ABOUT = {"model": "seg <$x$> & co", "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}}
+
+
+def pane_of(n_classes, n=300):
+    rng = np.random.default_rng(n_classes)
+    p = rng.dirichlet(np.ones(n_classes), n)
+    votes = [rng.multinomial(3, row).tolist() for row in p]
+    pane = Pane(PaneSpec("multiclass", n_classes))
+    sharp = p**2 / (p**2).sum(axis=1, keepdims=True)
+    columns = {"probabilities": sharp, "label_counts": votes}
+    pane.fill(Batch.from_columns(columns, task="multiclass").batch)
+    return pane
+
+
+TWO, TEN = pane_of(2), pane_of(10)
+RADAR = {
+    "models": ["a", "b$", "c"],
+    "raters": "pooled",
+    "relative": {name: {"a": 1.0, "b$": 0.5, "c": 0.1 * i} for i, name in enumerate(("ece", "dice", "brier", "mce"))},
+}
+TWO_SPOKES = RADAR | {"relative": {"ece": RADAR["relative"]["ece"], "nll": {"a": None, "b$": 1.0, "c": 1.0}}}
+FIGURES = {
+    "losses": (draw_losses, lambda: ABOUT | fit_temperature(TWO)),
+    "stability": (draw_stability, lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, Question()), "ece")),
+    "disagreement": (draw_disagreement, lambda: ABOUT | disagreement_answer(View(TEN, Question()))),
+    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, Question()))),
+    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, Question()))),
+    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, Question()), points=5)),
+    "surface of ece": (
+        partial(draw_surface, objective="ece"),
+        lambda: ABOUT | surface_answer(View(TWO, Question()), points=5),
+    ),
+    "radar": (draw_radar, lambda: RADAR),
+    "bars": (draw_radar, lambda: TWO_SPOKES),
+    "confidence": (
+        draw_confidence,
+        lambda: ABOUT | {"classes": list("abcdefghij")} | confidence_of(View(TEN, left(60, "pooled")), smoothing=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_drawn_in_both_formats_and_the_same_again(name):
+    draw, make = FIGURES[name]
+    answer = make()
+    image = imread(io.BytesIO(draw(answer, "image/png")), format="png")
+    assert image.shape[0] > 500 and image[..., :3].min() < 0.4
+    drawn = draw(answer, "image/svg+xml")
+    assert drawn == draw(answer, "image/svg+xml") and b"<script" not in drawn
+
+
+NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "pooled", "bins": 15}
+
+
+@pytest.mark.parametrize(
+    ("draw", "answer"),
+    [
+        (draw_losses, NOTHING | {"temperature": None, "curve": None}),
+        (draw_stability, NOTHING | {"raters": None, "ratio": None, "metric": "nll"}),
+        (draw_disagreement, NOTHING | {"reliability": [], "concentration": None}),
+        (draw_uncertainty, NOTHING | {"table": [], "value": None}),
+        (draw_surface, NOTHING | {"nll": None}),
+        (draw_confidence, NOTHING | {"label": None, "classes": ["a", "b"]}),
+    ],
+)
+def test_without_data_a_figure_says_so(draw, answer):
+    assert draw(answer, "image/png").startswith(b"\x89PNG")
+    # Letters are drawn as shapes, so the words themselves cannot be looked for.
+    assert draw(answer, "image/svg+xml") != draw(answer | {"reason": "no_cases"}, "image/svg+xml")
+
+
+def test_models_without_a_common_metric():
+    nothing = RADAR | {"relative": {"nll": {"a": None, "b$": None, "c": None}}}
+    assert draw_radar(nothing, "image/png").startswith(b"\x89PNG")
+
+
+def test_relative_numbers_are_distances_from_the_best():
+    assert relative("ece", {"a": 0.1, "b": 0.05, "c": None}) == {"a": 1.0, "b": 0.5, "c": None}
+    found = relative("dice", {"a": 0.9, "b": 0.8})
+    assert found == {"a": pytest.approx(0.5), "b": 1.0}
+    assert relative("spiegelhalter_z", {"a": -4.0, "b": 1.0}) == {"a": 1.0, "b": 0.25}
+    assert relative("ece", {"a": 0.0, "b": 0.0}) == {"a": 0.0, "b": 0.0}
+    told = {"window": {}, "state_version": "x", "n_predictions": 1, "n_ratings": 1, "scope": "positive"}
+    answers = {model: told | {"metrics": {"ece": {"value": value}}} for model, value in (("a", 0.2), ("b", 0.1))}
+    answer = joined(answers, ["ece"], "mean")
+    assert (answer["models"], answer["raters"]) == (["a", "b"], "mean")
+    assert answer["relative"] == {"ece": {"a": 1.0, "b": 0.5}}

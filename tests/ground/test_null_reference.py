@@ -1,0 +1,144 @@
+"""What a calibrated model would show: drawn outcomes with the kept variance, and how often the truth lies below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.cells import Cells
+from calibrant.isotonic import decompose, each_recalibrated, recalibrated
+from calibrant.metrics import METRICS, compute_metrics
+from calibrant.metrics.reading import scored_cells
+from calibrant.null_reference import drawn_hits, independent
+from calibrant.question import Question
+from calibrant.smoothing import cosine_coefficients, fixed_point, grid_coefficients, smoothed_error
+from calibrant.view import View
+
+CURVES = ("smooth_ece", "corp_miscalibration", "kde_ece", "ks", "kuiper")
+UNIT = 50
+
+
+def view_of(score: np.ndarray, hit: np.ndarray, units: list[str] | None = None) -> View:
+    columns = {"confidences": score, "labels": hit.astype(int)}
+    batch = Batch.from_columns(columns | ({} if units is None else {"units": units})).batch
+    pane = Pane(PaneSpec("binary", 2))
+    pane.fill(batch)
+    return View(pane, Question())
+
+
+def calibrated(kind: str, n_times: int, n_units: int) -> Iterator[View]:
+    """Units of fifty predictions that share one fate, at one score, at scores nearby, or anywhere."""
+    rng = np.random.default_rng(23)
+    names = np.repeat([f"u{i}" for i in range(n_units)], UNIT).tolist()
+    for _ in range(n_times):
+        score = np.repeat(rng.beta(0.7, 0.7, n_units), UNIT)
+        if kind == "nearby":
+            score = np.clip(score + 0.02 * rng.normal(size=len(score)), 0.001, 0.999)
+        if kind == "anywhere":
+            score = rng.beta(0.7, 0.7, len(score))
+        fate = np.repeat(rng.random(n_units), UNIT)
+        yield view_of(score, fate < score, names)
+
+
+@pytest.mark.parametrize("kind", ["same", "nearby", "anywhere"])
+def test_units_of_one_fate_lie_within_the_reference(kind: str) -> None:
+    n_times = 20
+    above, ratio = dict.fromkeys(CURVES, 0), dict.fromkeys(CURVES, 0.0)
+    for view in calibrated(kind, n_times, 24):
+        for slug, answer in compute_metrics(view, CURVES).items():
+            above[slug] += answer["value"] > answer["null_q95"]
+            ratio[slug] += answer["value"] / answer["null_mean"] / n_times
+    # One in twenty is expected; six or more of twenty has a chance of 3e-4.
+    assert max(above.values()) <= 5, above
+    if kind == "same":
+        assert all(0.8 < r < 1.25 for r in ratio.values()), ratio
+    assert all(r < 1.25 for r in ratio.values()), ratio
+
+
+def test_many_predictions_lie_within_the_reference() -> None:
+    # Recalibration and small bandwidths follow noise down to single cells: groups of cells would show too little.
+    rng = np.random.default_rng(5)
+    score = rng.beta(0.7, 0.7, 200_000)
+    for slug, answer in compute_metrics(view_of(score, rng.random(len(score)) < score), CURVES[:3]).items():
+        assert 0.8 < answer["value"] / answer["null_mean"] < 1.15, slug
+
+
+def cells_of(view: View) -> Cells:
+    return scored_cells(view)
+
+
+@pytest.mark.parametrize("kind", ["same", "nearby", "anywhere"])
+def test_drawn_hits_have_the_kept_variance(kind: str) -> None:
+    view = next(calibrated(kind, 1, 40))
+    kept = cells_of(view)
+    cells = independent(kept)
+    hits = drawn_hits(cells, 4000, 1)
+    assert (hits >= 0).all()
+    assert (hits <= cells.weight * (1 + 1e-12)).all()
+    assert cells.weight.sum() == pytest.approx(kept.weight.sum())
+    assert cells.null_variance.sum() == pytest.approx(kept.null_variance.sum())
+    np.testing.assert_allclose(hits.mean(axis=0), cells.confidence, atol=5 * np.sqrt(cells.null_variance.max() / 4000))
+    whole = hits.sum(axis=1).var()
+    assert whole == pytest.approx(kept.null_variance.sum(), rel=0.12)  # its standard error is 2 %
+    wide = cells.null_variance > 0.05 * cells.null_variance.max()
+    np.testing.assert_allclose(hits.var(axis=0)[wide], cells.null_variance[wide], rtol=0.3)
+
+
+def test_independent_cells_are_left_alone() -> None:
+    rng = np.random.default_rng(2)
+    score = rng.random(300)
+    cells = cells_of(view_of(score, rng.random(300) < score))
+    assert independent(cells) is cells
+    assert len(independent(cells.kept(np.zeros(0, np.int64)))) == 0
+
+
+def test_miscalibration_of_a_calibrated_model_equals_drawing_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    for n, spread in ((40, 1.0), (30_000, 1.0), (30_000, 0.2)):
+        score = 1.0 - spread * rng.random(n)
+        view = view_of(score, rng.random(n) < score)
+        cells = cells_of(view)
+        draws = []
+        for _ in range(150):
+            hits = rng.binomial(cells.count, np.clip(cells.mean, 0.0, 1.0))
+            draws.append(decompose(cells.weight, np.clip(cells.mean, 0.0, 1.0), hits / cells.weight, "brier").miscalibration)
+        answer = compute_metrics(view, ["corp_miscalibration"])["corp_miscalibration"]
+        assert answer["null_mean"] == pytest.approx(np.mean(draws), rel=0.1 if n < 100 else 0.04)
+        assert answer["null_q95"] == pytest.approx(np.quantile(draws, 0.95), rel=0.2 if n < 100 else 0.08)
+
+
+def test_rows_recalibrated_together_are_each_recalibrated() -> None:
+    rng = np.random.default_rng(4)
+    weight, rates = rng.random(30) + 0.1, rng.random((7, 30))
+    rates[0], rates[1] = np.sort(rates[0])[::-1], 0.0
+    for row, found in zip(rates, each_recalibrated(weight, rates), strict=True):
+        np.testing.assert_allclose(found, recalibrated(weight, row), atol=1e-13)
+
+
+def test_coefficients_of_a_grid_and_of_scores_agree() -> None:
+    difference = np.random.default_rng(6).normal(size=(3, 64)) / 64
+    middles = (np.arange(64) + 0.5) / 64
+    expected = cosine_coefficients(middles, difference, 64)
+    np.testing.assert_allclose(grid_coefficients(difference), expected, atol=1e-12)
+
+
+def test_the_fixed_point_is_one() -> None:
+    rng = np.random.default_rng(7)
+    rows = np.concatenate([rng.normal(size=(20, 512)) * 0.003, np.zeros((1, 512)), np.full((1, 512), 1e-7)])
+    rows[0, 0] = 0.4
+    error, bandwidth = fixed_point(grid_coefficients(rows))
+    np.testing.assert_allclose(smoothed_error(grid_coefficients(rows), bandwidth), error, rtol=1e-7, atol=1e-15)
+    np.testing.assert_allclose(error[:-2], bandwidth[:-2], rtol=1e-9)
+    assert error[-2] == 0.0
+    assert error[-1] < bandwidth[-1]
+
+
+def test_the_reference_of_every_slug_repeats() -> None:
+    view = next(calibrated("nearby", 1, 20))
+    for slug in CURVES:
+        metric = METRICS[slug]
+        assert metric.estimate(view, 3).null == metric.estimate(view, 3).null
+        assert metric.estimate(view, 3).null != metric.estimate(view, 4).null

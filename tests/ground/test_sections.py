@@ -1,0 +1,89 @@
+"""What a posted batch can be asked beside its metrics: each section is the library's own answer, from the rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.cases import cases_of
+from calibrant.disagreement import disagreement_answer
+from calibrant.posterior import posterior_epistemic_loss
+from calibrant.question import Question
+from calibrant.score import score_batch
+from calibrant.sections import SECTIONS
+from calibrant.view import View
+
+
+def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmentation") -> Batch:
+    rng = np.random.default_rng(n_classes)
+    p = rng.dirichlet(np.ones(n_classes), n)
+    votes = np.array([rng.multinomial(n_votes, row) for row in p])
+    columns = {"probabilities": p**1.5 / (p**1.5).sum(axis=1, keepdims=True), "label_counts": votes}
+    return Batch.from_columns(columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task).batch
+
+
+def scored(batch: Batch, *names: str, **params: object) -> dict:
+    return score_batch(batch, {"metrics": ["ece"], "include": names} | params)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_section_answers_as_json(name: str, n_classes: int) -> None:
+    if name == "temperature_surface" and n_classes > 2:
+        with pytest.raises(CalibrationInputError, match="two"):
+            scored(batch_of(n_classes), name)
+        return
+    found = scored(batch_of(n_classes), name)[name]
+    json.dumps(found, allow_nan=False)
+    assert not found.get("reason"), found
+
+
+def test_nothing_is_included_unasked() -> None:
+    assert not set(SECTIONS) & set(scored(batch_of(3)))
+
+
+def test_sections_are_the_librarys_answers() -> None:
+    batch = batch_of(3)
+    pane = Pane(PaneSpec("segmentation", 3))
+    pane.fill(batch)
+    view = View(pane, Question(), batch)
+    found = scored(batch, "cases", "disagreement", case="c2", frequency_bins=7)
+    expected = cases_of(view, 7)
+    assert found["cases"]["summary"] == expected["summary"]
+    assert found["cases"]["histogram"] == expected["histogram"]
+    assert found["cases"]["case"]["case"] == "c2"
+    assert found["disagreement"] == disagreement_answer(view, 0)
+
+
+def test_the_posterior_section_follows_from_the_losses() -> None:
+    found = scored(batch_of(3), "posterior")["posterior"]
+    parts = found["epistemic_loss"], found["irreducible_loss"], found["concentration"]
+    for each in found["after_votes"]:
+        assert each["epistemic_loss"] == posterior_epistemic_loss(*parts, each["n_votes"])
+
+
+@pytest.mark.parametrize("name", ["disagreement", "posterior", "alpha_calibration"])
+def test_one_vote_leaves_a_reason(name: str) -> None:
+    assert scored(batch_of(3, n_votes=1), name)[name]["reason"] == "one_vote"
+
+
+def test_stability_takes_its_metric_and_subsets() -> None:
+    found = scored(batch_of(3, 120), "stability", metric="mce", subsets="independent")["stability"]
+    assert (found["metric"], found["subsets"], found["source"]) == ("mce", "independent", "rows")
+
+
+def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = scored(batch_of(3, 60), "stability", metric="nixon_ace")["stability"]
+    assert (found["raters"], found["reason"]) == (None, "not_from_bins")
+    assert found["baselines"]["majority"]["value"] is not None
+    monkeypatch.setattr("calibrant.sections.MOST_RATINGS", 179)
+    assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
+
+
+def test_an_unknown_section_is_refused_with_the_known() -> None:
+    with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
+        scored(batch_of(3), "casess")
+    assert refused.value.offences[0].pointer == "/include"

@@ -1,0 +1,151 @@
+"""Cohorts: what a sealed slice of time holds for each detector, gathered where it is longer than a pane.
+
+A detector is named `scope|slice`. The scope says what is bet on: `score`, `class:INDEX`, or `rater:NAME` for the labels of
+one rater alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.drift.tables import UnitTable, merged
+from calibrant.packing import PackingError, pack, unpack
+from calibrant.pane import Pane
+
+Ints = NDArray[np.int64]
+FORMAT = 1
+RATER = "rater:"
+_MOST_BYTES = 1 << 21
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A sealed cohort of one detector."""
+
+    start_s: int
+    table: UnitTable
+    coverage: Ints
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was sealed of a cohort, whatever is bet on.
+
+    Attributes
+    ----------
+    n : predictions
+    starts : of its panes, in seconds
+    has_units : units were named, so that several panes may hold the same
+    has_ratings : some prediction has several ratings
+    """
+
+    n: int = 0
+    starts: tuple[int, ...] = ()
+    has_units: bool = False
+    has_ratings: bool = False
+
+    @classmethod
+    def of(cls, pane: Pane | None, starts: Iterable[int]) -> Seen:
+        """Of the pane of all rows."""
+        if pane is None:
+            return cls(starts=tuple(starts))
+        counts = pane.counts
+        return cls(
+            counts["n_predictions"],
+            tuple(starts),
+            not pane["unit_sample"].is_empty,
+            counts["n_ratings"] > counts["n_labelled"],
+        )
+
+    def joined(self, more: Seen) -> Seen:
+        """With one more pane's."""
+        return Seen(
+            self.n + more.n,
+            self.starts + more.starts,
+            self.has_units or more.has_units,
+            self.has_ratings or more.has_ratings,
+        )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What is sealed of a cohort that is longer than a pane and not sealed to its end.
+
+    Attributes
+    ----------
+    start_s, end_s : of the cohort
+    cohorts : by detector, so far
+    made_of : names the settings and the map that the tables rest on
+    seen : of all rows
+    """
+
+    start_s: int
+    end_s: int
+    cohorts: dict[str, Cohort]
+    made_of: str = ""
+    seen: Seen = field(default_factory=Seen)
+
+    def joined(self, more: Mapping[str, Cohort], seen: Seen, made_of: str) -> Gathered:
+        """With one more pane's; tables that rest on something else are left behind."""
+        cohorts = dict(self.cohorts) if made_of == self.made_of else {}
+        for name, each in more.items():
+            held = cohorts.get(name)
+            table = each.table if held is None else merged([held.table, each.table])
+            coverage = each.coverage if held is None else held.coverage + each.coverage
+            cohorts[name] = Cohort(self.start_s, table, coverage)
+        return Gathered(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
+
+    def pack(self) -> bytes:
+        """As kept."""
+        arrays: dict[str, Any] = {"starts": np.array(self.seen.starts, np.int64)}
+        for number, each in enumerate(self.cohorts.values()):
+            arrays[f"{number}.table"] = each.table.columns
+            arrays[f"{number}.coverage"] = each.coverage
+        about = {
+            "gathered": FORMAT,
+            "start": self.start_s,
+            "end": self.end_s,
+            "names": list(self.cohorts),
+            "made_of": self.made_of,
+            "n": self.seen.n,
+            "has_units": self.seen.has_units,
+            "has_ratings": self.seen.has_ratings,
+        }
+        return pack(arrays, about)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Gathered:
+        """Read what `pack` wrote; raises PackingError."""
+        arrays, about = unpack(data, largest=_MOST_BYTES)
+        if about.get("gathered") != FORMAT:
+            raise PackingError(f"this is not a cohort being gathered in format {FORMAT}")
+        cohorts = {
+            name: Cohort(about["start"], UnitTable(*arrays[f"{i}.table"]), arrays[f"{i}.coverage"])
+            for i, name in enumerate(about["names"])
+        }
+        starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
+        told = (bool(about.get(name)) for name in ("has_units", "has_ratings"))
+        seen = Seen(int(about.get("n", 0)), starts, *told)
+        return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), seen)
+
+
+def detector_name(scope: str, slice_: str) -> str:
+    """The name of a detector of a model."""
+    return f"{scope}|{slice_}"
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    """Scope and slice of a detector."""
+    scope, _, slice_ = name.partition("|")
+    return scope, slice_
+
+
+def rater_in(name: str) -> str | None:
+    """Whose labels a detector sees alone, None where it sees those of all."""
+    scope, _ = parts_of(name)
+    return scope.removeprefix(RATER) if scope.startswith(RATER) else None

@@ -1,0 +1,83 @@
+"""The tables of a cohort from its sealed panes, as far as panes carry them.
+
+A pane keeps sums by unit of the model's own score, as it was sent. Of a class, or under a map, there are cells alone,
+which carry no units: they are a unit-weighted table only where every prediction is a unit of its own and has weight
+one. A map that needs whole rows, and the labels of one rater, are not in a pane at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
+from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
+from calibrant.errors import CalibrationInputError
+from calibrant.grid import equal_width_bin
+from calibrant.pane import Pane
+from calibrant.policies import POLICIES
+from calibrant.question import Question
+from calibrant.view import NotAnswerable, View
+from workers.alarm.cohorts import Cohort, detector_name
+from workers.alarm.in_force import InForce
+from workers.alarm.settings import AlarmSettings
+
+NOTHING = InForce()
+
+
+def tables_of(
+    settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], in_force: InForce = NOTHING
+) -> dict[str, Cohort]:
+    """The cohort of every detector from the panes of its slice; what a pane does not carry is left out."""
+    found: dict[str, Cohort] = {}
+    if settings.rater is not None or (settings.is_mapped and in_force.is_lost):
+        return found
+    fitted = in_force.fitted if settings.is_mapped else None
+    for slice_ in sorted(panes):
+        for scope in settings.scopes:
+            table = _table_of(panes[slice_], scope, settings.raters, fitted)
+            if table is not None:
+                coverage = label_counts(panes[slice_])
+                found[detector_name(scope, slice_)] = Cohort(start_s, table, coverage)
+    return found
+
+
+def _table_of(pane: Pane, scope: str, raters: str, fitted: Fitted | None) -> UnitTable | None:
+    if scope == OWN_SCORE and fitted is None:
+        return unit_table(pane, raters)
+    return cell_table(pane, scope, raters, fitted)
+
+
+def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None) -> UnitTable | None:
+    """Units by bin of a probability, mapped cell by cell; None where the pane does not carry them.
+
+    Parameters
+    ----------
+    pane : Pane
+    scope : "score" or "class:INDEX"
+    raters : label policy
+    fitted : calibration map; a cell is mapped at its mean score, and is a 3600th wide or less (of a class a 1200th)
+    """
+    counts = pane.counts
+    n = counts["n_labelled"]
+    if counts["n_units"] != n or (raters == POLICIES[0] and counts["n_ratings"] != n):
+        return None
+    named = pane.spec.default_scope if scope == OWN_SCORE else scope
+    try:
+        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells()
+    except (NotAnswerable, CalibrationInputError):
+        return None
+    cells = cells.kept(cells.weight > 0)
+    if (cells.weight != cells.count).any():
+        return None
+    score = cells.mean
+    if fitted is not None:
+        mapped = scalar(fitted, scope, pane.spec.task, score)
+        if mapped is None:
+            return None
+        score = mapped
+    place = equal_width_bin(score, DRIFT_BINS)
+    columns = (cells.weight, cells.weight * score, cells.correct, cells.weight, cells.weight)
+    sums = [np.bincount(place, values, DRIFT_BINS).astype(np.float64) for values in columns]
+    return UnitTable(*sums)

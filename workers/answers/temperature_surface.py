@@ -1,0 +1,27 @@
+"""The losses of a model of two classes over one temperature for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.pane import Pane
+from calibrant.question import Question
+from calibrant.surface_answer import POINTS, surface_answer
+from calibrant.view import NotAnswerable, View
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """Counts, plain histograms, the kept sample, and the cells of class 1."""
+    return ("counts", "histograms", "sample", "positive", "classes")
+
+
+def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The surface; every loss None, with a `reason`, where there is none."""
+    question = Question(bins=params["bins"], edges="left", raters=params.get("raters", "pooled"))
+    view = View(pane, question)
+    try:
+        return {"reason": None} | surface_answer(view, points=params.get("points", POINTS))
+    except NotAnswerable as refusal:
+        nothing = dict.fromkeys(("background", "foreground", "nll", "brier", "ece", "lowest"))
+        return nothing | {"n": 0, "reason": refusal.reason, "detail": refusal.detail}

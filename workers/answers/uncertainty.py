@@ -1,0 +1,34 @@
+"""How errors follow the entropy of the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.errors import CalibrationInputError
+from calibrant.metrics import accumulators_for
+from calibrant.pane import Pane
+from calibrant.question import default_bins
+from calibrant.score import question_of
+from calibrant.uncertainty import uncertainty
+from calibrant.view import View
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """What the metric `uce` reads."""
+    return accumulators_for(["uce"])
+
+
+def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The uncertainty calibration error with its table.
+
+    Raises
+    ------
+    CalibrationInputError
+        Bins that the 240 cells of uncertainty cannot give exactly.
+    """
+    view = View(pane, question_of({"bins": default_bins(pane.spec)} | params))
+    found = uncertainty(view, seed)
+    if found.get("reason") == "bins_not_exact":
+        raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
+    return found
