@@ -140,6 +140,21 @@ def dotted(axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o
     )  # fmt: skip
 
 
+def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float | None) -> None:
+    """Intervals as bars behind their points."""
+    if intervals:
+        axes.vlines(
+            x,
+            [each[0] for each in intervals],
+            [each[1] for each in intervals],
+            color=BLUE,
+            alpha=0.45,
+            linewidth=max(1.0, min(4.0, 120 / len(intervals))),
+            zorder=2,
+            label=f"{100 * level:.4g} % interval" if level else "interval",
+        )
+
+
 def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:
     """How the scores lie: share of the weight by bin, as a density where bins differ in width."""
     total = sum(row["weight"] for row in rows)

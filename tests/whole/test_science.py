@@ -340,6 +340,8 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
     close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
+    assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
     whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
     close(whole, json.loads(json.dumps(histogram_answer(histogram))))
