@@ -57,6 +57,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ConfidenceBody": {
         "label": [[[4, *_NONE], [*_NONE, 3]], [[3, *_NONE], [*_NONE, 4]]],
     },
+    "ScoredBody": {
+        "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]],
+        "labels": [[0, 0], [1, 2]],
+        "raters": [["ann", "bob"], ["ann", "bob"]],
+    },
+    "ScoredRecord": {"probability": [0.7, 0.2, 0.1], "label": [0, 1], "rater": ["ann", "bob"]},
     "NewMap": {"method": "temperature", "window": "P28D", "note": "before the release"},
     "Promotion": {"version": 1, "reason": "better on later labels"},
     "WindowQuery": {"window": "P28D"},

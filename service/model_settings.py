@@ -1,7 +1,7 @@
 """What can be declared of a model: the settings document, what it makes, and how it is shown again."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,7 +15,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from service.alarms import AlarmBody, hidden, kept_alarm
+from calibrant.errors import CalibrationInputError
+from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from service.auth import Caller
 from service.columns import refuse_unknown
 from service.durations import duration_of
@@ -126,6 +127,26 @@ def settings_of(document: dict) -> ModelSettings:
     except ValidationError as error:
         offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
         raise invalid_input(offences) from error
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
+
+    config: ModelConfig
+    told: frozenset[str]
+
+
+def change_of(
+    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+) -> Change:
+    """Return a model's configuration as the registry is to keep it."""
+    config = config_of(settings, caller, model)
+    try:
+        alarm = kept_alarm(settings.alarm, config, current)
+    except CalibrationInputError as error:
+        raise invalid_input(error.offences) from error
+    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
 
 
 def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:

@@ -79,8 +79,8 @@ def from_validation(error: RequestValidationError) -> Problem:
     detail = " ".join(offence.detail for offence in offences[:3])
     match errors[0]["loc"][0]:
         case "path":
-            named = all(offence.rule == "pattern" for offence in offences)
-            return InvalidName(None if named else detail, errors=offences)
+            is_name = all(each["type"].startswith("string") for each in errors)
+            return InvalidName(None if is_name else detail, errors=offences)
         case "query":
             return InvalidQuery(detail, errors=offences)
         case "header":

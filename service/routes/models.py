@@ -2,21 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import (
-    BaseModel,
-    Field,
-)
+from pydantic import BaseModel, Field
 
-from calibrant.errors import CalibrationInputError, Offence
-from service.alarms import kept_alarm, newly_made
-from service.auth import Caller
+from calibrant.errors import Offence
 from service.bodies import JSON, MERGE_PATCH, read_body
 from service.columns import object_of, refuse_unknown
 from service.dependencies import (
@@ -38,9 +32,16 @@ from service.errors import (
     Problem,
 )
 from service.headers import entity_tags, names
-from service.model_settings import ModelSettings, config_of, declared, patched, settings_of, shown
+from service.model_settings import (
+    Change,
+    ModelSettings,
+    change_of,
+    declared,
+    patched,
+    settings_of,
+    shown,
+)
 from service.names import ModelId
-from service.problem_responses import invalid_input
 from service.reception import Reception, model_of
 from workers.inbox import StoreUnavailable
 from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
@@ -52,6 +53,7 @@ router = APIRouter(tags=["models"], default_response_class=Response)
 MAX_SETTINGS_OBJECTS = 100_000
 TYPICAL = "P90D"  # what the rate of labels is taken from
 DELAY_PATIENCE_S = 5.0
+
 
 class ModelAnswer(BaseModel):
     """A model as declared."""
@@ -205,26 +207,6 @@ async def _document(request: Request, reception: Reception, types: tuple[str, ..
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
-
-    config: ModelConfig
-    told: frozenset[str]
-
-
-def change_of(
-    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
-) -> Change:
-    """Return a model's configuration as the registry is to keep it."""
-    config = config_of(settings, caller, model)
-    try:
-        alarm = kept_alarm(settings.alarm, config, current)
-    except CalibrationInputError as error:
-        raise invalid_input(error.offences) from error
-    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
 
 
 def etag_of(config: ModelConfig, records: dict[str, int] | None = None) -> str:
