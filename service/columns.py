@@ -20,6 +20,7 @@ from service.bodies import NDJSON, Body
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge
 from service.settings import Settings
+from workers.entries import Places
 
 PLURAL = {
     "probability": "probabilities",
@@ -51,6 +52,13 @@ class Posted:
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
+
+    def places(self, accepted: Iterable[int]) -> Places | None:
+        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        rows = list(accepted)
+        if self.lines:
+            return Places([self.lines[row] for row in rows], True)
+        return None if rows == list(range(len(rows))) else Places(rows, False)
 
     def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
         """Return the rows that are not among `accepted`, each as it was sent."""
@@ -178,12 +186,14 @@ def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
         records, lines = records[1:], lines[1:]
-    for record, line in zip(records, lines, strict=True):
-        if not record.keys() <= RECORD_NAMES.keys() | more.keys():
-            refuse_unknown(record, (*PLURAL, *more), f"/{line}")
-    _refuse_two_spellings(records, lines)
+    spelled = set().union(*set(map(tuple, records)))
+    if not spelled <= RECORD_NAMES.keys() | more.keys():
+        for record, line in zip(records, lines, strict=True):
+            if not record.keys() <= RECORD_NAMES.keys() | more.keys():
+                refuse_unknown(record, (*PLURAL, *more), f"/{line}")
+    _refuse_two_spellings(spelled, records, lines)
     columns: dict[str, Any] = {}
-    for name in sorted(set(chain.from_iterable(records))):
+    for name in sorted(spelled):
         if name in more:
             columns[more[name]] = [record.get(name) for record in records]
             continue
@@ -193,8 +203,7 @@ def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]
     return Posted(columns, batch_id, lines)
 
 
-def _refuse_two_spellings(records: list[dict], lines: list[int]) -> None:
-    spelled = set(chain.from_iterable(records))
+def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[int]) -> None:
     for plural in LENIENT:
         both = {plural, SINGULAR[plural]}
         if not both <= spelled:

@@ -66,11 +66,14 @@ class ScoreQuery(OptionsQuery):
     include: str | None = Field(
         None, max_length=400, description=f"Further answers, with commas between: {', '.join(SECTIONS)}."
     )
-    metric: str | None = Field(None, max_length=100, description="Of `stability`: a slug; ece without it.")
+    metric: str | None = Field(
+        None, max_length=100, description="Of `stability` and `by_case`: a slug; ece without it."
+    )
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
     points: int | None = Field(None, ge=2, le=MOST_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
     case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
+    sensitivity: bool = Field(False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too.")
     composites: Annotated[str, AfterValidator(composites_text)] | None = Field(
         None, max_length=4000, description="Unions of classes in place of the classes of cases: whole:1+2,core:2."
     )

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases", "uncertainty", "confidence-histogram", "disagreement"),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution"),
 )
 
 
