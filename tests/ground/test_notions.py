@@ -441,6 +441,14 @@ def test_intervals_hold_their_value_and_null_references_repeat() -> None:
         assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
 
 
+def test_the_log_score_has_no_interval_of_its_miscalibration() -> None:
+    batch = batch_of(16, n=400)
+    found = asked(batch, "corp_miscalibration", False, score="log")["corp_miscalibration"]
+    assert found["value"] is not None
+    assert (found["interval"], found["interval_reason"]) == (None, "log_score_not_covered")
+    assert asked(batch, "corp_miscalibration", False)["corp_miscalibration"]["interval"] is not None
+
+
 def test_a_calibrated_model_lies_within_its_null_reference() -> None:
     rng = np.random.default_rng(17)
     outside: dict[str, int] = {}
