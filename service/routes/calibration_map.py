@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from calibrant import maps
 from service.bodies import Body, read_body
 from service.columns import read_columns
+from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
     IfNoneMatch,
@@ -33,6 +34,10 @@ from service.threads import aside
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class FitQuery(MapQuery, AgainstQuery):
+    """Which map, fitted to what, and compared with what."""
 
 
 class ApplyQuery(MapQuery):
@@ -91,7 +96,7 @@ async def get_calibration_map(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[MapQuery, Query()],
+    query: Annotated[FitQuery, Query()],
     connection: TheConnection,
     reading: TheReading,
     if_none_match: IfNoneMatch = None,
@@ -99,7 +104,8 @@ async def get_calibration_map(
 ) -> Response:
     """Fit a calibration map to the window's labels."""
     config = await model_of(connection, caller, model)
-    return await reading.answer(request, map_ask(query, config))
+    ask = await compared(map_ask(query, config), query, caller, connection, reading)
+    return await reading.answer(request, ask)
 
 
 @router.post(
