@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.uncertainty import normalised_entropy
 from calibrant.batch import Batch
 from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
@@ -320,19 +321,6 @@ def by_case(
         str(name): ConfidenceHistogram.of_batch(batch.take(names == name), n_bins, raters)
         for name in np.unique(names)
     }
-
-
-def normalised_entropy(probabilities: Floats) -> Floats:
-    """Entropy over classes divided by log K, float64 (n, n_classes) to (n,), in [0, 1].
-
-    Source
-    ------
-    Laves et al. (2019).
-    """
-    safe = np.where(probabilities > 0, probabilities, 1.0)
-    entropy = -(probabilities * np.log(safe)).sum(axis=1) / np.log(probabilities.shape[1])
-    # Of nearly uniform rows the entropy can exceed log K by rounding alone.
-    return np.asarray(np.clip(entropy, 0.0, 1.0))
 
 
 def coarse_bins(n_bins: int, bins: int) -> Ints:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from calibrant.box_plot import box
 from calibrant.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
@@ -25,6 +24,7 @@ from calibrant.confidence_tables import (
     fine_table,
 )
 from calibrant.errors import CalibrationInputError
+from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.roc import area, rates, unordered_share
 
 Floats = NDArray[np.float64]
@@ -151,7 +151,7 @@ def uncertainty_errors(
     if histogram.n_classes == 2:
         # The curve is bent inside a bin, so a bin's ideal rate is the mean of the curve over its fine bins.
         fine = histogram.uncertainty.sum(axis=0)
-        curve = ideal_error_rate(histogram.centres)
+        curve = inverse_binary_entropy(histogram.centres)
         place = coarse_bins(histogram.n_bins, bins)
         ideal = np.divide(
             np.bincount(place, fine * curve, bins),
@@ -186,26 +186,6 @@ def uncertainty_errors(
         "table": rows,
         **{name: plain[name] for name in ("mass", "discarded_mass", "n_bins_kept", "denominator")},
     }
-
-
-def ideal_error_rate(uncertainty: Floats) -> Floats:
-    """Error rate of a calibrated model of two classes at a normalised entropy: the inverse binary entropy on [0, 1/2].
-
-    Parameters
-    ----------
-    uncertainty : float64 (n,), in [0, 1], entropy in bits
-
-    Returns
-    -------
-    float64 (n,), in [0, 1/2], by 60 bisections: within 1e-18, and flat where the entropy itself rounds to 1.
-    """
-    low, high = np.zeros_like(uncertainty), np.full_like(uncertainty, 0.5)
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        entropy = -(xlogy(middle, middle) + xlogy(1.0 - middle, 1.0 - middle)) / np.log(2.0)
-        less = entropy < uncertainty
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    return (low + high) / 2.0
 
 
 def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:

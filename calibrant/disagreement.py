@@ -41,6 +41,7 @@ from calibrant.label_losses import (
 )
 from calibrant.options import Option
 from calibrant.posterior import posterior_epistemic_loss
+from calibrant.reliability import wilson
 from calibrant.replication import LEAST_FILLED, ReplicateTables, nearest_divisor
 from calibrant.view import NotAnswerable, View
 
@@ -85,8 +86,8 @@ class DisagreementTable:
         return float(share(self.weight) @ self.gap(factor) ** 2)
 
     @property
-    def bias(self) -> float:
-        """What the chance of votes and rows adds to the plug-in, whatever the factor."""
+    def variance(self) -> Floats:
+        """Of each bin's gap, from the chance of votes and rows; 0 where fewer than two predictions tell."""
         at = self.sums
         names = (
             "weight_squared",
@@ -96,8 +97,20 @@ class DisagreementTable:
         # About the prediction, which no vote moves, so that only the gap's own chance is left.
         moments = tuple(at[name] for name in names)
         second = squares_about(_ratio(at["predicted"], self.weight), moments)
-        variance = mean_variance(self.weight, self.gap(), moments[0], second, self.count)
-        return float(share(self.weight) @ variance)
+        return mean_variance(self.weight, self.gap(), moments[0], second, self.count)
+
+    @property
+    def bias(self) -> float:
+        """What the chance of votes and rows adds to the plug-in, whatever the factor."""
+        return float(share(self.weight) @ self.variance)
+
+    def intervals(self, ci: float) -> tuple[Floats, Floats]:
+        """Wilson's interval of each bin's observed disagreement, with as many trials as have the gap's variance."""
+        observed = np.clip(_ratio(self.sums["disagreement"], self.weight), 0.0, 1.0)
+        chance, variance = observed * (1.0 - observed), self.variance
+        known = (variance > 0) & (chance > 0)
+        trials = np.divide(chance, variance, out=self.count.astype(np.float64), where=known)
+        return wilson(observed, trials, ci)
 
     def calibration(self, factor: float = 1.0) -> float:
         """Debiased calibration loss; may fall below 0 by chance."""
@@ -297,7 +310,8 @@ def disagreement_answer(view: View, seed: int = 0) -> dict[str, Any]:
         "epistemic_loss": epistemic,
         "loss_weight": choice.named["loss_weight"],
         "bins": view.question.bins,
-        "reliability": _reliability(table, view.question.bins),
+        "reliability": _reliability(table, view.question.bins, view.question.ci),
+        "ci": view.question.ci,
         "concentration": None,
         "reason": "zero_probability",
         "before": _state_of(table, 1.0, epistemic, irreducible, None),
@@ -345,9 +359,10 @@ def _state_of(
     }
 
 
-def _reliability(table: DisagreementTable, bins: int) -> list[dict[str, Any]]:
+def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[str, Any]]:
     """One object a bin; empty bins have n 0 and nulls."""
     rows: list[dict[str, Any]] = []
+    lower, upper = table.intervals(ci)
     for i, weight in enumerate(table.weight.tolist()):
         row: dict[str, Any] = {
             "lower": i / bins,
@@ -356,7 +371,7 @@ def _reliability(table: DisagreementTable, bins: int) -> list[dict[str, Any]]:
             "weight": weight,
         }
         if not weight:
-            rows.append(row | {"predicted": None, "observed": None, "thresholds": None})
+            rows.append(row | dict.fromkeys(("predicted", "observed", "interval", "thresholds")))
             continue
         predicted, observed, epistemic = (
             float(table.sums[name][i]) / weight
@@ -364,7 +379,8 @@ def _reliability(table: DisagreementTable, bins: int) -> list[dict[str, Any]]:
         )
         found = asdict(thresholds(observed, predicted, epistemic))
         found["from"] = found.pop("from_")
-        rows.append(row | {"predicted": predicted, "observed": observed, "thresholds": found})
+        row |= {"predicted": predicted, "observed": observed}
+        rows.append(row | {"interval": [float(lower[i]), float(upper[i])], "thresholds": found})
     return rows
 
 

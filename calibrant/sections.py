@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from calibrant.alpha_calibration import compare_calibrations
+from calibrant.case_by_case import by_case
+from calibrant.case_sensitivity import sensitivity
 from calibrant.cases import case_reliability, cases_of
 from calibrant.concentration import fit_concentration
 from calibrant.confidence_answer import histogram_answer
@@ -26,7 +28,7 @@ from calibrant.view import NotAnswerable, View
 MOST_VOTES = 5
 # Of a stability curve: about ten seconds.
 MOST_RATINGS = 200_000
-PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points")
+PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity")
 Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 
 
@@ -72,8 +74,14 @@ def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     return compare_calibrations(_batch(view), bins=view.question.bins, ci=view.question.ci)
 
 
+def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return by_case(view, params.get("metric") or "ece")
+
+
 def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     found = cases_of(view, params.get("frequency_bins"))
+    if params.get("sensitivity") and not found.get("reason"):
+        found["sensitivity"] = sensitivity(view)
     if params.get("case") is None:
         return found
     try:
@@ -135,6 +143,7 @@ def _batch(view: View) -> Any:
 
 SECTIONS: dict[str, Section] = {
     "alpha_calibration": _alpha_calibration,
+    "by_case": _by_case,
     "cases": _cases,
     "confidence_histogram": _confidence_histogram,
     "disagreement": _disagreement,

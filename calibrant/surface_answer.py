@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from calibrant.case_errors import case_errors
+from calibrant.case_tables import CELLS
 from calibrant.roc import roc_cells
 from calibrant.temperature_losses import (
     EceOptions,
@@ -19,7 +22,9 @@ from calibrant.view import NotAnswerable, View
 LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
 
 
-def surface_answer(view: View, *, points: int = POINTS, least: float = 0.0) -> dict[str, Any]:
+def surface_answer(
+    view: View, *, points: int = POINTS, least: float = 0.0, case: str | None = None
+) -> dict[str, Any]:
     """NLL, Brier and ECE over a temperature for class 0 and one for class 1.
 
     Parameters
@@ -27,10 +32,11 @@ def surface_answer(view: View, *, points: int = POINTS, least: float = 0.0) -> d
     view : of two classes; from raw rows exact, else from the kept sample where that holds logits, else from cells
     points : temperatures a class, in equal ratios from 0.25 to 10
     least : smallest bin of ECE
+    case : one case alone, from its kept table (figures 6 to 10 of the paper)
 
     Returns
     -------
-    dict as `loss_surface`, with `source` ("rows", "sample" or "cells"), n, `n_used`, raters, bins, and
+    dict as `loss_surface`, with `source` ("rows", "sample", "cells" or "case"), n, `n_used`, raters, bins, and
     `logits`: "sent", or "log_probabilities" where nothing else is known of both classes' logits
 
     Raises
@@ -38,11 +44,12 @@ def surface_answer(view: View, *, points: int = POINTS, least: float = 0.0) -> d
     CalibrationInputError
         Another number of classes.
     NotAnswerable
-        No labelled prediction, or histograms that cannot speak of class 1.
+        No labelled prediction, histograms that cannot speak of class 1, or a case of which no table is kept.
     """
     refuse_other_than_two(view.spec.n_classes)
     question = view.question
-    losses, about = _losses(view, EceOptions(question.bins, least))
+    options = EceOptions(question.bins, least)
+    losses, about = _losses(view, options) if case is None else _losses_of_case(view, case, options)
     if not about["n_used"]:
         raise NotAnswerable("no_data", "no labelled prediction lies in the window")
     grid = np.geomspace(LOWEST, HIGHEST, points)
@@ -74,3 +81,16 @@ def _losses(view: View, options: EceOptions) -> tuple[TwoClassLosses, dict[str, 
     cells, _ = roc_cells(view, scope)
     about = {"source": "cells", "logits": "log_probabilities", "n_used": int(cells.count.sum())}
     return TwoClassLosses.of_cells(cells, options), about
+
+
+def _losses_of_case(view: View, case: str, options: EceOptions) -> tuple[TwoClassLosses, dict[str, Any]]:
+    asked = replace(view.question, bins=CELLS, options={"background": "in", "membership": "hard"})
+    cases = case_errors(View(view.pane, asked))
+    if case not in cases.names:
+        raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
+    one = cases.counted.of_cases(np.array([cases.names.index(case)]))
+    weight, confidence, right = (each[0, 1] for each in (one.weight, one.confidence, one.correct))
+    filled = weight > 0
+    mean = np.clip(confidence[filled] / weight[filled], 0.0, 1.0)
+    losses = TwoClassLosses.of_scores(mean, weight[filled], right[filled], options)
+    return losses, {"source": "case", "case": case, "logits": "log_probabilities", "n_used": round(float(weight.sum()))}

@@ -89,10 +89,14 @@ class TwoClassLosses:
     @classmethod
     def of_cells(cls, cells: Cells, options: EceOptions) -> TwoClassLosses:
         """From cells of class 1's probability, each at its mean."""
+        return cls.of_scores(np.clip(cells.mean, 0.0, 1.0), cells.weight, cells.correct, options)
+
+    @classmethod
+    def of_scores(cls, score: Floats, weight: Floats, right: Floats, options: EceOptions) -> TwoClassLosses:
+        """From probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
         with np.errstate(divide="ignore"):
-            mean = np.clip(cells.mean, 0.0, 1.0)
-            log_p = np.stack([np.log1p(-mean), np.log(mean)])
-        return cls(log_p, np.maximum(cells.weight - cells.correct, 0.0), cells.correct, options)
+            log_p = np.stack([np.log1p(-score), np.log(score)])
+        return cls(log_p, np.maximum(weight - right, 0.0), right, options)
 
     @classmethod
     def of_rows(cls, rows: RowLosses) -> TwoClassLosses:

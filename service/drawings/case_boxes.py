@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE", "dice": "Dice"}
 MOST_CLASSES = 12
 MOST_DOTS = 400
+LONGEST_NAME = 24
+NAME_CHARACTERS_AN_INCH = 14.0
 
 
 def draw_boxes(answer: dict[str, Any], media_type: str) -> bytes:
@@ -41,7 +43,15 @@ def _figure(answer: dict[str, Any]) -> Figure:
     names = [*(str(name) for name in answer.get("classes", [])[:MOST_CLASSES]), "mean"]
     rows = max(len(measures), 1)
     width = min(max(5.4, 2.0 + 1.05 * len(names)), 12.0)
-    figure = sheet(answer, "Cases", (count(answer), how(answer)), (width, 1.4 + 1.75 * rows))
+    written = [short(name, LONGEST_NAME) for name in names]
+    # Names that do not fit beside each other lie aslant.
+    aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
+    bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
+    size = (width, 0.82 + bottom + 1.75 * rows)
+    lines = [count(answer), how(answer)]
+    if len(answer.get("classes", [])) > MOST_CLASSES:
+        lines.append(f"the first {MOST_CLASSES} of {len(answer['classes'])} classes")
+    figure = sheet(answer, "Cases", lines, size, bottom=bottom)
     figure.subplots_adjust(hspace=0.14)
     every = np.atleast_1d(figure.subplots(rows, 1, sharex=True))
     for axes, name in zip(every, measures, strict=False):
@@ -51,8 +61,8 @@ def _figure(answer: dict[str, Any]) -> Figure:
         every[0].set_axis_off()
         say_nothing(every[0], answer, "no cases")
         return figure
-    written = [short(name, 22 if len(names) < 6 else 14) for name in names]
-    every[-1].set_xticks(range(len(names)), written, fontsize=8.5, parse_math=False)
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if aslant else {}
+    every[-1].set_xticks(range(len(names)), written, fontsize=8.5, parse_math=False, **turned)
     every[-1].set_xlim(-0.6, len(names) - 0.4)
     every[-1].set_xlabel("class")
     return figure

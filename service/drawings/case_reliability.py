@@ -97,6 +97,7 @@ def _case_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
         curve = figure.add_subplot(inner[0])
         counts = figure.add_subplot(inner[1], sharex=curve)
         _draw_panel(curve, counts, each, first=i % across == 0, last=i >= len(shown) - across)
+    legend(figure.axes[0], "upper left")
     return figure
 
 
@@ -120,11 +121,9 @@ def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, l
     told = [f"{name.upper()} {of[name]:.3f}" for name in ("ece", "ace", "mce") if of.get(name) is not None]
     curve.set_title(short(str(of["class"]), 24), fontsize=9.5, loc="left", parse_math=False)
     curve.text(
-        *(0.97, 0.04, "\n".join(told)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE,
+        *(0.97, 0.04, "\n".join(told)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE, zorder=6,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
     )  # fmt: skip
     if rows:
         total = sum(row["weight"] for row in rows)
         curve.set_title(f"weight {total:,.0f}", fontsize=8, color=SLATE, loc="right")
-    if first:
-        legend(curve, "upper left")

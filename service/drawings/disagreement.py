@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from service.drawings.ground import (
     BLUE,
     ORANGE,
+    bars,
     density,
     diagonal,
     dotted,
@@ -44,6 +45,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     dressed(scores, "predicted probability that two raters disagree", "share")
     if rows:
         predicted, observed = ([row[name] for row in rows] for name in ("predicted", "observed"))
+        bars(curve, predicted, [row["interval"] for row in rows], answer.get("ci"))
         dotted(curve, predicted, observed, BLUE, "observed")
         alpha0 = (answer.get("concentration") or {}).get("value")
         if alpha0 is not None:

@@ -30,6 +30,7 @@ FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
 DRAWING = threading.Lock()
 # Of the text beneath the heading, at its size.
 CHARACTERS_AN_INCH = 16.5
+HEADING_CHARACTERS_AN_INCH = 9.0
 POLICIES = {
     "pooled": "every rating counted",
     "mean": "mean of raters",
@@ -85,7 +86,8 @@ def sheet(
     from matplotlib.figure import Figure
 
     width, height = size
-    model = short(str(answer.get("model") or ""), 32)
+    most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
+    model = short(str(answer.get("model") or ""), max(most, 8))
     head = f"{title} of {model}" if model else title
     figure = Figure(figsize=size, facecolor="white")
     figure.set_label(head)
@@ -136,6 +138,21 @@ def dotted(axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o
         *(x, y), color=colour, linestyle=style, linewidth=1.5, marker=marker, markersize=4.5, markeredgecolor="white",
         markeredgewidth=0.6, label=label, zorder=4,
     )  # fmt: skip
+
+
+def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float | None) -> None:
+    """Intervals as bars behind their points."""
+    if intervals:
+        axes.vlines(
+            x,
+            [each[0] for each in intervals],
+            [each[1] for each in intervals],
+            color=BLUE,
+            alpha=0.45,
+            linewidth=max(1.0, min(4.0, 120 / len(intervals))),
+            zorder=2,
+            label=f"{100 * level:.4g} % interval" if level else "interval",
+        )
 
 
 def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:

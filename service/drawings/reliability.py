@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.drawings.ground import (
     BLUE,
+    bars,
     data_of,
     density,
     diagonal,
@@ -63,17 +64,7 @@ def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> 
     accuracy = [row["accuracy"] for row in rows]
     axes.plot(confidence, accuracy, color=BLUE, linewidth=1.6, zorder=3)
     sure = [row for row in rows if row.get("interval")]
-    if sure:
-        axes.vlines(
-            [row["mean_confidence"] for row in sure],
-            [row["interval"][0] for row in sure],
-            [row["interval"][1] for row in sure],
-            color=BLUE,
-            alpha=0.45,
-            linewidth=max(1.0, min(4.0, 120 / len(sure))),
-            zorder=2,
-            label=f"{100 * level:.4g} % interval" if level else "interval",
-        )
+    bars(axes, [row["mean_confidence"] for row in sure], [row["interval"] for row in sure], level)
     if rows:
         size = [28 if row in sure else 18 for row in rows]
         axes.scatter(confidence, accuracy, s=size, color=BLUE, edgecolor="white", zorder=4, label="observed")

@@ -17,6 +17,7 @@ from service.drawings.ground import (
     legend,
     say_nothing,
     sheet,
+    short,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 LOSSES = {"nll": "NLL (nats)", "brier": "Brier score", "ece": "ECE"}
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
 N_LEVELS = 24
-SOURCES = {"sample": "kept sample of logits", "cells": "cells; log-probabilities stand for logits", "rows": "rows"}
+SOURCES = {
+    "sample": "kept sample of logits",
+    "cells": "cells; log-probabilities stand for logits",
+    "rows": "rows",
+    "case": "the cells of one case; log-probabilities stand for logits",
+}
 
 
 def draw_surface(answer: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
@@ -38,6 +44,8 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
     lines = [data_of(answer), labels_of(answer)]
     if answer.get("source"):
         lines.append(f"from {SOURCES[answer['source']]}, n = {answer['n_used']:,}")
+    if answer.get("case"):
+        lines.append(f"case {short(str(answer['case']), 60)}")
     figure = sheet(answer, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3)
     axes = figure.subplots()
     dressed(axes, "temperature of class 0", "temperature of class 1", grid="none")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from service.drawings.ground import (
     BLUE,
     GREEN,
+    bars,
     data_of,
     density,
     diagonal,
@@ -52,6 +53,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     rows = [row for row in answer.get("table") or [] if row["weight"]]
     if rows:
         uncertainty = [row["mean_uncertainty"] for row in rows]
+        bars(curve, uncertainty, [row["interval"] for row in rows], answer.get("ci"))
         dotted(curve, uncertainty, [row["error_rate"] for row in rows], BLUE, "observed")
     else:
         say_nothing(curve, answer)

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.case_errors import AVERAGE, CASE_OPTIONS
-from service.comparing import against_model
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.case_boxes import draw_boxes
 from service.drawings.case_histogram import draw_histogram
 from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
+from service.drawings.case_sensitivity import draw_sensitivity
 from service.estimates import WindowShown
-from service.names import PATTERN
 from service.pictures import Draw, Format, or_drawn
 from service.queries import (
     Edges,
@@ -40,13 +40,14 @@ DRAWINGS: dict[str, Callable[..., bytes]] = {
     "boxes": draw_boxes,
     "reliability": draw_reliability_boxes,
     "case": draw_one_case,
+    "sensitivity": draw_sensitivity,
 }
 OF_ONE_CLASS = ("histogram", "case")
 SHOWN = ("format", "figure", "class_")
 
 
-class CasesQuery(WindowQuery, CaseOptionsQuery):
-    """How cases are binned and which classes count; what is drawn of them."""
+class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
+    """How cases are binned and which classes count; which cases of the same names they are paired with; what is drawn."""
 
     bins: int = Field(15, ge=1, le=MOST_BINS, description="Divisors of 600, for soft bins of 300.")
     edges: Edges = Field("right", description="Of hard bins; left as the papers have it.")
@@ -57,11 +58,9 @@ class CasesQuery(WindowQuery, CaseOptionsQuery):
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
     )
-    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
-        None, description="Another model over the same window, whose cases of the same name are paired with these."
-    )
     format: Format | None = Field(None, description="In place of the header Accept.")
-    figure: Literal["histogram", "boxes", "reliability", "case"] = Field(
+    sensitivity: bool = Field(False, description="The averages at 5, 10, 20, 50 and 100 bins too.")
+    figure: Literal["histogram", "boxes", "reliability", "case", "sensitivity"] = Field(
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
@@ -106,8 +105,9 @@ class CasesAnswer(BaseModel):
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
+    sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
-        None, description="With `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+        None, description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
     )
     reason: str | None = None
 
@@ -121,11 +121,11 @@ async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Re
     config = await read.config()
     draw = drawing(query, config)
     params = {name: value for name, value in query.params().items() if name not in SHOWN}
-    ask = Ask("cases", config, params, query)
-    if query.against_model is not None:
-        ask = await against_model(
-            ask, query.against_model, "cases_difference", read.caller, read.connection, read.reading
-        )
+    if query.figure == "sensitivity":
+        params["sensitivity"] = True
+    ask = await compared(
+        Ask("cases", config, params, query), query, read.caller, read.connection, read.reading
+    )
     shown = {"figure": query.figure, "class": query.class_}
     return await read.answer(ask, query.format, draw, shown)
 

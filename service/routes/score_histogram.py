@@ -29,7 +29,7 @@ class ScoreHistogramQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    bins: int = Field(20, ge=1, le=1 << 14, description="Coarse bins; fine ones go by their centres.")
+    bins: int = Field(20, ge=1, le=1 << 14, description="Coarse bins; fine ones go by their centres. No more than those.")
     binning: Binning = "equal_width"
     min_count: float = Field(50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out.")
     denominator: Literal["kept", "full"] = Field("kept", description="The mass that divides: of kept bins, or all.")
@@ -92,17 +92,19 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
     refuse_unknown(document, FIELDS)
     histogram = read_confidence(document)
+    # Who does not ask for a number is not refused for it.
+    bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
         answer = histogram_answer(
             histogram,
-            bins=query.bins,
+            bins=bins,
             binning=query.binning,
             least=query.min_count,
             denominator=query.denominator,
             objective=query.objective,
         )
         if query.surface:
-            options = EceOptions(query.bins, query.min_count, query.denominator)
+            options = EceOptions(bins, query.min_count, query.denominator)
             answer["surface"] = loss_surface(HistogramLosses(histogram, options))
     except CalibrationInputError as error:
         raise invalid_query(error) from error

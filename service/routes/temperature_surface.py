@@ -24,6 +24,7 @@ class SurfaceQuery(WindowQuery):
 
     raters: Raters = "pooled"
     points: int = Field(POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10.")
+    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -37,7 +38,7 @@ class SurfaceAnswer(BaseModel):
     window: WindowShown
     state_version: str
     n: int
-    source: Literal["sample", "cells"] | None = Field(
+    source: Literal["sample", "cells", "case"] | None = Field(
         None, description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits."
     )
     n_used: int | None = None

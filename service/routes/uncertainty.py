@@ -22,6 +22,7 @@ class UncertaintyQuery(WindowQuery):
     bins: int = Field(15, ge=1, le=240, description="Divisors of 240.")
     edges: Edges = "right"
     raters: Raters = "pooled"
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
@@ -34,8 +35,8 @@ class UncertaintyAnswer(Estimate):
     raters: str
     bins: int
     edges: str
-    table: list[dict[str, float | None]] = Field(
-        description="By bin: weight, mean_uncertainty, error_rate; ideal_error of two classes."
+    table: list[dict[str, Any]] = Field(
+        description="By bin: weight, mean_uncertainty, error_rate with its interval; ideal_error of two classes."
     )
     ideal_curve: dict[str, list[float]] | None = Field(
         description="Of two classes: the share of errors that a calibrated model has at an uncertainty."

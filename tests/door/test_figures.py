@@ -10,14 +10,17 @@ from matplotlib.image import imread
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.confidence_state import confidence_of, left
 from calibrant.disagreement import disagreement_answer
+from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.stability import stability
 from calibrant.surface_answer import surface_answer
 from calibrant.temperature import fit_temperature
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
+from service.drawings.case_sensitivity import draw_sensitivity
 from service.drawings.confidence_histogram import draw_confidence
 from service.drawings.disagreement import draw_disagreement
+from service.drawings.label_distribution import draw_label_distribution
 from service.drawings.losses import draw_losses
 from service.drawings.radar import draw_radar
 from service.drawings.stability import draw_stability
@@ -46,6 +49,10 @@ RADAR = {
     "relative": {name: {"a": 1.0, "b$": 0.5, "c": 0.1 * i} for i, name in enumerate(("ece", "dice", "brier", "mce"))},
 }
 TWO_SPOKES = RADAR | {"relative": {"ece": RADAR["relative"]["ece"], "nll": {"a": None, "b$": 1.0, "c": 1.0}}}
+SENSITIVITY = [
+    {"bins": bins} | {name: {"value": 0.1 + bins / 500, "sd": 0.02} for name in ("ece", "ace", "mce")}
+    for bins in (5, 10, 20, 50, 100)
+]
 FIGURES = {
     "losses": (draw_losses, lambda: ABOUT | fit_temperature(TWO)),
     "stability": (draw_stability, lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, Question()), "ece")),
@@ -57,6 +64,11 @@ FIGURES = {
         partial(draw_surface, objective="ece"),
         lambda: ABOUT | surface_answer(View(TWO, Question()), points=5),
     ),
+    "label distribution": (
+        draw_label_distribution,
+        lambda: ABOUT | {"n": 300, "n_ratings": 900} | compute_metrics(View(TEN, Question()), ["ent_ce", "dist_ce", "rank_cs"]),
+    ),
+    "sensitivity": (draw_sensitivity, lambda: ABOUT | {"n_cases": 4, "sensitivity": SENSITIVITY}),
     "radar": (draw_radar, lambda: RADAR),
     "bars": (draw_radar, lambda: TWO_SPOKES),
     "confidence": (
@@ -87,6 +99,7 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
         (draw_disagreement, NOTHING | {"reliability": [], "concentration": None}),
         (draw_uncertainty, NOTHING | {"table": [], "value": None}),
         (draw_surface, NOTHING | {"nll": None}),
+        (draw_sensitivity, NOTHING | {"n_cases": 0}),
         (draw_confidence, NOTHING | {"label": None, "classes": ["a", "b"]}),
     ],
 )

@@ -77,6 +77,7 @@ OPERATIONS = {
     "putBaseline": ("PUT", "/v1/models/m/baselines/b", {"all"}),
     "deleteBaseline": ("DELETE", "/v1/models/m/baselines/b", {"all"}),
     "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
+    "getLabelDistribution": ("GET", "/v1/models/m/label-distribution", {"all", "reader"}),
     "getUncertainty": ("GET", "/v1/models/m/uncertainty", {"all", "reader"}),
     "getConfidenceHistogram": ("GET", "/v1/models/m/confidence-histogram", {"all", "reader"}),
     "compareModels": ("GET", "/v1/models/m/comparison?models=n", {"all", "reader"}),

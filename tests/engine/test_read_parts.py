@@ -1,4 +1,4 @@
-"""Answers about stability and cases read the parts that they name, and no others."""
+"""Answers read the parts that they name, and no others."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calibrant import Batch, Pane, PaneSpec
+from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS
-from workers.answers import cases, stability
+from workers.answers import (
+    cases,
+    cases_difference,
+    confidence_histogram,
+    label_distribution,
+    roc,
+    stability,
+    temperature_surface,
+    uncertainty,
+)
 
 CONFIG = SimpleNamespace(classes=None)
 
@@ -45,3 +54,45 @@ def test_stability(pane, slug):
 def test_cases(pane):
     part = read(pane, cases.parts({}))
     assert cases.answer(part, CONFIG, {}, 1) == cases.answer(pane, CONFIG, {}, 1)
+
+
+@pytest.mark.parametrize("params", [{"sensitivity": True}, {"case": "case-7"}])
+def test_more_of_cases(pane, params):
+    part = read(pane, cases.parts(params))
+    assert cases.answer(part, CONFIG, params, 1) == cases.answer(pane, CONFIG, params, 1)
+
+
+def test_cases_against_another_models(pane):
+    params = {"against_model": "other"}
+    part = read(pane, cases_difference.parts(params))
+    told = [cases_difference.answer((each, each), CONFIG, params, 1) for each in (part, pane)]
+    assert told[0] == told[1]
+    assert told[0]["comparison"]["ace"]["difference"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        (roc, {"scope": "top_label"}),
+        (roc, {"scope": "class:1", "points": 20}),
+        (uncertainty, {}),
+        (label_distribution, {}),
+        (confidence_histogram, {"bins": 60}),
+        (confidence_histogram, {"bins": 60, "case": "case-7"}),
+    ],
+)
+def test_other_answers(pane, kind, params):
+    part = read(pane, kind.parts(params))
+    told = kind.answer(pane, CONFIG, params, 1)
+    assert kind.answer(part, CONFIG, params, 1) == told
+    assert not told.get("reason")
+
+
+@pytest.mark.parametrize("params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}])
+def test_losses_over_two_temperatures(pane, params):
+    if pane.spec.n_classes != 2:
+        with pytest.raises(CalibrationInputError):
+            temperature_surface.answer(pane, CONFIG, params, 1)
+        return
+    part = read(pane, temperature_surface.parts(params))
+    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(pane, CONFIG, params, 1)

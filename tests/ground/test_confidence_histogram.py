@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.accumulators.uncertainty import normalised_entropy
 from calibrant.confidence_histogram import (
     FINE_BINS,
     ConfidenceHistogram,
     by_case,
     merged,
-    normalised_entropy,
 )
 from calibrant.confidence_measures import (
     brier,
     calibration_errors,
-    ideal_error_rate,
     nll,
     reliability_boxes,
     roc,
@@ -29,6 +28,7 @@ from calibrant.confidence_tables import coarse_table
 from calibrant.confidence_temperature import fit_histogram_temperature, fold_temperature
 from calibrant.confidence_updates import histogram_of, updates_of
 from calibrant.metrics import compute_metrics
+from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.packing import PackingError
 from calibrant.question import Question
 from calibrant.temperature import fit_temperature_exact
@@ -190,8 +190,8 @@ def test_equal_mass_bins_hold_equal_mass() -> None:
 def test_uncertainty_of_two_classes_has_an_ideal_curve() -> None:
     p = np.linspace(0.001, 0.5, 50)
     entropy = -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
-    np.testing.assert_allclose(ideal_error_rate(entropy), p, atol=1e-7)
-    np.testing.assert_allclose(ideal_error_rate(np.array([0.0, 1.0])), [0.0, 0.5], atol=1e-7)
+    np.testing.assert_allclose(inverse_binary_entropy(entropy), p, atol=1e-7)
+    np.testing.assert_allclose(inverse_binary_entropy(np.array([0.0, 1.0])), [0.0, 0.5], atol=1e-7)
     calibrated = batch_of(7, 40_000, 2, sharp=1.0)
     found = uncertainty_errors(ConfidenceHistogram.of_batch(calibrated), 20)
     assert found["to_ideal"]["uce"] < 0.015

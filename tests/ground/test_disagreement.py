@@ -406,3 +406,23 @@ def test_disagreement_calibration_loss_is_debiased(raters: int) -> None:
     error = np.std(seen, axis=0)[0] / np.sqrt(runs)
     assert abs(debiased) < 4 * error + 1e-4
     assert plugin > 10 * abs(debiased)
+
+
+def test_intervals_of_bins_hold_what_is_true() -> None:
+    """Rows whose disagreement is what the labels' distribution says: most bins' intervals hold it."""
+    rng = np.random.default_rng(31)
+    held = n = 0
+    for _ in range(20):
+        p = rng.dirichlet(np.ones(3), 600)
+        votes = np.array([rng.multinomial(3, row) for row in p])
+        batch = Batch.from_columns({"probabilities": p, "label_counts": votes}, task="multiclass").batch
+        pane = Pane(PaneSpec("multiclass", 3))
+        pane.fill(batch)
+        for row in disagreement_answer(View(pane, Question(bins=5)))["reliability"]:
+            if row["n"] >= 30:
+                # The truth of a bin is the mean of the predictions in it.
+                held += row["interval"][0] <= row["predicted"] <= row["interval"][1]
+                assert row["interval"][0] <= row["observed"] <= row["interval"][1]
+                n += 1
+    assert n > 50
+    assert 0.88 <= held / n <= 1.0

@@ -87,3 +87,37 @@ def test_an_unknown_section_is_refused_with_the_known() -> None:
     with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
         scored(batch_of(3), "casess")
     assert refused.value.offences[0].pointer == "/include"
+
+
+def test_each_case_by_itself() -> None:
+    batch = batch_of(3)
+    found = scored(batch, "by_case", metric="brier", raters="mean")["by_case"]
+    assert found["n_cases"] == 60
+    expected = {}
+    for name in {str(case) for case in batch.cases}:  # type: ignore[union-attr]
+        own = batch.take(np.array([case == name for case in batch.cases]))  # type: ignore[union-attr]
+        share = own.label_counts / own.label_counts.sum(axis=1, keepdims=True)
+        squares = (own.probabilities**2).sum(axis=1) - 2 * (own.probabilities * share).sum(axis=1) + 1
+        expected[name] = squares.mean()
+    assert {each["case"]: each["value"] for each in found["cases"]} == pytest.approx(expected)
+    assert found["mean"] == pytest.approx(np.mean(list(expected.values())))
+    assert found["sd"] == pytest.approx(np.std(list(expected.values())))
+
+
+def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(3, 60, n_votes=1)
+    found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
+    assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
+    monkeypatch.setattr("calibrant.case_by_case.MOST_CASES", 59)
+    assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
+    bare = Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass").batch
+    assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"
+
+
+def test_errors_at_several_numbers_of_bins() -> None:
+    batch = batch_of(3)
+    rows = scored(batch, "cases", sensitivity=True)["cases"]["sensitivity"]
+    assert [row["bins"] for row in rows] == [5, 10, 20, 50, 100]
+    for row in rows:
+        summary = scored(batch, "cases", bins=row["bins"])["cases"]["summary"]
+        assert row["ace"]["value"] == summary["ace"]["macro"]["value"]

@@ -104,3 +104,20 @@ def test_other_classes_and_nothing_are_refused() -> None:
         surface_answer(View(Pane(PaneSpec("multiclass", 3)), Question()))
     with pytest.raises(NotAnswerable, match="no_data"):
         surface_answer(View(Pane(PaneSpec("binary", 2)), Question()))
+
+
+def test_one_case_by_itself() -> None:
+    whole = rows(6, 400, logits=False)
+    names = [f"scan-{i % 2}" for i in range(400)]
+    columns = {"probabilities": whole.probabilities, "label_counts": whole.label_counts, "cases": names}
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    pane = Pane(PaneSpec("segmentation", 2))
+    pane.fill(batch)
+    view = View(pane, Question(edges="left"))
+    found = surface_answer(view, points=4, case="scan-1")
+    own = batch.take(np.arange(400) % 2 == 1)
+    raw = surface_answer(View(pane, Question(edges="left"), own), points=4)
+    assert (found["source"], found["n_used"]) == ("case", own.label_counts.sum())
+    assert np.array(found["nll"]) == pytest.approx(np.array(raw["nll"]), rel=1e-2)
+    with pytest.raises(NotAnswerable, match="unknown_case"):
+        surface_answer(view, case="scan-7")

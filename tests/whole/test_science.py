@@ -229,6 +229,15 @@ def test_models_are_compared_over_their_cases(scanned):
     assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
 
 
+def test_cases_are_paired_with_a_baselines(scanned):
+    deployment, _, _ = scanned
+    made = deployment.client.put(f"{SCANS}/baselines/frozen", json={"window": "P7D"})
+    assert made.status_code == 201, made.text
+    found = deployment.get(f"{SCANS}/cases", against="frozen")
+    ace = found["comparison"]["ace"]
+    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == ("frozen", 12, 0.0, "constant_difference")
+
+
 def test_cases_and_metrics_agree(scanned):
     deployment, _, _ = scanned
     slugs = ("ml1_ece", "ml1_ace", "ml1_mce")
@@ -260,7 +269,7 @@ def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
     assert "10, 12, 15, 20" in error["detail"]
 
 
-@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case"])
+@pytest.mark.parametrize("figure", ["histogram", "boxes", "reliability", "case", "sensitivity"])
 def test_cases_are_drawn(scanned, figure):
     deployment, _, _ = scanned
     url, asked = f"{SCANS}/cases", {"figure": figure}
@@ -331,6 +340,8 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
     close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
+    assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
     whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
     close(whole, json.loads(json.dumps(histogram_answer(histogram))))
@@ -355,6 +366,23 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
         refused = deployment.client.post(url, json=more | body)
         error = refused.json()["errors"][0]
         assert (refused.status_code, error["pointer"], error["rule"]) == (422, at + pointer, rule), url
+
+
+def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
+    deployment, _, _ = scanned
+    found = deployment.get(f"{SCANS}/cases", sensitivity="true", membership="soft")["sensitivity"]
+    assert [row["bins"] for row in found] == [5, 10, 20, 50, 100]
+    twenty = deployment.get(f"{SCANS}/cases", bins=20, membership="soft")["summary"]
+    assert found[2]["mce"]["value"] == twenty["mce"]["macro"]["value"]
+
+
+def test_measures_against_votes_stand_together(voted):
+    deployment, _, _ = voted
+    found = deployment.get(f"{VOTED}/label-distribution")
+    metrics = deployment.get(f"{VOTED}/metrics", metrics="ent_ce,dist_ce,rank_cs")["metrics"]
+    for slug, each in metrics.items():
+        close(found[slug]["value"], each["value"])
+    assert sum(found["ent_ce"]["histogram"]["weight"]) == pytest.approx(900)
 
 
 def test_models_stand_side_by_side(scanned):
@@ -396,7 +424,9 @@ def test_losses_over_two_temperatures(voted):
     assert deployment.client.get(f"{VOTED}/temperature/surface").status_code == 422
 
 
-@pytest.mark.parametrize("read", ["temperature", "stability", "disagreement", "uncertainty", "confidence-histogram"])
+@pytest.mark.parametrize("read", [
+    "temperature", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
+])
 def test_answers_are_drawn(voted, read):
     deployment, _, _ = voted
     url = f"{VOTED}/{read}"

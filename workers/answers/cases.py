@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.case_errors import CASE_OPTIONS
+from calibrant.case_sensitivity import sensitivity
 from calibrant.cases import case_reliability, cases_of
 from calibrant.errors import CalibrationInputError
 from calibrant.pane import Pane
@@ -35,6 +36,8 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         found["classes"] = [named(each, names) for each in found["classes"]]
     if (case := params.get("case")) is not None:
         found["case"] = _one_case(view, case, names)
+    if params.get("sensitivity") and not found.get("reason"):
+        found["sensitivity"] = sensitivity(view)
     return found
 
 

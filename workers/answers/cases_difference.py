@@ -1,4 +1,4 @@
-"""Every case of a window, and how its errors compare with another model's of the same cases."""
+"""Every case of a window, and how its errors compare with a baseline's or another model's of the same cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: i
     """
     pane, other = pair
     refuse_other_classes(pane, other)
-    told = cases.answer(pane, config, params, seed) | {"against_model": params["against_model"]}
+    told = cases.answer(pane, config, params, seed) | {
+        name: params[name] for name in ("against", "against_model") if name in params
+    }
     question = cases.question_of_cases(params)
     try:
         mine, theirs = (case_errors(View(each, question)) for each in (pane, other))

@@ -1,0 +1,54 @@
+"""Predictions against the distribution of their ratings, as numbers or drawn."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.document import answers
+from service.drawings.label_distribution import draw_label_distribution
+from service.estimates import Estimate, WindowShown
+from service.pictures import Format, or_drawn
+from service.queries import WindowQuery
+from service.reading import Ask
+from service.reads import TheRead
+
+router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class LabelDistributionQuery(WindowQuery):
+    """Which window; ratings are compared as they are, whatever the label policy."""
+
+    ci: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class LabelDistributionAnswer(BaseModel):
+    """The three measures, with quantiles and a histogram over predictions."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    window: WindowShown
+    state_version: str
+    n: int
+    n_ratings: int
+    ent_ce: Estimate
+    dist_ce: Estimate
+    rank_cs: Estimate
+
+
+MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or their histograms", ETag="State and query.")
+
+
+@router.get(
+    "/v1/models/{model}/label-distribution",
+    operation_id="getLabelDistribution",
+    responses=or_drawn(MEASURES),
+)
+async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionQuery, Query()]) -> Response:
+    """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
+    params = query.params()
+    params.pop("format", None)
+    ask = Ask("label_distribution", await read.config(), params, query)
+    return await read.answer(ask, query.format, draw_label_distribution)
