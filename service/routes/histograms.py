@@ -39,8 +39,10 @@ from service.updates import (
     HEAD_NAMES,
     KINDS,
     NAMES,
+    ConfidenceUpdate,
     HistogramsBody,
     HistogramUpdate,
+    PaneUpdate,
     SingleConfidenceBody,
     SingleHistogramBody,
     SinglePaneBody,
@@ -68,7 +70,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     openapi_extra=takes(
         "Updates",
         json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
-        ndjson=HistogramUpdate,
+        ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
     ),
 )
 async def ingest_histograms(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:

@@ -92,7 +92,9 @@ async def delete_prediction(arrival: TheArrival, prediction_id: str) -> Response
 
     def load(body: Body, given: Circumstances) -> Load:
         payload = orjson.dumps({"id": prediction_id})
-        return Load(_known(given), "removal", payload, digest_of(payload), 1, [], None)
+        if given.config is None:
+            raise ModelUnknown()
+        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None)
 
     return await arrival.take_bodiless(load)
 
