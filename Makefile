@@ -57,6 +57,7 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+	@$(BIN)/python -m benchmarks.retained 1e5
 	@$(BIN)/python -m benchmarks.end_to_end
 
 bench-drift: $(VENV)/dev.stamp

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,24 @@ class Play:
             seconds += time.perf_counter() - began
         return seconds
 
-    def predictions(self, prefix: str, with_ids: bool) -> Callable[[int, int], Delivery]:
+    async def waiting(self, n: int, prefix: str, column: str) -> tuple[float, tuple[float, float]]:
+        """Feed predictions that wait; returns the worker's seconds, and bytes a record in the store and by its count."""
+        before, counted = self.used_bytes, (await self.inbox.tallies(MODEL)).get("bytes", 0)
+        seconds = await self.feed(n, self.predictions(prefix, True, column))
+        grown, tallies = self.used_bytes - before, await self.inbox.tallies(MODEL)
+        return seconds, (grown / n, (tallies["bytes"] - counted) / n)
+
+    def predictions(self, prefix: str, with_ids: bool, column: str = "probabilities") -> Callable[[int, int], Delivery]:
         def make(first: int, n: int) -> Delivery:
-            scores = self.rng.dirichlet(np.full(N_CLASSES, 0.3), n).astype(np.float32)
-            columns: dict[str, Any] = {"probabilities": scores}
+            scores = self.rng.dirichlet(np.full(N_CLASSES, 0.3), n)
+            if column == "logits":
+                scores = np.log(np.maximum(scores, 1e-30))
+            columns: dict[str, Any] = {column: scores.astype(np.float32)}
             if with_ids:
                 columns["ids"] = [f"{prefix}-{i:09d}" for i in range(first, first + n)]
             else:
                 columns["labels"] = self.rng.integers(0, N_CLASSES, n)
-            batch = as_sent(Batch.from_columns(columns, task="multiclass").batch, scores)
+            batch = Batch.from_columns(columns, task="multiclass").batch
             return Delivery(
                 MODEL, f"{prefix}{first}", PREDICTIONS, batch.pack(), batch.digest(), n, retains=with_ids
             )
@@ -90,26 +98,18 @@ class Play:
         return make
 
 
-def as_sent(batch: Batch, scores: np.ndarray) -> Batch:
-    """The batch with the scores that float32 can hold; rows of which the sum is not 1 to the last digit were divided by it."""
-    return replace(batch, scores=scores.astype(np.float64))
-
-
 async def measure(settings: EngineSettings, n: int) -> None:
     """Print bytes a record and rows a second."""
     play = Play(settings)
     plain_s = await play.feed(n // 10, play.predictions("plain", False))
-    before = play.used_bytes
-    records_before = int((await play.inbox.tallies(MODEL)).get("records", 0))
-    pending_s = await play.feed(n, play.predictions("img", True))
-    grown = play.used_bytes - before
-    tallies = await play.inbox.tallies(MODEL)
-    n_records = tallies["records"] - records_before
+    pending_s, bytes_ = await play.waiting(n, "img", "probabilities")
     n_labels = int(n * LABELLED_SHARE)
     labels_s = await play.feed(n_labels, play.labels("img"))
     joined = (await play.inbox.tallies(MODEL))["joined"]
-    print(f"{n_records} pending predictions of {N_CLASSES} classes")
-    print(f"  {grown / n_records:.0f} bytes each in the store, {tallies['bytes'] / n_records:.0f} by its own count")
+    print(f"{n} pending predictions of {N_CLASSES} classes, sent as float32")
+    print(f"  {bytes_[0]:.0f} bytes each in the store, {bytes_[1]:.0f} by its own count: probabilities, divided by their sum")
+    _, narrow = await play.waiting(n // 10, "log", "logits")
+    print(f"  {narrow[0]:.0f} bytes each in the store, {narrow[1]:.0f} by its own count: logits, kept as float32")
     plain = n // 10 / plain_s
     for name, rate in (
         ("labelled predictions without ids", plain),

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from calibrant.batch import Batch, Votes
 from calibrant.errors import CalibrationInputError
-from calibrant.metrics import compute_metrics
+from calibrant.metrics import METRICS, chosen, compute_metrics
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
 from calibrant.question import Question
 from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.view import NotAnswerable, View
 
 Ints = NDArray[np.int64]
 
@@ -53,6 +53,7 @@ def baselines(
     Riera-Marin et al., section 3: single-rater baselines.
     """
     asked = question or Question()
+    chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill(batch)
     answer: dict[str, Any] = {
@@ -61,11 +62,21 @@ def baselines(
         "n_majority_ties": pane.counts["n_majority_ties"],
     }
     if raters is not None:
-        by_rater = {name: _of_rater(batch, name, classes, slug, asked) for name, classes in raters.items()}
-        values = [each["value"] for each in by_rater.values() if each["value"] is not None]
-        answer["by_rater"] = by_rater
-        answer["mean_of_raters"] = float(np.mean(values)) if values else None
+        answer |= of_raters(batch, slug, asked, raters)
     return answer
+
+
+def of_raters(batch: Batch, slug: str, question: Question, raters: Mapping[str, Ints]) -> dict[str, Any]:
+    """A metric with each rater's labels alone, `by_rater`, and the mean of those that have a value, `mean_of_raters`.
+
+    Raises
+    ------
+    CalibrationInputError
+        Raters' columns that do not fit the batch.
+    """
+    by_rater = {name: _of_rater(batch, name, classes, slug, question) for name, classes in raters.items()}
+    values = [each["value"] for each in by_rater.values() if each["value"] is not None]
+    return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
 
 
 def by_policy(view: View, slug: str, seed: int = 0) -> dict[str, dict[str, Any]]:
@@ -81,6 +92,22 @@ def by_policy(view: View, slug: str, seed: int = 0) -> dict[str, dict[str, Any]]
     return {policy: compute_metrics(each, [slug], seed)[slug] for policy, each in views.items()}
 
 
+def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
+    """A metric's number alone under each label policy, None where it has none."""
+    batch = None if view.filling is None else view.filling.whole
+    views = {policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES}
+    return {policy: _value(each, slug)[0] for policy, each in views.items()}
+
+
+def _value(view: View, slug: str) -> tuple[float | None, str]:
+    """The number, or None and the reason."""
+    try:
+        value = METRICS[slug].value(view)
+    except NotAnswerable as refusal:
+        return None, refusal.reason
+    return (None, "no_data") if value is None or not np.isfinite(value) else (float(value), "")
+
+
 def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Question) -> dict[str, Any]:
     """Value and n with one rater's labels alone."""
     given = np.asarray(classes)
@@ -94,5 +121,6 @@ def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Quest
     own = replace(batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill(own)
-    found = compute_metrics(View(pane, replace(question, raters="pooled"), own), [slug])[slug]
-    return {key: found[key] for key in ("value", "reason", "n") if key in found}
+    # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
+    value, reason = _value(View(pane, replace(question, raters="pooled"), own), slug)
+    return {"value": value, "n": len(row)} | ({"reason": reason} if value is None else {})

@@ -38,7 +38,8 @@ class Hits:
     single: NDArray[np.bool_]
 
     def where(self, keep: NDArray[np.bool_]) -> Hits:
-        return Hits(*(column[keep] for column in self.columns))
+        index = np.flatnonzero(keep)
+        return Hits(*(column[index] for column in self.columns))
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:

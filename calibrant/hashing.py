@@ -17,10 +17,13 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 def mix(x: U64) -> U64:
     """Steele, Lea and Flood's SplitMix64 finaliser: every input bit reaches every output bit."""
-    x = x + _SEED
-    x = (x ^ (x >> np.uint64(30))) * _M1
-    x = (x ^ (x >> np.uint64(27))) * _M2
-    return x ^ (x >> np.uint64(31))
+    x = np.add(x, _SEED)
+    x ^= x >> np.uint64(30)
+    x *= _M1
+    x ^= x >> np.uint64(27)
+    x *= _M2
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def hash_rows(values: NDArray[np.float64]) -> U64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,13 @@ from calibrant.accumulators.temperature import BETAS, N_BETAS
 Floats = NDArray[np.float64]
 LOG_BETAS = np.log(BETAS)
 NODES = 6
+
+
+class Root(NamedTuple):
+    """Where a slope vanishes, and in how many steps that was found."""
+
+    beta: float
+    iterations: int
 
 
 class Hermite:
@@ -34,8 +42,8 @@ class Hermite:
         at, polynomial = log_beta - LOG_BETAS[near.start], self._polynomial(near)
         return float(polynomial(at) if order == 0 else polynomial.derivative(at, order))
 
-    def root(self, left: int, nodes: int = NODES) -> float:
-        """Beta between two kept points where the slope vanishes, by the nearest nodes."""
+    def root(self, left: int, nodes: int = NODES) -> Root:
+        """Where between two kept points where the slope vanishes, by the nearest nodes."""
         near = window(LOG_BETAS[left], nodes)
         polynomial, start = self._polynomial(near), LOG_BETAS[near.start]
 
@@ -60,12 +68,13 @@ def window(log_beta: float, nodes: int) -> slice:
     return slice(first, first + nodes)
 
 
-def root(slope: Callable[[float], float], low: float, high: float) -> float:
-    """exp of the root; the nearer end where rounding hides the change of sign."""
+def root(slope: Callable[[float], float], low: float, high: float) -> Root:
+    """Beta at the root in log beta; the nearer end where rounding hides the change of sign."""
     ends = slope(low), slope(high)
     if not ends[0] < 0.0 < ends[1]:
-        return float(np.exp(low if abs(ends[0]) <= abs(ends[1]) else high))
-    return float(np.exp(brentq(slope, low, high, xtol=1e-15, rtol=1e-14)))
+        return Root(float(np.exp(low if abs(ends[0]) <= abs(ends[1]) else high)), 0)
+    at, how = brentq(slope, low, high, xtol=1e-15, rtol=1e-14, full_output=True)
+    return Root(float(np.exp(at)), int(how.iterations))
 
 
 def quintic(left: float, right: float, at: Floats) -> Floats:

@@ -39,7 +39,7 @@ def recalibrated(weight: Floats, rate: Floats) -> Floats:
 
 
 def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
-    """As `recalibrated`, of every row of rates in [0, 1]; float64 (n_rows, n)."""
+    """As `recalibrated`, of every row of rates in [0, 1] with the same weights or its own; float64 (n_rows, n)."""
     # Rows that lie two apart never pool with each other: one pass over all of them, in C++.
     apart = rates + 2.0 * np.arange(len(rates))[:, None]
     pooled = recalibrated(np.broadcast_to(weight, rates.shape).ravel(), apart.ravel()).reshape(rates.shape)

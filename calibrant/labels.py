@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError, Offence
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
 MOST_REVISION = 2**31 - 1
+MOST_RATERS = 200
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,50 @@ def read_labels(
     if checked.offences and not partial:
         raise CalibrationInputError(checked.offences[:100])
     return checked
+
+
+def named_raters(
+    labels: Any, raters: Any, n_classes: int, rows: NDArray[np.int64] | None = None
+) -> dict[str, NDArray[np.int64]]:
+    """Each named rater's class for every row, or for those of `rows` alone, -1 where he gave none.
+
+    Parameters
+    ----------
+    labels : a class (or one a rater) a row, null for none, already checked
+    raters : a name, or one a rating, null for unnamed
+    n_classes : of the labels
+    rows : places of the rows that are good
+
+    Raises
+    ------
+    CalibrationInputError
+        Names that are none, that fit no rating, or that stand twice in a row; more than `MOST_RATERS` of them.
+    """
+    if not isinstance(labels, list):
+        detail = "raters name the ratings in labels, one each; label_counts have no order"
+        raise CalibrationInputError.at("/raters", "labels_required", detail)
+    if len(_list("raters", raters)) != len(labels):
+        raise CalibrationInputError.at("/raters", "length", f"raters has {len(raters)} rows, labels has {len(labels)}")
+    found: dict[str, NDArray[np.int64]] = {}
+    good = range(len(labels)) if rows is None else rows.tolist()
+    for place, i in enumerate(good):
+        label, names = labels[i], raters[i]
+        ratings = label if isinstance(label, list) else [] if label is None else [label]
+        if not ratings and names in (None, []):
+            continue
+        for name, rating in zip(_spread(names, len(ratings), f"/raters/{i}", "rater"), ratings, strict=True):
+            if name is None:
+                continue
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
+            own = found.setdefault(name, np.full(len(good), -1, np.int64))
+            if own[place] >= 0:
+                raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice")
+            own[place] = _class(rating, name, i, n_classes, {})
+        if len(found) > MOST_RATERS:
+            detail = f"more than {MOST_RATERS} raters are named; so many are compared"
+            raise CalibrationInputError.at("/raters", "too_many_raters", detail)
+    return found
 
 
 def _list(name: str, column: Any) -> list[Any]:

@@ -26,6 +26,8 @@ _LARGEST_HEADER = 1 << 22
 LARGEST_CONTENT = 1 << 28
 _MOST_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
+_RANGES = [(int(np.iinfo(width).min), int(np.iinfo(width).max), width) for width in _WIDTHS]
+_A_LOOK = 64
 _DTYPES: dict[str, np.dtype[Any]] = {
     "i": np.dtype("<i8"),
     "f": np.dtype("<f8"),
@@ -75,13 +77,13 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     """
     columns: list[list[Any]] = []
     chunks: list[bytes] = []
-    seen: dict[bytes, int] = {}
+    seen: dict[tuple[str, bytes], int] = {}
     for name, array in arrays.items():
         kind = _KINDS[array.dtype.newbyteorder("<")]
         flat = np.ascontiguousarray(array, _DTYPES[kind]).reshape(-1)
         stored, code = _narrowed(flat, kind)
         data = stored.tobytes()
-        key = code.encode() + data
+        key = (code, data)
         if data and key in seen:
             columns.append([name, kind, list(array.shape), seen[key]])
             continue
@@ -225,13 +227,15 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
     if flat.size == 0 or kind in "gub":
         return flat, flat.dtype.str
     if kind == "f":
+        head = flat[:_A_LOOK]
+        if (head != np.floor(head)).any():
+            return flat, "<f8"
         whole = flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
         if not np.array_equal(whole.astype(np.float64).view(np.int64), flat.view(np.int64)):
             return flat, "<f8"
         flat = whole
     low, high = int(flat.min()), int(flat.max())
-    fits = (w for w in _WIDTHS if np.iinfo(w).min <= low and high <= np.iinfo(w).max)
-    width = next(fits)
+    width = next(width for least, most, width in _RANGES if least <= low and high <= most)
     return flat.astype(width), width.str
 
 

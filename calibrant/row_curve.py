@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
-from calibrant.hermite import LOG_BETAS, quintic, root
+from calibrant.hermite import LOG_BETAS, Root, quintic, root
 from calibrant.temperature_curve import Curve, Minimum
 from calibrant.tempered_rows import brier, brier_slopes, nll, nll_slopes, rows_of, spread
 
@@ -51,6 +51,10 @@ class RowCurve(Curve):
     def brier(self, beta: float) -> float:
         return sum(brier(part, self.policy, beta)[0] for part in self.parts) / self.weight_all
 
+    def slope(self, objective: str, beta: float) -> float:
+        total = self.weight if objective == "nll" else self.weight_all
+        return beta * self._slope(objective, beta) / total
+
     def curvature(self, beta: float) -> float:
         return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
 
@@ -76,8 +80,8 @@ class RowCurve(Curve):
             total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
         return total
 
-    def _between(self, points: Floats, objective: str, a: int, b: int) -> float:
-        start = super()._between(points, objective, a, b)
+    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
+        start = super()._between(points, objective, a, b).beta
 
         def slope(log_beta: float) -> float:
             return self._slope(objective, float(np.exp(log_beta)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.baselines import of_raters, values_by_policy
 from calibrant.batch import Batch
 from calibrant.case_errors import MEMBERSHIP
-from calibrant.metrics import DEFAULT_METRICS, compute_metrics
+from calibrant.label_statistics import disagreement
+from calibrant.metrics import DEFAULT_METRICS, chosen, compute_metrics
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.reliability import reliability
@@ -20,7 +25,9 @@ _QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 _ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
 
 
-def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
+def score_batch(
+    batch: Batch, params: Mapping[str, Any], raters: Mapping[str, NDArray[np.int64]] | None = None
+) -> dict[str, Any]:
     """Metrics, reliability table and temperature of a batch.
 
     Parameters
@@ -28,6 +35,7 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
     batch : with at least one labelled prediction
     params : `metrics` (slugs), `objective` of the temperature, the fields of `Question`, `include` (names of
         `sections.SECTIONS`) with the sections' own parameters, and further options by name
+    raters : each named rater's class for every row of the batch, -1 where he gave none
 
     Returns
     -------
@@ -46,7 +54,9 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
     temperature = fit_temperature_exact(
         batch, objective=params.get("objective", "nll"), raters=question.raters, ci=question.ci
     )
+    compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}
     return {
+        **compared,
         **pane.counts,
         "weight": pane.weight,
         "unit_source": batch.unit_source,
@@ -56,6 +66,24 @@ def score_batch(batch: Batch, params: Mapping[str, Any]) -> dict[str, Any]:
         "reliability": reliability(view),
         "temperature": temperature,
         **answer_sections(view, params.get("include") or (), params),
+    }
+
+
+def raters_compared(
+    view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Each metric under every label policy and of each named rater alone, beside how often raters differ."""
+    assert view.filling is not None
+    batch, question = view.filling.whole, view.question
+    differ = disagreement(batch.label_counts[batch.row_total > 1])
+    found = {
+        metric.slug: {"policies": values_by_policy(view, metric.slug), **of_raters(batch, metric.slug, question, raters)}
+        for metric in chosen(slugs)
+    }
+    return {
+        "disagreement": float(differ.mean()) if len(differ) else None,
+        "n_majority_ties": view.counts["n_majority_ties"],
+        "metrics": found,
     }
 
 

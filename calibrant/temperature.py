@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 OBJECTIVES = ("nll", "brier", "ece")
 NEEDS = ("counts", "histograms", "temperature")
 ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
+PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
 FEWEST_UNITS = 20
 ROW_PLATEAU = 1e-3
 FLAT_ECE = 1e-8
@@ -71,8 +72,10 @@ def fit_temperature(
     `detail` its sentence. `interval` is a Wald interval of log T; `standard_error` is T's by the delta method from the
     sandwich sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a `standard_error_reason`: a pane does not keep
     what Brier's and ECE's need. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope`
-    and `method`. `curve` is at the kept temperatures. `error_bound` estimates what interpolation may cost: the relative
-    error of T and the error of `after.ece`; `plateau` are the temperatures whose ECE is as low within that error.
+    and `method`. `gradient_norm` is the derivative of the mean loss in log T at the fit (0 at a bound, None for ECE, which
+    is searched), `iterations` the steps taken or temperatures tried. `curve` is at the kept temperatures. `error_bound`
+    estimates what interpolation may cost: the relative error of T and the error of `after.ece`;
+    `plateau` are the temperatures whose ECE is as low within that error.
 
     Raises
     ------
@@ -209,6 +212,7 @@ def _nothing() -> dict[str, Any]:
         "curve": None,
         "plateau": None,
         "error_bound": None,
+        **dict.fromkeys(PROOF),
     }
 
 
@@ -224,13 +228,16 @@ def _answer(
     if not probe.weight > 0.0:
         return about | _nothing() | _said("all_zero_probability")
     curve: Curve = make()
-    known = {"before": _losses(curve, 1.0), "curve": _points(curve)}
+    before = _losses(curve, 1.0)
+    known: dict[str, Any] = {"before": before, "curve": _points(curve)}
     fitted = _fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
     if fitted is None:
         return about | _nothing() | known | _said("flat")
     beta = fitted["inverse_temperature"]
-    known["after"] = _losses(curve, beta)
-    result = about | _nothing() | known | fitted
+    after = _losses(curve, beta)
+    result = about | _nothing() | known | {"after": after} | fitted
+    result["objective_before"] = before[about["objective"]]
+    result["objective_after"] = after[about["objective"]]
     result["error_bound"] = {"temperature": fitted["error_bound"], "ece": curve.ece_error(beta)}
     return result | _verdict(result)
 
@@ -275,6 +282,8 @@ def _fitted(curve: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
         "inverse_temperature": at.beta,
         "at_bound": at.bound is not None,
         "bound": at.bound,
+        "gradient_norm": 0.0 if at.bound else abs(curve.slope(about["objective"], at.beta)),
+        "iterations": at.iterations,
         "error_bound": curve.root_error(about["objective"], at),
     }
     return fitted | _spread(curve, at, about)
@@ -318,6 +327,7 @@ def _fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
         "standard_error_reason": "not_smooth",
         "at_bound": best in ends,
         "bound": ends.get(best),
+        "iterations": len(ece),
         "plateau": [float(ECE_TEMPERATURES[low]), float(ECE_TEMPERATURES[high])],
         "plateau_tolerance": tolerance,
         "error_bound": None if curve.method == "profile" else 0.0,

@@ -22,7 +22,7 @@ from calibrant.accumulators.temperature import (
     TABLE_SUMS,
     TemperatureProfile,
 )
-from calibrant.hermite import LOG_BETAS, NODES, Hermite, window
+from calibrant.hermite import LOG_BETAS, NODES, Hermite, Root, window
 from calibrant.moved_tables import moved_eces
 from calibrant.policies import N_POLICIES, POLICIES
 
@@ -34,10 +34,11 @@ CROSSING_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a loss is least: beta, and whether that is an end of the kept range ("lower" and "upper" in T)."""
+    """Where a loss is least: beta, whether that is an end of the kept range ("lower" and "upper" in T), steps taken."""
 
     beta: float
     bound: str | None
+    iterations: int = 0
 
 
 class Curve:
@@ -139,9 +140,9 @@ class Curve:
         if not len(slopes):
             return None
         found = [
-            Minimum(self._between(points, objective, int(a), int(b)), None)
+            Minimum(between.beta, None, between.iterations)
             for a, b in pairwise(slopes)
-            if sign[a] < 0 < sign[b]
+            if sign[a] < 0 < sign[b] and (between := self._between(points, objective, int(a), int(b)))
         ]
         if sign[slopes[0]] > 0:
             found.append(Minimum(float(BETAS[0]), "upper"))
@@ -152,10 +153,10 @@ class Curve:
         value = self.nll if objective == "nll" else self.brier
         return min(found, key=lambda at: value(at.beta))
 
-    def _between(self, points: Floats, objective: str, a: int, b: int) -> float:
+    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
         """The root of the slope between two kept points where it changes its sign."""
         if b > a + 1:
-            return float(BETAS[(a + b) // 2])
+            return Root(float(BETAS[(a + b) // 2]), 0)
         return self._of(objective).root(a)
 
     def root_error(self, objective: str, at: Minimum) -> float:
@@ -164,7 +165,11 @@ class Curve:
         j = int(np.searchsorted(BETAS, at.beta)) - 1
         if at.bound is not None or at.beta in BETAS or not points[1, j] < 0 < points[1, j + 1]:
             return 0.0
-        return abs(self._of(objective).root(j, FEWER_NODES) / at.beta - 1.0)
+        return abs(self._of(objective).root(j, FEWER_NODES).beta / at.beta - 1.0)
+
+    def slope(self, objective: str, beta: float) -> float:
+        """Derivative of the mean NLL or Brier score in log beta."""
+        return self._of(objective)(np.log(beta), 1)
 
     def curvature(self, beta: float) -> float:
         """Second derivative of the mean NLL in beta."""

@@ -14,15 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells as kept
 from calibrant.accumulators import scores as score_sums
-from calibrant.accumulators.histograms import Histograms
 from calibrant.batch import Batch
 from calibrant.cells import Cells, equal_mass_groups, rank_groups
-from calibrant.filling import Filling, Hits
+from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
 from calibrant.policies import policy_index
+from calibrant.policy_cells import cells_of_rows, cells_of_scores, under_policy, with_histogram
 from calibrant.question import Question
 
 Floats = NDArray[np.float64]
@@ -166,10 +165,12 @@ class View:
 
     def _cells_of(self, scope: str) -> Cells:
         if self.filling is not None:
-            return self._raw_cells(scope)
+            if self._splits_ties:
+                return self.row_cells(scope)
+            return cells_of_scores(self.filling, self.policy, scope)
         places, counts, sums = self._kept_cells(scope)
         grid = self.spec.grid_for(scope)
-        return _under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
+        return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
 
     def scores(self) -> dict[str, float]:
         """The policy's column of the score sums: samples, weight, brier, nll and so on.
@@ -239,7 +240,7 @@ class View:
             self.refuse_histograms()
         assert key is not None
         for other in held.blocks:
-            missing = _missing(held, key, other)
+            missing = held.uncovered(key, other)
             if missing:
                 detail = f"histograms of {other.replace('|', ' ')} hold predictions that those of {key.replace('|', ' ')} do not"
                 raise NotAnswerable("not_in_histogram", detail, missing)
@@ -257,7 +258,7 @@ class View:
             grouped = self.cells_of(scope).grouped(grid.bins(bins, edges)[places], bins)
         key = self.histogram_key(scope)
         if key is not None and self.pane.keeps("histograms") and key in self.pane.histograms.blocks:
-            grouped = _with_histogram(grouped, self.pane.histograms.table(key), bins)
+            grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
 
     def _discarding(self, cells: Cells, edges: Floats) -> Table:
@@ -310,9 +311,10 @@ class View:
         NotAnswerable
             There are no raw rows.
         """
-        if self.filling is None:
+        filling = self.filling
+        if filling is None:
             raise NotAnswerable("needs_rows", "the kept state holds cells, no rows")
-        return self.once(("rows", scope), lambda: self._filled_rows(scope))
+        return self.once(("rows", scope), lambda: cells_of_rows(filling, self.policy, scope))
 
     def row_cells(self, scope: str) -> Cells:
         """One cell for each labelled raw row, in order of score; equal scores stay in the rows' order.
@@ -324,86 +326,3 @@ class View:
         """
         rows = self.rows(scope)
         return rows.kept(np.argsort(rows.lower, kind="stable"))
-
-    def _raw_cells(self, scope: str) -> Cells:
-        """One cell for each distinct score of the raw rows; for each row where ties may be split."""
-        if self._splits_ties:
-            return self.row_cells(scope)
-        score, hits, hit_at = self._scores_and_hits(scope)
-        unique, place = np.unique(score, return_inverse=True)
-        return self._filled_cells(unique, score, place, hits, hit_at)
-
-    def _filled_rows(self, scope: str) -> Cells:
-        score, hits, hit_at = self._scores_and_hits(scope)
-        return self._filled_cells(score, score, np.arange(len(score)), hits, hit_at)
-
-    def _filled_cells(self, bounds: Floats, score: Floats, place: Ints, hits: Hits, hit_at: Ints) -> Cells:
-        assert self.filling is not None
-        block = kept.empty_cells(len(bounds))
-        if self.filling.n:
-            kept.fill_cells(block, self.filling, place, score, hits, place[hit_at])
-        return _under_policy(self.policy, bounds, bounds, block.counts, block.sums)
-
-    def _scores_and_hits(self, scope: str) -> tuple[Floats, Hits, Ints]:
-        """The raw rows' scores under a scope, their hits, and the score that each hit belongs to."""
-        filling = self.filling
-        assert filling is not None
-        kind, _, name = scope.partition(":")
-        if kind == "top_label":
-            return filling.confidence, filling.top_hits, filling.top_hits.row
-        if kind == "all":
-            return filling.columns.ravel(), filling.hits, filling.hits.klass * filling.n + filling.hits.row
-        klass = 1 if kind == "positive" else int(name)
-        hits = filling.hits.where(filling.hits.klass == klass)
-        return filling.columns[klass], hits, hits.row
-
-
-def _under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: Floats) -> Cells:
-    """The columns of one policy."""
-    at = {name: sums[i] for i, name in enumerate(kept.SUMS)}
-    suffix = "_pooled" if policy == 0 else ""
-    correct = at["correct_" + ("pooled", "mean", "majority", "single")[policy]]
-    return Cells(
-        lower,
-        upper,
-        counts[1] if policy == 0 else counts[0],
-        counts[0],
-        at["weight" + suffix],
-        at["confidence" + suffix],
-        correct,
-        at["correct_mean_squared"] if policy == 1 else correct,
-        at["weight_squared" + suffix],
-        at["null_variance" + suffix],
-    )
-
-
-def _with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:
-    """Bins with a plain histogram's numbers added; its samples count as independent and of weight one."""
-    count, confidence, correct = table.reshape(3, bins, -1).sum(axis=2)
-    mean = np.divide(confidence, count, out=np.zeros(bins), where=count > 0)
-    return Cells(
-        cells.lower,
-        cells.upper,
-        cells.count + np.round(count).astype(np.int64),
-        cells.predictions,
-        cells.weight + count,
-        cells.confidence + confidence,
-        cells.correct + correct,
-        cells.correct_squared + correct,
-        cells.weight_squared + count,
-        cells.null_variance + np.maximum(count * mean * (1.0 - mean), 0.0),
-    )
-
-
-def _missing(held: Histograms, key: str, other: str) -> float:
-    """Predictions (or weight) of `other` that `key` does not cover."""
-    if other == key:
-        return 0.0
-    own_policy, other_policy = key.split("|")[2], other.split("|")[2]
-    if own_policy == other_policy:
-        short = held.weight(other) - held.weight(key)
-        return short if short > 1e-9 * held.weight(other) else 0.0
-    mine, theirs = held.n_predictions(key), held.n_predictions(other)
-    if mine is None or theirs is None:
-        return float(held.weight(other))
-    return float(max(theirs - mine, 0))

@@ -8,7 +8,7 @@ is wrong and why.
 
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -20,6 +20,7 @@ from service.bodies import NDJSON, Body
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge
 from service.settings import Settings
+from workers.entries import Places
 
 PLURAL = {
     "probability": "probabilities",
@@ -39,6 +40,8 @@ SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
 LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
 RECORD_NAMES = PLURAL | LENIENT
 COLUMNS = tuple(SINGULAR)
+NO_MORE: Mapping[str, str] = {}
+IN_A_LINE = SINGULAR | {"raters": "rater"}
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 
@@ -49,6 +52,13 @@ class Posted:
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
+
+    def places(self, accepted: Iterable[int]) -> Places | None:
+        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        rows = list(accepted)
+        if self.lines:
+            return Places([self.lines[row] for row in rows], True)
+        return None if rows == list(range(len(rows))) else Places(rows, False)
 
     def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
         """Return the rows that are not among `accepted`, each as it was sent."""
@@ -63,15 +73,15 @@ class Posted:
     def place(self, offence: Offence) -> Offence:
         """Return the offence where the client can find it: by line number when lines were sent."""
         found = ROW_OF.fullmatch(offence.pointer) if self.lines else None
-        if not found or found[1] not in SINGULAR or int(found[3]) >= len(self.lines):
+        if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
             return offence
         column, key, row, rest = found.groups()
-        pointer = f"/{self.lines[int(row)]}/{SINGULAR[column]}{key or ''}{rest or ''}"
+        pointer = f"/{self.lines[int(row)]}/{IN_A_LINE[column]}{key or ''}{rest or ''}"
         return replace(offence, pointer=pointer)
 
 
-def read_columns(body: Body, settings: Settings) -> Posted:
-    """Return the columns of a predictions body.
+def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> Posted:
+    """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
 
     Raises
     ------
@@ -82,9 +92,9 @@ def read_columns(body: Body, settings: Settings) -> Posted:
     """
     max_objects = 3 * settings.max_rows + 100
     if body.media_type == NDJSON:
-        posted = _from_records(*read_ndjson(body.data, max_objects))
+        posted = _from_records(*read_ndjson(body.data, max_objects), more)
     else:
-        posted = _from_document(read_json(body.data, max_objects))
+        posted = _from_document(read_json(body.data, max_objects), more)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
@@ -143,10 +153,11 @@ def batch_id_of(document: dict) -> str | None:
     raise CalibrationInputError([Offence("/batch_id", "string", "batch_id must be a string.")])
 
 
-def _from_document(document: Any) -> Posted:
+def _from_document(document: Any, more: Mapping[str, str]) -> Posted:
     document = object_of(document)
-    refuse_unknown(document, (*COLUMNS, "batch_id"))
-    columns = {name: value for name, value in document.items() if name in COLUMNS}
+    known = (*COLUMNS, *more.values())
+    refuse_unknown(document, (*known, "batch_id"))
+    columns = {name: value for name, value in document.items() if name in known}
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
@@ -170,25 +181,29 @@ def _check_list(pointer: str, value: Any) -> None:
         raise CalibrationInputError([Offence(pointer, "list", detail)])
 
 
-def _from_records(records: list[dict], lines: list[int]) -> Posted:
+def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]) -> Posted:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
         records, lines = records[1:], lines[1:]
-    for record, line in zip(records, lines, strict=True):
-        if not record.keys() <= RECORD_NAMES.keys():
-            refuse_unknown(record, PLURAL, f"/{line}")
-    _refuse_two_spellings(records, lines)
+    spelled = set().union(*set(map(tuple, records)))
+    if not spelled <= RECORD_NAMES.keys() | more.keys():
+        for record, line in zip(records, lines, strict=True):
+            if not record.keys() <= RECORD_NAMES.keys() | more.keys():
+                refuse_unknown(record, (*PLURAL, *more), f"/{line}")
+    _refuse_two_spellings(spelled, records, lines)
     columns: dict[str, Any] = {}
-    for name in sorted(set(chain.from_iterable(records))):
+    for name in sorted(spelled):
+        if name in more:
+            columns[more[name]] = [record.get(name) for record in records]
+            continue
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
     return Posted(columns, batch_id, lines)
 
 
-def _refuse_two_spellings(records: list[dict], lines: list[int]) -> None:
-    spelled = set(chain.from_iterable(records))
+def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[int]) -> None:
     for plural in LENIENT:
         both = {plural, SINGULAR[plural]}
         if not both <= spelled:

@@ -30,11 +30,28 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict], list[int]]:
     """Return the records in `data` and the line, from 1, that each stood on; empty lines are passed over."""
     _bound_objects(data, max_objects)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    records = [_record(line, n) for n, line in numbered]
+    records = _read_together([line for _, line in numbered])
+    if records is None:
+        records = [_record(line, n) for n, line in numbered]
     if _may_repeat_keys(data, records):
         for n, line in numbered:
             _refuse_repeated_keys(line, n)
     return records, [n for n, _ in numbered]
+
+
+def _read_together(lines: list[bytes]) -> list[dict] | None:
+    """Return the records of all lines, read at once, or None where one of them is not plainly one object.
+
+    Lines that only make sense together would have to hold a list of objects, which is no field of any record.
+    """
+    if not all(line[:1] == b"{" and line.rstrip()[-1:] == b"}" for line in lines):
+        return None
+    try:
+        records = orjson.loads(b"[" + b",".join(lines) + b"]")
+    except orjson.JSONDecodeError:
+        return None
+    plain = len(records) == len(lines) and set(map(type, records)) <= {dict}
+    return records if plain else None
 
 
 def _bound_objects(data: bytes, max_objects: int) -> None:
@@ -70,7 +87,12 @@ def _record(text: bytes, line: int) -> dict:
 
 def _may_repeat_keys(data: bytes, documents: list[Any]) -> bool:
     """Tell whether there are more colons than the keys and strings that were read have."""
-    return b"\\" in data or data.count(b":") != sum(map(_colons, documents))
+    if b"\\" in data:
+        return True
+    colons = data.count(b":")
+    if set(map(type, documents)) == {dict} and colons == sum(map(len, documents)):
+        return False  # the keys alone explain them
+    return colons != sum(map(_colons, documents))
 
 
 def _colons(value: Any) -> int:

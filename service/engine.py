@@ -83,7 +83,7 @@ def engine_errors() -> Iterator[None]:
     except inbox.IdsFull as error:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
     except inbox.RecordsFull as error:
-        raise RecordsFull(retry_after_s=error.retry_after_s) from error
+        raise RecordsFull(f"No room: {error}", retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
     except questions.AnswerTimeout as error:

@@ -74,6 +74,12 @@ class TemperatureAnswer(BaseModel):
     interval: list[float | None] | None = None
     objective: str
     at_bound: bool | None = None
+    gradient_norm: float | None = Field(
+        None, description="Derivative of the mean loss in log T at the fit; of ECE none."
+    )
+    iterations: int | None = None
+    objective_before: float | None = None
+    objective_after: float | None = None
     n: int
     before: Scores | None = None
     after: Scores | None = None

@@ -51,6 +51,12 @@ class MapAnswer(BaseModel):
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     heldout: dict[str, Any] | None = None
+    gradient_norm: float | None = Field(None, description="Largest slope of the mean loss.")
+    iterations: int | None = None
+    objective_before: float | None = None
+    objective_after: float | None = None
+    at_bound: bool | None = None
+    standard_errors: dict[str, Any] | None = Field(None, description="Of the parameters.")
     sample: dict[str, Any] | None = Field(
         None, description="Of maps fitted to the kept sample: n, threshold, complete."
     )

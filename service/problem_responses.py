@@ -1,11 +1,13 @@
 """Turns whatever rises out of a route into one problem document."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
 
 from calibrant.errors import CalibrationInputError, Offence
 from service.errors import (
@@ -79,7 +81,8 @@ def from_validation(error: RequestValidationError) -> Problem:
     detail = " ".join(offence.detail for offence in offences[:3])
     match errors[0]["loc"][0]:
         case "path":
-            return InvalidName(None, errors=offences)
+            is_name = all(each["type"].startswith("string") for each in errors)
+            return InvalidName(None if is_name else detail, errors=offences)
         case "query":
             return InvalidQuery(detail, errors=offences)
         case "header":
@@ -91,13 +94,31 @@ def from_validation(error: RequestValidationError) -> Problem:
 def from_http(error: HTTPException, request: Request) -> Problem:
     """Return the problem of a path or method that no route answers."""
     if error.status_code == 405:
-        allow = (error.headers or {}).get("Allow", "")
-        return MethodNotAllowed(
-            f"{request.method} is not answered here; allowed: {allow}.", headers=error.headers
-        )
+        allow = ", ".join(sorted(_methods(request)))
+        detail = f"{request.method} is not answered here; allowed: {allow}."
+        return MethodNotAllowed(detail, headers={**(error.headers or {}), "Allow": allow})
     if error.status_code == 404:
         return path_unknown(request.url.path)
     return MalformedRequest(str(error.detail), headers=error.headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what the path answers: several routes may stand under one path, a method each."""
+    return {
+        method
+        for route in _flat(request.app.routes)
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+
+
+def _flat(routes: Iterable[BaseRoute]) -> Iterator[Route]:
+    """Yield the routes of an app, those of the routers that it includes as well."""
+    for route in routes:
+        if isinstance(route, Route):
+            yield route
+        else:
+            yield from _flat(getattr(getattr(route, "original_router", None), "routes", ()))
 
 
 def path_unknown(path: str) -> PathUnknown:

@@ -25,6 +25,7 @@ from service.headers import preferred_wait
 from service.names import agreed_batch_id
 from service.settings import Settings
 from service.threads import aside_if_large
+from workers.entries import Places
 from workers.inbox import Delivery, Receipt
 from workers.state.registry import HalfImported, ModelConfig
 from workers.windows import Limits
@@ -85,6 +86,8 @@ class Load:
     offences: list[Offence]
     batch_id: str | None
     retains: bool = False
+    places: Places | None = None
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,8 @@ def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
         create=given.config is None,
         retains=load.retains,
         partial=given.partial,
+        places=load.places,
+        ids=load.ids,
     )
 
 

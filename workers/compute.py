@@ -1,4 +1,4 @@
-"""Question → window → answer, on request.
+"""Question → window → answer. `workers/serving.py` takes questions from the store.
 
 The panes of a window are one state (`workers/window_panes.py`). Answers are kept in the store by state version: nothing is
 invalidated, old versions are merely never asked for again.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -22,7 +20,7 @@ from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
-from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply, answer_digest
+from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply
 from workers.state.marks import is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
@@ -32,9 +30,6 @@ from workers.windows import Window, rfc3339
 
 log = logging.getLogger(__name__)
 
-_REPLY_KEPT_S = 60
-_POP_S = 0.5
-_CACHED = (OK, REFUSED)
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,7 @@ class AnswerFunction:
         `paired` a pair of panes (or lists), the second of what the question is asked against
     parts : (params) -> names of the accumulators it reads, or None for all
     reads_panes : the first argument is None where it reads none
+    is_slow : (params) -> whether it may take seconds, so that quick answers shall not wait behind it
     sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
 
     Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
@@ -58,13 +54,14 @@ class AnswerFunction:
     reads_panes: bool = True
     paired: bool = False
     sealed_parts: tuple[str, ...] = ()
+    is_slow: Callable[[dict[str, Any]], bool] = lambda params: False
 
 
 def find_answers() -> dict[str, AnswerFunction]:
     """The answers of the folder `workers/answers`: one module a kind, named as the kind.
 
-    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `BY_PANE = True` and
-    `READS_PANES = False`.
+    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `is_slow(params)`, `BY_PANE = True`
+    and `READS_PANES = False`.
     """
     found = {}
     for each in iter_modules(answers.__path__):
@@ -77,6 +74,7 @@ def find_answers() -> dict[str, AnswerFunction]:
             getattr(module, "READS_PANES", True),
             getattr(module, "PAIRED", False),
             getattr(module, "SEALED_PARTS", ()),
+            getattr(module, "is_slow", lambda params: False),
         )
     return found
 
@@ -85,7 +83,7 @@ ANSWERS: dict[str, AnswerFunction] = find_answers()
 
 
 class Compute:
-    """Takes questions from the store and answers them. One object may serve several threads."""
+    """Answers questions from the state in the store. One object may serve several threads."""
 
     def __init__(
         self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None
@@ -96,40 +94,10 @@ class Compute:
         self._functions = ANSWERS if functions is None else functions
         self._panes = WindowPanes(store, ground)
 
-    def run(self, stop: threading.Event) -> None:
-        """Answer until stopped."""
-        while not stop.is_set():
-            try:
-                popped = self._store.client.brpop([self._store.keys.questions], timeout=_POP_S)
-                if popped is not None:
-                    self.serve(popped[1])
-            except RedisError as error:
-                log.warning("questions: %s", error)
-                stop.wait(0.2)
-            except Exception:
-                log.exception("a question could not be served")
-
-    def serve(self, raw: bytes) -> None:
-        """Answer one question, unless nobody waits for it any more."""
-        question = Question.from_json(raw)
-        if time.time() > question.until_s:
-            return
-        client, kept_under = self._store.client, self._store.keys.answer(question.digest)
-        kept = client.get(kept_under)
-        reply = Reply.from_bytes(kept) if kept is not None else self.answer(question)
-        with client.pipeline(transaction=False) as pipe:
-            if kept is None and reply.status in _CACHED:
-                self._keep(pipe, question, reply)
-            pipe.lpush(question.reply_to, question.digest.encode() + b" " + reply.to_bytes())
-            pipe.expire(question.reply_to, _REPLY_KEPT_S)
-            pipe.execute()
-
-    def _keep(self, pipe: Any, question: Question, reply: Reply) -> None:
-        """Under the state that it rests on, which may be newer than the one that the question named."""
-        raw = reply.to_bytes()
-        if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
-            digest = answer_digest(reply.state_version, question.kind, question.params)
-            pipe.set(self._store.keys.answer(digest), raw, ex=self._settings.cache_ttl_s)
+    def is_slow(self, question: Question) -> bool:
+        """Whether an answer of this kind may take seconds."""
+        function = self._functions.get(question.kind)
+        return function is not None and function.is_slow(question.params)
 
     def answer(self, question: Question) -> Reply:
         """Compute an answer; errors are answers too."""

@@ -17,6 +17,7 @@ from workers.alarm.courier import Courier
 from workers.compute import AnswerFunction, Compute
 from workers.filling import Ground
 from workers.leases import Leases
+from workers.serving import Serving
 from workers.settings import EngineSettings
 from workers.store import Store
 
@@ -54,9 +55,8 @@ class Crew:
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
-        self._compute = Compute(
-            self.store, self._ground, None if functions is None else dict(functions)
-        )
+        compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        self._serving = Serving(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
         self._last_beat_at = 0.0
@@ -69,7 +69,9 @@ class Crew:
         for partition in range(self.settings.partitions):
             self._start_loop(partition)
         for number in range(self.settings.compute_threads):
-            self._start_other(f"compute-{number}", lambda: self._compute.run(self._stop))
+            self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
+        if self.settings.compute_threads:
+            self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
         courier = Courier(self.store, lambda: self.partitions)
         self._start_other("courier", lambda: courier.run(self._stop))
         self._start_other("heartbeat", self._beat)

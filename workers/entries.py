@@ -40,8 +40,44 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True)
+class Places:
+    """Numbers of rows as they were sent: of lines, or in columns that other rows stood in as well."""
+
+    rows: list[int]
+    by_line: bool
+
+    def pointer(self, column: str, row: int) -> str:
+        """The pointer to a row's column as the client sent it."""
+        if not self.by_line:
+            return f"/{column}/{self.rows[row]}"
+        return f"/{self.rows[row]}/{'id' if column == 'ids' else column}"
+
+    def to_json(self) -> bytes:
+        """Runs of rows that follow each other, which most do."""
+        runs: list[list[int]] = []
+        for row in self.rows:
+            if runs and sum(runs[-1]) == row:
+                runs[-1][1] += 1
+            else:
+                runs.append([row, 1])
+        return json.dumps([self.by_line, runs], separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Places:
+        by_line, runs = json.loads(text)
+        return cls([row for first, n in runs for row in range(first, first + n)], bool(by_line))
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One entry of a stream. `id` is empty until the store has given it one; `partial` takes what is good of it."""
+    """One entry of a stream.
+
+    Attributes
+    ----------
+    id : empty until the store has given it one
+    partial : what is good of it is taken
+    places : of its rows as the client sent them; None where they are numbered as they were sent
+    """
 
     batch_id: str
     model: str
@@ -52,6 +88,7 @@ class Entry:
     payload: bytes
     id: str = ""
     partial: bool = False
+    places: Places | None = None
 
     @property
     def received_at(self) -> datetime:
@@ -69,7 +106,11 @@ class Entry:
             "t": b"%d" % self.received_ms,
             "b": self.payload,
         }
-        return {**fields, "p": b"1"} if self.partial else fields
+        if self.partial:
+            fields["p"] = b"1"
+        if self.places is not None:
+            fields["w"] = self.places.to_json()
+        return fields
 
     @classmethod
     def from_fields(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
@@ -85,6 +126,7 @@ class Entry:
                 payload=fields[b"b"],
                 id=entry_id,
                 partial=b"p" in fields,
+                places=Places.from_json(fields[b"w"]) if b"w" in fields else None,
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error

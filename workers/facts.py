@@ -20,7 +20,7 @@ from calibrant.batch import Batch, Votes
 from calibrant.labels import WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
-EXPIRED = "expired"
+EXPIRED, REVISED = "expired", "revised"
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
@@ -117,8 +117,8 @@ class Facts:
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
         """After a named rater's word.
 
-        A higher revision replaces a lower one, whichever came first. Without a revision the later word of the
-        stream replaces the earlier. The same explicit revision with another class is a conflict.
+        A higher revision replaces a lower one, whichever came first. Without a revision the later word of the stream replaces
+        the earlier, and the later row of a batch the one before it. The same explicit revision with another class is a conflict.
         """
         if self.deleted:
             return self, GONE
@@ -126,12 +126,12 @@ class Facts:
         explicit = revision is not None
         number = revision if revision is not None else (last.revision if last else 0)
         if last is not None:
-            if number < last.revision or (not explicit and order <= last.order):
+            if number < last.revision or (not explicit and order < last.order):
                 return self, STALE
             if number == last.revision and klass == last.klass:
                 return self, DUPLICATE
             if explicit and number == last.revision:
-                return self, CONFLICT
+                return self, REVISED
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
     def timed(self, labelled_ms: int) -> Facts:

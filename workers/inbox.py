@@ -11,8 +11,6 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -24,6 +22,19 @@ from workers.alarm.book import AlarmBook
 from workers.entries import RESTORE, Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
+from workers.receipts import (
+    BacklogFull,
+    BatchConflict,
+    Delivery,
+    IdsFull,
+    ModelGone,
+    ModelMismatch,
+    Receipt,
+    RecordsFull,
+    Saturated,
+    StoreUnavailable,
+    UnknownBatch,
+)
 from workers.retained import read_tallies, whole_tallies
 from workers.settings import EngineSettings
 from workers.state import records
@@ -36,112 +47,15 @@ from workers.store import connect_async, join
 from workers.versions import SliceState, Versions
 from workers.windows import Window
 
+__all__ = [
+    "BacklogFull", "BatchConflict", "Delivery", "IdsFull", "Inbox", "ModelGone", "ModelMismatch", "Receipt",
+    "RecordsFull", "Saturated", "StoreUnavailable", "UnknownBatch",
+]  # fmt: skip
+
 T = TypeVar("T")
 _PASSING = (StoreConnectionError, StoreTimeoutError, ConnectionError, asyncio.TimeoutError)
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
-
-
-class BatchConflict(RuntimeError):
-    """The batch id is known with other content (409)."""
-
-    def __init__(self, batch_id: str):
-        super().__init__(f"the batch id {batch_id} was used before with other content")
-        self.batch_id = batch_id
-
-
-class Saturated(RuntimeError):
-    """The store takes no more for now (429)."""
-
-    def __init__(self, detail: str, retry_after_s: int):
-        super().__init__(detail)
-        self.retry_after_s = retry_after_s
-
-
-class BacklogFull(Saturated):
-    """Too much waits to be merged in the model's partition (429)."""
-
-
-class IdsFull(Saturated):
-    """No room to remember another batch id; none is forgotten before its time (429)."""
-
-
-class RecordsFull(Saturated):
-    """No room to retain another prediction or label by id; none is dropped before its time (429)."""
-
-
-class StoreUnavailable(RuntimeError):
-    """The store cannot be reached, or cannot write (503). The batch may have been taken: repeat with its id."""
-
-    def __init__(self, detail: str, retry_after_s: int = 2):
-        super().__init__(detail)
-        self.retry_after_s = retry_after_s
-
-
-class ModelMismatch(RuntimeError):
-    """The model is not what the batch was checked against; `current` is what stands in the registry, or None."""
-
-    def __init__(self, current: ModelConfig | None):
-        super().__init__("the model was changed, deleted or made again meanwhile")
-        self.current = current
-
-
-class ModelGone(RuntimeError):
-    """The model was deleted, or made again, while somebody waited for a batch."""
-
-
-class UnknownBatch(LookupError):
-    """No record of the batch id: never taken, or longer ago than ids are remembered."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A checked batch on its way into the stream.
-
-    Attributes
-    ----------
-    model : what the batch was checked against
-    payload : see `workers.entries`
-    digest : of the content, 16 bytes
-    create : make the model, as given, if there is none
-    retains : records are kept for its rows, by id
-    """
-
-    model: ModelConfig
-    batch_id: str
-    kind: str
-    payload: bytes
-    digest: bytes
-    n_accepted: int
-    n_rejected: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    create: bool = False
-    retains: bool = False
-    partial: bool = False
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What is known of a batch id."""
-
-    batch_id: str
-    status: str
-    duplicate: bool
-    accepted: int
-    rejected: int
-    errors: list[dict[str, Any]]
-    durability: str
-    stale: bool | None = None
-    duplicate_rows: int = 0
-    stale_rows: int = 0
-    conflicts: int = 0
-    slices_other: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the batch has been dealt with."""
-        return self.status in records.FINAL
 
 
 class Inbox:
@@ -345,6 +259,7 @@ class Inbox:
         entry = Entry(
             delivery.batch_id, model.key, model.generation, delivery.kind,
             delivery.digest, received_ms, delivery.payload, partial=delivery.partial,
+            places=delivery.places,
         )  # fmt: skip
         record = BatchRecord(
             records.ACCEPTED, delivery.digest.hex(), delivery.n_accepted, delivery.n_rejected,
@@ -396,7 +311,7 @@ class Inbox:
             return self._receipt_of(delivery, nonce, BatchRecord.from_json(record))
         self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
         if delivery.retains:
-            self._check_retained(*(int(n or 0) for n in retained))
+            await self._check_retained(keys, delivery, *(int(n or 0) for n in retained))
         return current if current is not None else await self._made(delivery, nonce)
 
     async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
@@ -438,10 +353,29 @@ class Inbox:
                 "no room to remember another batch id", int(length_s - now % length_s) + 1
             )
 
-    def _check_retained(self, n_records: int, n_bytes: int) -> None:
+    async def _check_retained(
+        self, keys: PartitionKeys, delivery: Delivery, n_records: int, n_bytes: int
+    ) -> None:
+        """Refuse new records where there is no room; labels of predictions that are there need none."""
         settings = self.settings
-        if n_records >= settings.retained_records or n_bytes >= settings.retained_bytes:
-            raise RecordsFull("no room to retain more predictions by id", int(settings.housekeeping_s) + 1)
+        n = delivery.n_accepted
+        if n_records + n <= settings.retained_records and n_bytes < settings.retained_bytes:
+            return
+        if delivery.ids and await self._all_retained(keys, delivery):
+            return
+        detail = (
+            f"{n_records} records of {n_bytes} bytes are retained by id where this model is kept, of "
+            f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
+            f"retention: {n} new ones find no room. Labels of predictions that are there are still taken."
+        )
+        raise RecordsFull(detail, int(settings.housekeeping_s) + 1)
+
+    async def _all_retained(self, keys: PartitionKeys, delivery: Delivery) -> bool:
+        model = (delivery.model.key, delivery.model.generation)
+        async with self.client.pipeline(transaction=False) as pipe:
+            for name in dict.fromkeys(delivery.ids):
+                pipe.hexists(keys.facts_of(*model, name), name)
+            return all(await pipe.execute())
 
     def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
         if record.digest != delivery.digest.hex():

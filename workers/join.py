@@ -7,11 +7,23 @@ panes and all of its new rows put in: a unit's rows share one weight, so they ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from calibrant.labels import LabelRow
-from workers.facts import CONFLICT, DUPLICATE, EXPIRED, GONE, NEW, STALE, Facts, batches_of, rows_of
+from workers.entries import Places
+from workers.facts import (
+    CONFLICT,
+    DUPLICATE,
+    EXPIRED,
+    GONE,
+    NEW,
+    REVISED,
+    STALE,
+    Facts,
+    batches_of,
+    rows_of,
+)
 from workers.state.keys import PaneKey
 from workers.state.marks import Marks
 from workers.state.registry import ModelConfig
@@ -55,6 +67,16 @@ class RowOutcomes:
     stale: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
 
+    def placed(self, places: Places | None) -> RowOutcomes:
+        """The same with pointers to rows as they were sent."""
+        if places is None:
+            return self
+        errors = []
+        for error in self.errors:
+            _, column, row = error["pointer"].split("/")
+            errors.append(error | {"pointer": places.pointer(column, int(row))})
+        return replace(self, errors=errors)
+
     def note(self, pointer: str, result: str) -> None:
         """Take down one row's result."""
         if result == NEW:
@@ -69,6 +91,7 @@ class RowOutcomes:
 
 _RULES = {
     CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
+    REVISED: ("revision_conflict", "this revision of the rater came before with another class; the first is kept"),
     GONE: ("deleted", "the prediction of this id was deleted"),
     EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
@@ -155,7 +178,8 @@ class Join:
                 facts, result = facts.rated(rater, klass, revision, order)
                 results.append(result)
             model.after[row.id] = facts.timed(received_ms)
-            outcomes.note(f"/ids/{i}", _worst(results))
+            worst = _worst(results)
+            outcomes.note(f"/{'revision' if worst == REVISED else 'ids'}/{i}", worst)
         return outcomes
 
     def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
@@ -261,7 +285,7 @@ def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
 
 
 def _worst(results: list[str]) -> str:
-    for result in (GONE, CONFLICT, NEW, STALE, DUPLICATE):
+    for result in (GONE, CONFLICT, REVISED, NEW, STALE, DUPLICATE):
         if result in results:
             return result
     return DUPLICATE

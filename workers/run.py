@@ -177,7 +177,8 @@ class Run:
             else:
                 self.refill()
             return
-        item.rows = target.outcomes.get(item.id)
+        rows = target.outcomes.get(item.id)
+        item.rows = rows.placed(item.entry.places) if rows else None
         item.other = target.other.get(item.id, {})
         if self._careful:
             item.touched = target.touched

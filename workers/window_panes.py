@@ -196,10 +196,7 @@ class WindowPanes:
                 self._kept.put((*place.name, start, version), each, each.n_bytes)
 
     def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
-        merged = self._ground.window(self._ground.spec(config))
-        for pane in panes:
-            merged.merge(pane)
-        return merged
+        return self._ground.window(self._ground.spec(config)).merge_all(panes)
 
     def _missing(
         self,

@@ -58,7 +58,7 @@ class Block:
         if self._places is not None:
             return self._places, self._counts, self._sums
         places = np.flatnonzero(self._counts[0])
-        return places, self._counts[:, places], self._sums[:, places]
+        return places, self._counts.take(places, axis=1), self._sums.take(places, axis=1)
 
     def merge(self, other: Block) -> None:
         """Add the other's cells to these."""

@@ -83,6 +83,19 @@ class Histograms(Accumulator):
             return int(counts[1].sum())
         return None if key.split("|")[2] == "pooled" else round(float(sums[0].sum()))
 
+    def uncovered(self, key: str, other: str) -> float:
+        """Predictions (or weight) of `other` that `key` does not cover."""
+        if other == key:
+            return 0.0
+        own_policy, other_policy = key.split("|")[2], other.split("|")[2]
+        if own_policy == other_policy:
+            short = self.weight(other) - self.weight(key)
+            return short if short > 1e-9 * self.weight(other) else 0.0
+        mine, theirs = self.n_predictions(key), self.n_predictions(other)
+        if mine is None or theirs is None:
+            return float(self.weight(other))
+        return float(max(theirs - mine, 0))
+
     def pack(self) -> bytes:
         arrays: dict[str, NDArray[Any]] = {}
         keys = sorted(key for key, block in self.blocks.items() if not block.is_empty)

@@ -29,8 +29,9 @@ from calibrant.spec import PaneSpec
 PANE_BYTES = 1 << 15
 # A window is merged in memory and never kept; its sample may be that of many panes.
 WINDOW_BYTES = 1 << 21
-# Beyond so many classes the bytes of a pane hold too few rows to fit anything.
-MOST_CLASSES = 256
+# Of so many classes a pane still holds four rows, and a window of many panes some hundred: enough to weigh a temperature or
+# to compare two maps, and of no use for maps with parameters for every class.
+MOST_CLASSES = 1000
 ROW_BYTES, VOTE_BYTES = 32, 4
 MOST_HALVINGS = 64
 ROW_SUM = 1e-6

@@ -115,7 +115,9 @@ def fresh(
     )
 
 
-def advance(state: DetectorState, cohort: int, table: UnitTable, threshold: float) -> DetectorState:
+def advance(
+    state: DetectorState, cohort: int, table: UnitTable, threshold: float, slack: Floats | None = None
+) -> DetectorState:
     """The state after one more sealed cohort.
 
     Parameters
@@ -124,6 +126,8 @@ def advance(state: DetectorState, cohort: int, table: UnitTable, threshold: floa
     cohort : its number; one at or below `state.last` is closed, and the state comes back as it is
     table : UnitTable of the cohort; an empty one counts as a look without evidence
     threshold : the alarm goes off where the mixed Shiryaev–Roberts statistic reaches it
+    slack : float64 (2, n_bins), sums of weight times how far the mean score may lie below and above; None where the
+        table has it exactly
 
     Raises
     ------
@@ -143,7 +147,8 @@ def advance(state: DetectorState, cohort: int, table: UnitTable, threshold: floa
         return state
     if table.check().n_bins != state.bets.bins:
         raise ValueError(f"a table of {table.n_bins} bins for a detector of {state.bets.bins}")
-    gain = log_bets(table.weight, table.confidence, table.correct, state.bets, state.tolerance)
+    tolerance = state.tolerance if slack is None else state.tolerance.widened(table, slack)
+    gain = log_bets(table.weight, table.confidence, table.correct, state.bets, tolerance)
     begins = state.log_evidence <= state.lowest
     ahead = replace(
         state,

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.batch import Batch
+from calibrant.drift.tables import UnitTable
+from calibrant.grid import equal_width_bin
 from calibrant.maps.fitting import apply
 from calibrant.maps.registry import found
 
@@ -84,3 +86,23 @@ def side_of(fitted: Fitted, klass: int | None) -> int:
     if klass == named:
         return 1
     return -1 if fitted["scope"] == "positive" and klass == 0 else 0
+
+
+def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTable:
+    """A table with its bins' units at other scores: those of the bins as a map makes them, say.
+
+    Parameters
+    ----------
+    table : UnitTable
+    score : float64 (n_bins,), where the units of each bin are now
+    bins : of the result, as many as before without it
+
+    Returns
+    -------
+    UnitTable; the sums of squares are the old bins' added up
+    """
+    n = bins or table.n_bins
+    place = equal_width_bin(score, n)
+    columns = (table.weight, table.weight * score, table.correct, table.squared, table.occupancy)
+    sums = [np.bincount(place, values, n).astype(np.float64) for values in columns]
+    return UnitTable(*sums)

@@ -24,6 +24,8 @@ def summary(verdict: Mapping[str, Any]) -> str:
 the alarm goes off at 3,650.'
     """
     told = [STATUSES[verdict["status"]]]
+    if verdict["status"] == "insufficient_data" and verdict.get("reason"):
+        told.append(f"The reason: {verdict['reason']}.")
     if verdict["status"] in ("alarm", "acknowledged"):
         told += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
     if verdict.get("sr") is not None:

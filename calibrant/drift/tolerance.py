@@ -66,6 +66,17 @@ class Tolerance:
         lower = np.where(known, low - mean + around.lower, -1.0)
         return cls(lower, np.where(known, high - mean + around.upper, 1.0))
 
+    def widened(self, table: UnitTable, slack: Floats) -> Tolerance:
+        """The band where mean scores are known only to lie between two ends.
+
+        Parameters
+        ----------
+        table : UnitTable of a cohort
+        slack : float64 (2, n_bins), sums of weight times how far below and above its mean score may lie
+        """
+        below, above = np.divide(slack, table.weight, out=np.zeros_like(slack), where=table.weight > 0)
+        return Tolerance(self.lower - below, self.upper + above)
+
     def check(self) -> Tolerance:
         """The band itself, where it is one.
 

@@ -6,7 +6,7 @@ depends on the number of units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from calibrant.drift.occupancy import OccupancyState
 from calibrant.drift.tables import UnitTable
 
 SHIFT_P = 0.05
+LEANING = float(np.log(20.0))
 ASSUMPTIONS = (
     "units are independent of each other, or calibrated given what came before",
     "each unit is in one cohort, with all its contributions",
@@ -95,34 +96,52 @@ def verdict(
 def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Whether an alarm is about the model or about those who judge it.
 
+    When a model drifts, some rater's detector is the first to alarm. So the others must not only not alarm: their
+    labels must not lean the same way either.
+
     Parameters
     ----------
-    verdicts : each rater's own verdict by name; raters without data enough are left out
+    verdicts : each rater's `status` by name, and whether his labels lean the way of the alarms (`leans`, False without);
+        raters without data enough are left out
 
     Returns
     -------
-    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `others` not in
-    alarm, `text`.
+    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `leaning` that way without
+    alarm, `others`, `text`.
 
     Examples
     --------
     >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok"}})["title"]
     'rater shift'
+    >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok", "leans": True}})["title"]
+    'model drift'
     """
-    judged = {name: each["status"] for name, each in verdicts.items() if each["status"] != "insufficient_data"}
-    alarmed = sorted(name for name, status in judged.items() if status == "alarm")
-    others = sorted(set(judged) - set(alarmed))
+    judged = {name: each for name, each in verdicts.items() if each["status"] != "insufficient_data"}
+    alarmed = sorted(name for name, each in judged.items() if each["status"] == "alarm")
+    leaning = sorted(name for name, each in judged.items() if each.get("leans") and name not in alarmed)
+    others = sorted(set(judged) - {*alarmed, *leaning})
     if not alarmed:
         title, text = "none", "No rater's labels alarm."
     elif len(judged) < 2:
         title, text = "undecided", "Only one rater has labels enough, so nobody tells the rater from the model."
-    elif len(alarmed) <= len(others):
-        title = "rater shift"
-        text = "These raters' labels changed against the model while others' did not: ask them first."
-    else:
+    elif len(alarmed) + len(leaning) > len(others):
         title = "model drift"
         text = "Most raters' labels changed against the model, so the model or its cases changed."
-    return {"title": title, "raters": alarmed, "others": others, "text": text}
+    elif leaning:
+        title = "undecided"
+        text = "Some other raters' labels lean the same way, and some do not: wait for more, or ask them all."
+    else:
+        title = "rater shift"
+        text = "These raters' labels changed against the model while others' did not: ask them first."
+    return {"title": title, "raters": alarmed, "leaning": leaning, "others": others, "text": text}
+
+
+def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
+    """Whether a detector's labels lean the way of others' alarms: its own statistic of the bet that they rest on.
+
+    A single bet's statistic rises to 20 by chance now and then, and to the alarm's level with the model's drift.
+    """
+    return any(float(state.log_sr[each.heaviest_bet]) >= LEANING for each in alarmed)
 
 
 def _status(state: DetectorState, table: UnitTable, shift: OccupancyState | None) -> tuple[str, str]:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from calibrant.cells import Cells
-from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, logistic, why_not
-from calibrant.maps.logistic import Logistic, cell_error, fit_logistic, separated
+from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, logistic
+from calibrant.maps.logistic import Logistic, cell_error, fit_logistic, proof, why_no_curve
 
-FACES = ((0, 1), (0,), (1,), ())
+FACES: tuple[tuple[int, ...], ...] = ((0, 1), (0,), (1,), ())
+IDENTITY = np.array([1.0, 1.0, 0.0])
+NAMES = ("a", "b", "c")
 
 
 def solve(cells: Cells, options: Options) -> Solved:
@@ -26,22 +28,14 @@ def solve(cells: Cells, options: Options) -> Solved:
     -------
     Solved
     """
-    reason = why_not(cells)
-    if reason is None and np.ptp(np.clip(cells.mean, CLIP, 1.0 - CLIP)) < 1e-12:
-        reason = "constant_scores"
-    if reason is None and separated(cells):
-        reason = "separable"
+    reason = why_no_curve(cells, falling=False)
     if reason is not None:
         return Solved(None, reason)
-    parameters, fit, at_bound = _best(cells.mean, cells.correct, cells.weight)
-    details = {
-        "converged": fit.converged,
-        "iterations": fit.iterations,
-        "gradient_norm": fit.gradient_norm,
-        "at_bound": at_bound,
-        "error_bound": cell_error(cells, _features, _coefficients(parameters), _refit),
-    }
-    return Solved(parameters, None, details, ["at_bound"] if at_bound else [])
+    coefficients, fit, free = _best(cells.mean, cells.correct, cells.weight)
+    details = proof(cells, _features(cells.mean), IDENTITY, fit, NAMES, free)
+    details["error_bound"] = cell_error(cells, _features, coefficients, _refit)
+    parameters = dict(zip(NAMES, coefficients.tolist(), strict=True)) | {"clip": CLIP}
+    return Solved(parameters, None, details, ["at_bound"] if details["at_bound"] else [])
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
@@ -55,8 +49,17 @@ def _features(score: Floats, clip: float = CLIP) -> Floats:
     return np.stack([np.log(held), -np.log1p(-held)], axis=1)
 
 
-def _best(score: Floats, correct: Floats, weight: Floats) -> tuple[dict[str, Any], Logistic, bool]:
-    """The constrained maximum: inside, or on the best of the faces, since the likelihood is concave."""
+def _best(
+    score: Floats, correct: Floats, weight: Floats
+) -> tuple[Floats, Logistic, tuple[int, ...]]:
+    """The constrained maximum: inside, or on the best of the faces, since the likelihood is concave.
+
+    Returns
+    -------
+    coefficients : float64 (3,), a and b, 0 where held, and c
+    fit : Logistic of the free ones
+    free : which of a and b are
+    """
     features = _features(score)
     found = []
     for free in FACES:
@@ -66,19 +69,13 @@ def _best(score: Floats, correct: Floats, weight: Floats) -> tuple[dict[str, Any
             if len(free) == 2:
                 break
     free, fit = min(found, key=lambda entry: entry[1].loss)
-    ab = [0.0, 0.0]
-    for place, value in zip(free, fit.coefficients[:-1], strict=True):
-        ab[place] = float(value)
-    parameters = {"a": ab[0], "b": ab[1], "c": float(fit.coefficients[-1]), "clip": CLIP}
-    return parameters, fit, len(free) < 2
-
-
-def _coefficients(parameters: Mapping[str, Any]) -> Floats:
-    return np.array([parameters[name] for name in ("a", "b", "c")])
+    coefficients = np.zeros(3)
+    coefficients[[*free, 2]] = fit.coefficients
+    return coefficients, fit, free
 
 
 def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
-    return _coefficients(_best(score, correct, weight)[0])
+    return _best(score, correct, weight)[0]
 
 
 MAP = Map(

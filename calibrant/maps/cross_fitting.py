@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from calibrant.maps.base import Floats
 from calibrant.maps.form import Form, linear, probabilities_of
 from calibrant.maps.from_rows import clipped, why_none
-from calibrant.maps.problem import FLAT, OwnProblem, Points
+from calibrant.maps.own_problem import OwnProblem
+from calibrant.maps.problem import FLAT, Points
 from calibrant.maps.rows import LabelledRows
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from calibrant.grid import equal_width_bin
 from calibrant.maps.base import CLIP, Floats, Solved
 from calibrant.maps.form import Form
-from calibrant.maps.problem import Points, problem_of
+from calibrant.maps.own_problem import problem_of
+from calibrant.maps.problem import Points
 from calibrant.maps.rows import (
     FEWEST_UNITS,
     LabelledRows,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
-from calibrant.maps.base import Floats
+from calibrant.maps.base import Floats, log_odds, why_not
 from calibrant.maps.base import logistic as sigmoid
 
 MOST_STEPS = 100
@@ -48,19 +49,26 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
     at = np.zeros(design.shape[1])
     at[-1] = np.log(correct.sum() / (total - correct.sum()))
     loss = _loss(design @ at, correct, weight) / total
-    norm, step = np.inf, 0
+
+    def slopes(there: Floats) -> tuple[Floats, Floats]:
+        chance = sigmoid(design @ there)
+        return design.T @ (weight * chance - correct) / total, chance
+
+    gradient, chance = slopes(at)
+    norm, step = float(np.abs(gradient).max()), 0
     for step in range(1, MOST_STEPS + 1):  # noqa: B007
-        chance = sigmoid(design @ at)
-        gradient = design.T @ (weight * chance - correct) / total
-        norm = float(np.abs(gradient).max())
         if norm < STILL or np.abs(at).max() > RUNAWAY:
             break
         bend = (design.T * (weight * chance * (1.0 - chance))) @ design / total
         move = np.linalg.lstsq(bend, gradient, rcond=None)[0]
-        at, better = _halved(design, correct, weight, at, move, loss)
-        if better >= loss:
+        tried, better = _halved(design, correct, weight, at, move, loss)
+        if better >= loss:  # rounding hides the loss; the slope still shows the way
+            tried = at - move
+        gradient, chance = slopes(tried)
+        smaller = float(np.abs(gradient).max())
+        if better >= loss and smaller >= norm:
             break
-        loss = better
+        at, loss, norm = tried, min(better, loss), smaller
     plain = at[:-1] / scale
     intercept = at[-1] - float(plain @ middle)
     small = norm < 1e-7 and bool(np.abs(at).max() < 1e3)
@@ -117,6 +125,71 @@ def cell_error(
     )
     deviation = np.sqrt(np.maximum(np.einsum("nd,de,ne->n", design, noise, design), 0.0))
     return float((moved + 3.0 * here * (1.0 - here) * deviation).max())
+
+
+def why_no_curve(cells: Cells, falling: bool) -> str | None:
+    """The reason why no logistic curve fits the cells best; None where one does.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    falling : whether the curve may fall, so that hits below all misses part the outcomes as well
+    """
+    reason = why_not(cells)
+    if reason is not None:
+        return reason
+    if np.ptp(log_odds(cells.mean)) < 1e-12:
+        return "constant_scores"
+    swapped = replace(cells, correct=cells.weight - cells.correct)
+    return "separable" if separated(cells) or (falling and separated(swapped)) else None
+
+
+def proof(
+    cells: Cells,
+    features: Floats,
+    identity: Floats,
+    fit: Logistic,
+    names: Sequence[str],
+    free: Sequence[int],
+) -> dict[str, Any]:
+    """How the fit went and how sure its coefficients are.
+
+    Parameters
+    ----------
+    cells : Cells that were fitted
+    features : float64 (n_cells, n_features), of the cells' mean scores
+    identity : float64 (n_features + 1,), coefficients that change nothing, the intercept last
+    fit : Logistic of the free features
+    names : of the coefficients, the intercept last
+    free : features that no bound holds
+
+    Returns
+    -------
+    dict; standard errors are from the information at the optimum, with the variance of hits that the cells keep: ratings
+    of one unit in one cell are taken as fully dependent. None for a coefficient at its bound.
+    """
+    design = np.column_stack([features, np.ones(len(cells))])
+    used = [*free, features.shape[1]]
+    chance = sigmoid(design[:, used] @ fit.coefficients)
+    variance = cells.weight * chance * (1.0 - chance)
+    x = design[:, used]
+    bend = np.linalg.pinv((x.T * variance) @ x, hermitian=True)
+    spread = np.diag(bend @ ((x.T * (variance * _dependence(cells))) @ x) @ bend)
+    errors = dict.fromkeys(names) | {
+        names[place]: float(np.sqrt(max(each, 0.0)))
+        for place, each in zip(used, spread, strict=True)
+    }
+    before = _loss(design @ identity, cells.correct, cells.weight)
+    return {
+        "converged": fit.converged,
+        "iterations": fit.iterations,
+        "gradient_norm": fit.gradient_norm,
+        "objective_before": float(before / cells.weight.sum()),
+        "objective_after": float(fit.loss),
+        "at_bound": len(free) < features.shape[1],
+        "standard_errors": errors,
+        "standard_error_method": "information, ratings of a unit in a cell dependent",
+    }
 
 
 def _dependence(cells: Cells) -> Floats:

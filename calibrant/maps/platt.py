@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from calibrant.cells import Cells
-from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, log_odds, logistic, why_not
-from calibrant.maps.logistic import Logistic, cell_error, fit_logistic, separated
+from calibrant.maps.base import CLIP, Floats, Map, Options, Solved, log_odds, logistic
+from calibrant.maps.logistic import cell_error, fit_logistic, proof, why_no_curve
+
+IDENTITY = np.array([1.0, 0.0])
+NAMES = ("slope", "intercept")
 
 
 def solve(cells: Cells, options: Options) -> Solved:
@@ -24,41 +27,24 @@ def solve(cells: Cells, options: Options) -> Solved:
     -------
     Solved
     """
-    reason = why_not(cells)
-    if reason is None and np.ptp(log_odds(cells.mean)) < 1e-12:
-        reason = "constant_scores"
-    if reason is None and (separated(cells) or separated(_reversed(cells))):
-        reason = "separable"
+    reason = why_no_curve(cells, falling=True)
     if reason is not None:
         return Solved(None, reason)
-    fit = fit_logistic(_features(cells.mean), cells.correct, cells.weight)
+    features = _features(cells.mean)
+    fit = fit_logistic(features, cells.correct, cells.weight)
+    details = proof(cells, features, IDENTITY, fit, NAMES, [0])
     if not fit.converged:
-        return Solved(None, "not_converged", _how(fit))
+        return Solved(None, "not_converged", details)
     slope, intercept = fit.coefficients.tolist()
     parameters = {"slope": slope, "intercept": intercept, "clip": CLIP}
-    warnings = ["decreasing"] if slope < 0.0 else []
-    bound = cell_error(cells, _features, fit.coefficients, _refit)
-    return Solved(parameters, None, _how(fit) | {"error_bound": bound}, warnings)
+    details["error_bound"] = cell_error(cells, _features, fit.coefficients, _refit)
+    return Solved(parameters, None, details, ["decreasing"] if slope < 0.0 else [])
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
     """1 / (1 + exp(-(slope logit(p) + intercept)))."""
     odds = log_odds(score, parameters["clip"])
     return logistic(parameters["slope"] * odds + parameters["intercept"])
-
-
-def _reversed(cells: Cells) -> Cells:
-    """The same weights with hits and misses exchanged."""
-    swapped = {name: getattr(cells, name) for name in Cells.__dataclass_fields__}
-    return Cells(**(swapped | {"correct": cells.weight - cells.correct}))
-
-
-def _how(fit: Logistic) -> dict[str, Any]:
-    return {
-        "converged": fit.converged,
-        "iterations": fit.iterations,
-        "gradient_norm": fit.gradient_norm,
-    }
 
 
 def _features(score: Floats) -> Floats:

@@ -6,6 +6,7 @@ sums of ten numbers each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,11 +17,13 @@ from calibrant.maps.form import Form
 from calibrant.maps.rows import LabelledRows
 
 Floats = NDArray[np.float64]
+Change = Callable[[Floats], Floats]
 STILL = 1e-14
 NEARER = (1e-4, 1e-6, 1e-8, 1e-10)
 SHORT = 1e-3
 FLAT = 1e-8
 MOST_NEWTON = 40
+FEWEST_NEWTON = 4
 MOST_HALVINGS = 20
 ARMIJO = 1e-4
 
@@ -64,7 +67,7 @@ class Quick(NamedTuple):
 
 
 class Problem:
-    """One form on some points. What `own` forms do otherwise is in `OwnProblem`; see `problem_of`."""
+    """One form on some points. What `own` forms do otherwise is in `own_problem`."""
 
     def __init__(self, points: Points, form: Form) -> None:
         self.points, self.form = points, form
@@ -135,6 +138,39 @@ class Problem:
                 bend[np.ix_(place[other], place[one])] = block.T
         return bend
 
+    def evaluations_for(self, work: float) -> int:
+        """How many evaluations of value and slopes cost so many multiplications."""
+        return int(work / (2.0 * self.points.n * self.form.place.size))
+
+    def newton_steps_for(self, work: float) -> int:
+        """How many Newton steps cost so many multiplications, within `MOST_NEWTON`."""
+        each = 0.5 * self.points.n * self.form.place.size * self.form.place.shape[1] * self.points.k
+        return int(min(MOST_NEWTON, max(FEWEST_NEWTON, work / each)))
+
+    def centred(self) -> tuple[Change, Change, Change]:
+        """Parameters to those of centred inputs, back, and slopes to slopes: log-probabilities share a large mean,
+        which makes slopes and intercepts lean on each other and L-BFGS take several times the steps.
+        """
+        shape, mean = self.form.place.shape, self._everything[:-1] @ self.points.weight
+        mean = mean / self.points.total
+
+        def there(at: Floats) -> Floats:
+            each = at.reshape(shape).copy()
+            each[:, -1] += each[:, :-1] @ mean
+            return each.ravel()
+
+        def back(at: Floats) -> Floats:
+            each = at.reshape(shape).copy()
+            each[:, -1] -= each[:, :-1] @ mean
+            return each.ravel()
+
+        def slopes(gradient: Floats) -> Floats:
+            each = gradient.reshape(shape).copy()
+            each[:, :-1] -= np.outer(each[:, -1], mean)
+            return each.ravel()
+
+        return there, back, slopes
+
     def inside(self, at: Floats, gradient: Floats) -> NDArray[np.bool_]:
         """Parameters that no bound holds back."""
         if self.form.bounds is None:
@@ -142,10 +178,12 @@ class Problem:
         low, high = self.form.bounds
         return ~(((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0)))
 
-    def newton(self, at: Floats, still: float = STILL) -> tuple[Floats, int]:
+    def newton(
+        self, at: Floats, still: float = STILL, most: int = MOST_NEWTON
+    ) -> tuple[Floats, int]:
         """Newton's steps, halved until they lower the loss enough, or the gradient where rounding hides the loss."""
         value, gradient = self.value_and_gradient(at)
-        for step in range(MOST_NEWTON):
+        for step in range(most):
             free = self.inside(at, gradient)
             if self._norm(at, gradient) < still:
                 return at, step
@@ -155,7 +193,7 @@ class Problem:
             if better is None:
                 return at, step
             at, value, gradient = better
-        return at, MOST_NEWTON
+        return at, most
 
     def _along(
         self, at: Floats, move: Floats, value: float, gradient: Floats
@@ -239,55 +277,3 @@ def _step(bend: Floats, gradient: Floats, free: NDArray[np.bool_]) -> Floats:
     move = np.zeros(len(gradient))
     move[free] = np.linalg.lstsq(bend[np.ix_(free, free)], gradient[free], rcond=1e-13)[0]
     return move
-
-
-class OwnProblem(Problem):
-    """Forms that read their own class's log-probability alone: no sum over pairs of classes is needed."""
-
-    def __init__(self, points: Points, form: Form) -> None:
-        self.points, self.form = points, form
-        own = np.einsum("kn,kn->k", points.share, points.x)
-        self._observed = np.stack([own, points.share.sum(axis=1)], axis=1)
-        self._last = None
-        places = form.place.T.ravel()
-        self._pick = (places == np.arange(form.n_parameters)[:, None]).astype(np.float64)
-        first = int(self._pick[0].argmax())
-        self._run = slice(first, first + form.n_parameters)
-        self._is_run = np.array_equal(self._pick, np.eye(len(places))[self._run])
-
-    def linear(self, coefficients: Floats) -> Floats:
-        return self.points.x * coefficients[:, :1] + coefficients[:, 1:]
-
-    def expected(self, p: Floats) -> Floats:
-        points = self.points
-        np.multiply(p, points.x, out=points.moved[0])
-        return np.stack([points.moved[0] @ points.weight, p @ points.weight], axis=1)
-
-    def features(self, klass: int) -> Floats:
-        return np.stack([self.points.x[klass], np.ones(self.points.n)])
-
-    def squares(self) -> Floats:
-        own = self.points.x**2 @ self.points.weight
-        return np.stack([own, np.full(self.points.k, self.points.total)], axis=1)
-
-    def bend(self, p: Floats) -> Floats:
-        points, k = self.points, self.points.k
-        moved, weighted = points.moved, points.weighted
-        np.multiply(p, points.x, out=moved[0])
-        moved[1] = p
-        cross, alone = moved @ points.weight
-        np.multiply(moved, points.weight, out=weighted)
-        own = np.einsum("kn,kn->k", weighted[0], points.x)
-        each = np.eye(k)
-        squares = np.block([[each * own, each * cross], [each * cross, each * alone]])
-        first, second = weighted.reshape(2 * k, -1), moved.reshape(2 * k, -1)
-        if self._is_run:
-            run = self._run
-            return np.asarray(squares[run, run] - first[run] @ second[run].T)
-        pick = self._pick
-        return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
-
-
-def problem_of(points: Points, form: Form) -> Problem:
-    """The form on the points."""
-    return OwnProblem(points, form) if form.own else Problem(points, form)

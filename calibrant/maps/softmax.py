@@ -21,6 +21,8 @@ STILL = 1e-11
 CONVERGED = 1e-7
 FIRST_STEPS = 60
 MOST_CURVED = 600
+# Multiplications that L-BFGS and Newton may each spend on a fit: a few seconds. A fit that is not at rest by then says so.
+MOST_WORK = 2e10
 ROWS_A_PARAMETER = 2
 
 
@@ -66,7 +68,7 @@ def fit_softmax(problem: Problem) -> SoftmaxFit:
         at, more = _by_lbfgs(problem)
         steps += more
         if form.n_parameters <= MOST_CURVED:
-            at, more = problem.newton(at)
+            at, more = problem.newton(at, most=problem.newton_steps_for(MOST_WORK))
             steps += more
     value, gradient = problem.value_and_gradient(at)
     free = problem.inside(at, gradient)
@@ -100,20 +102,26 @@ def _is_still(problem: Problem, at: Floats) -> bool:
 
 
 def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
-    """Near the optimum, or at it where there are too many parameters for Newton's steps."""
-    form = problem.form
+    """Near the optimum, or at it where there are too many parameters for Newton's steps; work is bounded."""
+    form, (there, back, slopes) = problem.form, problem.centred()
+    most = max(FIRST_STEPS, problem.evaluations_for(MOST_WORK))
+
+    def value_and_gradient(at: Floats) -> tuple[float, Floats]:
+        value, gradient = problem.value_and_gradient(back(at))
+        return value, slopes(gradient)
+
     found = minimize(
-        problem.value_and_gradient,
-        form.start,
+        value_and_gradient,
+        there(form.start),
         jac=True,
         method="L-BFGS-B",
         bounds=None if form.bounds is None else [form.bounds] * form.n_parameters,
         options={
-            "maxiter": FIRST_STEPS if form.n_parameters <= MOST_CURVED else 5000,
-            "maxfun": 10_000,
+            "maxiter": FIRST_STEPS if form.n_parameters <= MOST_CURVED else most,
+            "maxfun": most,
             "gtol": STILL,
             "ftol": 0.0,
             "maxcor": 20,
         },
     )
-    return np.asarray(found.x, np.float64), int(found.nit)
+    return back(np.asarray(found.x, np.float64)), int(found.nit)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells, equal_mass_groups
-from calibrant.intervals import jackknife_interval
+from calibrant.intervals import GapStatistic, jackknife_interval
 from calibrant.isotonic import (
     SCORES,
     Decomposition,
@@ -28,6 +28,7 @@ from calibrant.metrics.reading import (
     Reading,
     ReadMetric,
     bin_scores,
+    interval_of_bins,
     scored_cells,
 )
 from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
@@ -38,6 +39,7 @@ from calibrant.view import NotAnswerable, View
 Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)
 _N_DRAWS, _FEW = 200, 150
+_INTERVAL_BINS = 30
 _LEAST_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
@@ -130,6 +132,24 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
     return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
 
 
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """Miscalibration's, from the replicates' bins, each recalibrated as a whole."""
+    kind = SCORE.of(view.question)
+
+    def statistic(bins: int) -> GapStatistic:
+        score = bin_scores(view, bins)
+
+        def of_gaps(weight: Floats, gap: Floats) -> Floats:
+            shape = np.broadcast_shapes(weight.shape, gap.shape)
+            every = np.broadcast_to(np.maximum(weight, 1e-12), shape).reshape(-1, bins).astype(np.float64)
+            rate = np.clip(gap.reshape(-1, bins) + score, 0.0, 1.0)
+            return _lost(every, rate, score, kind).reshape(shape[:-2])
+
+        return of_gaps
+
+    return interval_of_bins(view, statistic, seed, reading.value, _INTERVAL_BINS)
+
+
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """Miscalibration of a calibrated model, from drawn hits.
 
@@ -153,8 +173,13 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
 def _miscalibrations(cells: Cells, hits: Floats, kind: str) -> Floats:
     """Miscalibration under each of several outcomes, float64 (n_outcomes,)."""
     rate = np.clip(hits / cells.weight, 0.0, 1.0)
-    own = mean_score(cells.weight, rate, np.clip(cells.mean, 0.0, 1.0), kind)
-    return own - mean_score(cells.weight, rate, each_recalibrated(cells.weight, rate), kind)
+    return _lost(cells.weight, rate, np.clip(cells.mean, 0.0, 1.0), kind)
+
+
+def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
+    """What recalibration would gain on each row of rates, float64 (n_rows,)."""
+    own = mean_score(weight, rate, score, kind)
+    return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
 METRICS = (
@@ -169,6 +194,7 @@ METRICS = (
         options=("scope",),
         own_options=(SCORE,),
         read=_reader("miscalibration"),
+        interval=interval,
         null=null,
     ),
     ReadMetric(

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells, cuts_inside
-from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.intervals import GapStatistic
+from calibrant.metrics.base import share
+from calibrant.metrics.reading import (
+    Interval,
+    Reading,
+    ReadMetric,
+    interval_of_bins,
+    scored_cells,
+)
 from calibrant.null_reference import gap_null
 from calibrant.options import NORM, TIES
 from calibrant.view import NotAnswerable, View
@@ -127,6 +135,16 @@ def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
     return float(min(np.sqrt(square), square / value if value else np.inf))
 
 
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """From the replicates' equal-width bins, as many as the sweep chose."""
+    norm = int(str(reading.extra["norm"]))
+
+    def statistic(bins: int) -> GapStatistic:
+        return lambda weight, gap: (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
+
+    return interval_of_bins(view, statistic, seed, reading.value, int(str(reading.extra["bins_chosen"])))
+
+
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """At the number of bins that the data chose."""
     split = reading.extra["ties"] == "split"
@@ -153,5 +171,6 @@ METRIC = ReadMetric(
     options=("scope",),
     own_options=(NORM, TIES),
     read=read,
+    interval=interval,
     null=null,
 )

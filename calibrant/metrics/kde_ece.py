@@ -12,19 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
+from calibrant.intervals import GapStatistic
 from calibrant.kernel import (
     CLIP,
     LEAVES,
     Points,
     kernel_distances,
     kernel_error,
+    kernel_rows,
     likeliest_bandwidth,
     points_of,
 )
 from calibrant.kernel_bound import kernel_error_bound
+from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
+    Interval,
     Reading,
     ReadMetric,
+    bin_scores,
+    interval_of_bins,
     scored_cells,
 )
 from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
@@ -80,17 +86,18 @@ def read(view: View) -> Reading | None:
     extra: dict[str, object] = {"scope": view.scope, "leave": LEAVE.of(view.question), "clip": CLIP}
     if SELECTION.of(view.question) == "likelihood":
         bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
-    values, isolated = kernel_error(found, found.hits[None], bandwidth)
-    value = float(values[0])
-    if not np.isfinite(value):
+    distances, estimated = kernel_distances(found, found.hits[None], bandwidth)
+    if not estimated.any():
         raise NotAnswerable("too_few_samples", "no sample has another one near enough to estimate its accuracy")
+    isolated = float(found.weight[~estimated].sum())
+    value = float(distances.sum() / found.weight[estimated].sum())
     extra |= {"bandwidth": bandwidth, "selection": SELECTION.of(view.question), "n_points": len(cells)}
     extra["null_assumption"] = DRAWN
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
     if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
         extra["error_bound"] = _error_bound(view, cells, found, bandwidth)
-        extra["error_estimate"] = _grid_error(view, cells, found, bandwidth)
+        extra["error_estimate"] = _grid_error(view, cells, distances[0], bandwidth)
         extra["error_estimate_method"] = _ESTIMATE
     return Reading(value, extra)
 
@@ -108,16 +115,35 @@ def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> f
     return kernel_error_bound(cells, found, bandwidth, own_unknown=not single.all())
 
 
-def _grid_error(view: View, cells: Cells, found: Points, bandwidth: float) -> float:
+def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -> float:
     """What pairs of neighbouring cells in place of single ones change, pair by pair without cancelling.
 
     The error of cells is of second order in their width, so that this is about three times as large.
     """
     pair = np.arange(len(cells)) // 2
     coarse = points_of(cells.grouped(pair, int(pair[-1]) + 1), LEAVE.of(view.question), view.question.raters == "mean")
-    fine = np.bincount(pair, kernel_distances(found, found.hits[None], bandwidth)[0][0])
-    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - fine
-    return float(np.abs(change).sum() / found.weight.sum())
+    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(pair, distances)
+    return float(np.abs(change).sum() / cells.weight.sum())
+
+
+def interval(view: View, reading: Reading, seed: int) -> Interval:
+    """From the replicates' bins at the bandwidth of the value: their gaps' kernel means.
+
+    So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
+    """
+    bandwidth = float(str(reading.extra["bandwidth"]))
+
+    def statistic(bins: int) -> GapStatistic:
+        score = np.clip(bin_scores(view, bins), CLIP, 1.0 - CLIP)
+        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(np.float32)
+
+        def of_gaps(weight: Floats, gap: Floats) -> Floats:
+            smoothed = ((weight * gap) @ kernel) / np.maximum(weight @ kernel, 1e-30)
+            return np.asarray((share(weight) * np.abs(smoothed)).sum(axis=(-1, -2)))
+
+        return of_gaps
+
+    return interval_of_bins(view, statistic, seed, reading.value)
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -142,5 +168,6 @@ METRIC = ReadMetric(
     options=("scope",),
     own_options=(BANDWIDTH, LEAVE, SELECTION),
     read=read,
+    interval=interval,
     null=null,
 )

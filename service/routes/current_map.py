@@ -157,18 +157,17 @@ def _current(current: CurrentMap) -> Response:
 def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
     """Refuse a promotion that does not say which one it follows, or follows another one."""
     required = entity_tags(request, "if-match")
-    excluded = entity_tags(request, "if-none-match")
-    if required is None and excluded is None:
+    is_first = entity_tags(request, "if-none-match") == ["*"]
+    if required is None and not is_first:
         raise PreconditionRequired(
             "A promotion needs If-Match with the ETag of the current map; If-None-Match: * where there is none."
         )
-    stale = (
-        "Another map is current than the one that the request was made for; read it again first."
-    )
-    if required is not None and (now is None or not names(required, now.etag)):
-        raise PreconditionFailed(stale)
-    if now is not None and names(excluded, now.etag):
-        raise PreconditionFailed(stale)
+    if now is None and required is not None:
+        raise PreconditionFailed("No map is current yet; the first promotion says If-None-Match: *.")
+    if now is not None and (is_first or not names(required, now.etag)):
+        raise PreconditionFailed(
+            "Another map is current than the one that the request was made for; read it again first."
+        )
 
 
 async def _evidence(

@@ -129,7 +129,11 @@ def load_labels(body: Body, given: Circumstances) -> Load:
     bad = {int(each.pointer.split("/")[2]) for each in checked.offences}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
     digest = digest_of_all(digest_of(payload), rejected)
-    return Load(config, "labels", payload, digest, len(checked.rows), offences, posted.batch_id, True)
+    return Load(
+        config, "labels", payload, digest, len(checked.rows), offences, posted.batch_id, True,
+        places=posted.places(row for row in range(len(posted.columns["ids"])) if row not in bad),
+        ids=tuple(row.id for row in checked.rows),
+    )  # fmt: skip
 
 
 def read_label_columns(body: Body, max_rows: int) -> Posted:

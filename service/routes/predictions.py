@@ -66,6 +66,7 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
         offences,
         posted.batch_id,
         batch.ids is not None,
+        None if batch.ids is None else posted.places(checked.accepted_rows.tolist()),
     )
 
 

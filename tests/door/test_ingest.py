@@ -164,6 +164,36 @@ async def test_offences_in_records_are_named_by_line(client):
     assert problem(unknown, 422, "invalid-input")["errors"][0]["pointer"] == "/2/lable"
 
 
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        ([b'{"probability": [0.7, 0.3]', b'"label": 0}'], "/1"),
+        ([b'{"probability": [0.7, 0.3], "label": 0},{"probability": [0.7, 0.3], "label": 0}'], "/1"),
+        ([b'{"probability": [0.7', b'0.3], "label": 0}', b'{"label": 0},{"label": 0}'], "/1"),
+        ([b'{"label": [{"a": 0}', b'{"b": 1}]}', b'{"label": 0},{"label": 0}'], None),
+        ([b'{"label": 0}', b'[{"label": 0}]'], "/2"),
+    ],
+)
+async def test_lines_that_only_make_sense_together_are_refused(client, lines, place):
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = await client.post(URL, content=b"\n".join(lines), headers=headers)
+    assert answer.status_code in (400, 422)
+    if place is not None:
+        assert problem(answer, 400, "malformed-body")["errors"][0]["pointer"] == place
+
+
+async def test_a_field_that_a_later_line_lacks_or_does_not_know(client):
+    good = b'{"probabilities": [0.7, 0.3], "label": 0}'
+    headers = {"Content-Type": "application/x-ndjson"}
+    for line, pointer in (
+        (b'{"probabilities": [0.7, 0.3], "label": 0, "unit": "a"}', "/1/unit"),
+        (b'{"probabilities": [0.7, 0.3], "colour": 0}', "/2/colour"),
+        (b'{"probabilities": [0.7, 0.3], "probability": [0.7, 0.3], "label": 0}', "/2/probabilities"),
+    ):
+        answer = await client.post(URL, content=good + b"\n" + line, headers=headers)
+        assert pointer in [e["pointer"] for e in problem(answer, 422, "invalid-input")["errors"]]
+
+
 async def test_a_batch_must_agree_with_its_model(client):
     await client.post(URL, json=PREDICTIONS)
     other = await client.post(URL, json={"probabilities": [[0.5, 0.5]], "labels": [0]})

@@ -108,9 +108,13 @@ async def test_the_current_map_is_polled_for_one_read(made, inbox):
 
 async def test_a_promotion_names_the_one_that_it_follows(made):
     problem(await promote(made, 1, {}), 428, "precondition-required")
-    problem(await promote(made, 1, {"If-Match": "*"}), 412, "precondition-failed")
+    none = problem(await promote(made, 1, {"If-Match": "*"}), 412, "precondition-failed")
+    assert none["detail"].startswith("No map is current yet")
+    problem(await promote(made, 1, {"If-None-Match": '"any"'}), 428, "precondition-required")
     first = (await promote(made, 1, FIRST)).headers["etag"]
     problem(await promote(made, 2, FIRST), 412, "precondition-failed")
+    problem(await promote(made, 2, FIRST | {"If-Match": first}), 412, "precondition-failed")
+    problem(await promote(made, 2, {"If-None-Match": '"another"'}), 428, "precondition-required")
     second = await promote(made, 2, {"If-Match": first})
     assert second.json()["version"] == 2 and second.headers["etag"] != first
     problem(await promote(made, 3, {"If-Match": first}), 412, "precondition-failed")
@@ -208,3 +212,12 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
     formula = blocks("python")[method, scope]
     written = by_python(formula, answer["parameters"], rows.tolist())
     assert np.abs(np.array(posted[name]) - written).max() < 1e-12
+
+
+async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
+    for number in ("abc", "0", "1000001"):
+        refused = problem(await made.get(f"{URL}/maps/{number}"), 422, "invalid-name")
+        assert refused["detail"].startswith("version: ") and refused["errors"][0]["pointer"] == "/version"
+    refused = await made.delete(f"{URL}/maps/current")
+    assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, PUT.")
+    assert refused.headers["allow"] == "GET, PUT"

@@ -1,6 +1,7 @@
 """Reads: queries, ETags, waiting, what the workers are asked."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
@@ -197,6 +198,61 @@ async def test_one_batch_is_scored_and_nothing_is_stored(client, inbox):
     problem(unknown, 422, "invalid-query")
 
 
+RATED = {
+    "probabilities": [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]],
+    "labels": [[0, 1], [1, 1], None],
+    "raters": [["ann", "bob"], ["ann", None], None],
+}
+
+
+async def test_named_raters_are_scored_one_by_one(client):
+    query = {"metrics": "accuracy,ece", "bins": 10}
+    found = (await client.post("/v1/score", params=query, json=RATED)).json()["baselines"]
+    accuracy = found["metrics"]["accuracy"]
+    assert accuracy["by_rater"] == {"ann": {"value": 1.0, "n": 2}, "bob": {"value": 0.0, "n": 1}}
+    assert accuracy["mean_of_raters"] == 0.5
+    assert accuracy["policies"]["pooled"] == 0.75
+    assert found["metrics"]["ece"]["by_rater"]["ann"]["value"] == pytest.approx(0.15)
+    assert (found["disagreement"], found["n_majority_ties"]) == (0.5, 1)
+    rows = zip(RATED["probabilities"], RATED["labels"], RATED["raters"], strict=True)
+    lines = "\n".join(
+        json.dumps({"probability": p, "label": label} | ({} if names is None else {"rater": names}))
+        for p, label, names in rows
+    )
+    headers = {"content-type": "application/x-ndjson"}
+    again = await client.post("/v1/score", params=query, content=lines, headers=headers)
+    assert again.json()["baselines"] == found
+    bad = RATED | {"labels": [[0, 1], [1, 7], None]}
+    partial = await client.post("/v1/score", params=query | {"partial": "true"}, json=bad)
+    good = partial.json()["baselines"]["metrics"]["accuracy"]["by_rater"]
+    assert good == {"ann": {"value": 1.0, "n": 1}, "bob": {"value": 0.0, "n": 1}}
+    unnamed = await client.post("/v1/score", params=query, json=RATED | {"raters": None})
+    assert unnamed.status_code == 200
+    assert "baselines" not in unnamed.json()
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "rule"),
+    [
+        ({"raters": [["ann"], ["ann", None], None]}, "/raters/0", "length"),
+        ({"raters": [["ann", "ann"], None, None]}, "/raters/0", "repeated_rater"),
+        ({"raters": [["a b", "c"], None, None]}, "/raters/0", "name"),
+        ({"raters": [["a", "b"], ["a", "b"]]}, "/raters", "length"),
+        ({"raters": [["a", "b"], ["a", "b"], ["a"]]}, "/raters/2", "length"),
+        ({"raters": "ann"}, "/raters", "list"),
+        ({"labels": None, "label_counts": [[1, 1], [0, 2], [0, 0]]}, "/raters", "labels_required"),
+        ({"rater": ["ann"]}, "/rater", "unknown_field"),
+    ],
+)
+async def test_raters_who_fit_no_rating_are_refused(client, change, pointer, rule):
+    refused = await client.post("/v1/score", json=RATED | change)
+    offence = problem(refused, 422, "invalid-input")["errors"][0]
+    assert (offence["pointer"], offence["rule"]) == (pointer, rule), offence
+
+
+async def test_who_rated_is_asked_of_scores_alone(client):
+    refused = await client.post(f"{M}/predictions", json=RATED)
+    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/raters"
 SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
 
 

@@ -12,9 +12,10 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
+from calibrant.drift.effect import recalibration
 from tests.engine.driving import FreeLeases
 from workers.aggregate import PartitionLoop
-from workers.alarm.advancing import advance_detectors
+from workers.alarm.advancing import advance_detectors, since_change
 from workers.alarm.cohorts import Gathered
 from workers.alarm.deliveries import Delivery
 from workers.alarm.detectors import Detector, advanced
@@ -182,6 +183,20 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     for later in range(day + 1, day + 4):
         assert sealing.seal(later, {"": pane_of(rng, slope=0.4)}) == []
     assert len(sealing.episodes()) == 1
+
+
+def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
+    """Start of change lies behind the alarm: its first cohorts are fitted to, its last ones are held to it."""
+    rng = np.random.default_rng(16)
+    day, _ = sealing.until_alarm(rng, slope=0.6)
+    for later in range(day + 1, day + 25):
+        sealing.seal(later, {"": pane_of(rng, slope=3.0)})
+    state, looks = sealing.detector().state, sealing.held().looks("score|")
+    assert state.start_of_change > state.alarmed_at
+    first, last = since_change(looks, state.start_of_change, state.alarmed_at)
+    n = day + 25 - state.start_of_change // DAY_S
+    assert (first.n_units, last.n_units) == (pytest.approx(200 * -(-n // 2)), pytest.approx(200 * (n // 2)))
+    assert recalibration(first).slope == pytest.approx(3.0, rel=0.2)
 
 
 def test_acknowledging_watches_anew_and_promotion_closes(sealing):

@@ -49,6 +49,7 @@ FUNCTIONS = {
     "sums": AnswerFunction(sums),
     "only_sums": AnswerFunction(sums, parts=lambda params: ["sums"]),
     "by_pane": AnswerFunction(by_pane, by_pane=True),
+    "slow": AnswerFunction(sums, is_slow=lambda params: True),
 }
 
 
@@ -154,6 +155,37 @@ def test_a_queue_that_is_full_is_told_at_once(bench):
     bench.client.rpush(bench.store.keys.questions, *["x"] * bench.settings.max_questions)
     with pytest.raises(AnswerTimeout, match="too many"):
         bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
+
+
+def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
+    slow_before = len(calls)
+
+    async def both():
+        slow = asyncio.create_task(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER))
+        await asyncio.sleep(0.3)
+        started = time.monotonic()
+        quick = [await bench.inbox.ask("sums", MODEL, {"n": i}, EVER) for i in range(5)]
+        passed_s = time.monotonic() - started
+        assert not slow.done()
+        return quick, passed_s, await slow
+
+    quick, passed_s, slow = bench.run(both())
+    assert {json.loads(each.body)["total"] for each in (*quick, slow)} == {6}
+    assert passed_s < 0.6 and len(calls) == slow_before + 6
+
+
+def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
+    """It is worked out once, however often it is asked for meanwhile."""
+    for _ in range(3):
+        with pytest.raises(AnswerTimeout):
+            bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER, deadline_s=0.2))
+    deadline = time.monotonic() + 5
+    while bench.store.client.exists(*bench.store.client.keys("*:doing:*") or ["none"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    started = time.monotonic()
+    assert json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"] == 6
+    assert time.monotonic() - started < 0.5 and len(calls) == 1
 
 
 def test_a_window_read_during_commits_is_one_state(bench):

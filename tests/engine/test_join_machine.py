@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -18,7 +18,7 @@ from calibrant import Batch, Pane
 from calibrant.accumulators import sample
 from calibrant.labels import WITHDRAWN, LabelRow
 from tests.engine.driving import MODEL
-from tests.engine.test_late_labels import assert_same
+from tests.engine.test_late_labels import assert_same_state
 from workers.facts import Facts
 from workers.join import Join
 from workers.state.marks import Marks
@@ -26,9 +26,12 @@ from workers.state.marks import Marks
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
 HOURS = 2
 START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
-IDS = st.sampled_from([f"i{i}" for i in range(6)])
+IDS = st.sampled_from([f"i{i}" for i in range(4)])
 CLASSES = st.integers(0, 1)
-SHARED = [(None, None), (None, None), ("units", "a"), ("units", "b"), ("cases", "a")]
+WORDS = st.tuples(
+    IDS, st.sampled_from(["r", "s"]), st.sampled_from([0, 1, WITHDRAWN]), st.sampled_from([None, 0, 1])
+)
+SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
 SAMPLE_BYTES = 3 * (2 * 8 + sample.ROW_BYTES + 2 * sample.VOTE_BYTES)
 
@@ -108,18 +111,17 @@ class JoinMachine(RuleBasedStateMachine):
         if name not in self.deleted:
             self.votes.setdefault(name, Counter()).update({klass: n})
 
-    @rule(
-        name=IDS,
-        rater=st.sampled_from(["r", "s"]),
-        klass=st.sampled_from([0, 1, WITHDRAWN]),
-        revision=st.sampled_from([None, None, 0, 1, 2]),
-    )
-    def rate(self, name, rater, klass, revision):
-        """A named rater's word: a higher revision stands, the first of equal ones; without one the later word."""
-        self._label(LabelRow(name, {}, [(rater, klass, revision)]))
-        held = self.ratings.setdefault(name, {})
-        if name in self.deleted:
-            return
+    @rule(words=st.lists(WORDS, min_size=1, max_size=8))
+    def rate(self, words):
+        """Named raters' words, a batch of them."""
+        self._label(*(LabelRow(name, {}, [said]) for name, *said in words))
+        for name, rater, klass, revision in words:
+            if name not in self.deleted:
+                self._rated(self.ratings.setdefault(name, {}), rater, klass, revision)
+
+    @staticmethod
+    def _rated(held, rater, klass, revision):
+        """A higher revision stands, the first of equal ones; without one the later word."""
         if revision is None:
             held[rater] = (klass, held[rater][1] if rater in held else 0)
         elif rater not in held or revision > held[rater][1]:
@@ -183,13 +185,13 @@ class JoinMachine(RuleBasedStateMachine):
             for hour in range(HOURS):
                 start = START_US // 1_000_000 + hour * 3600
                 found = self.panes.get((slice_, start), Pane(CONFIG.spec()))
-                assert_same(found, self._expected(slice_, hour))
+                assert_same_state(found, self._expected(slice_, hour))
 
-    def _label(self, row):
+    def _label(self, *rows):
         self.now_ms += 1000
         self.order += 1
         now, order = self.now_ms, self.order
-        self.apply(lambda join: join.labels(CONFIG, [row], now, order))
+        self.apply(lambda join: join.labels(CONFIG, rows, now, order))
 
     def _expected(self, slice_, hour):
         pane = Pane(CONFIG.spec())
@@ -221,4 +223,6 @@ class JoinMachine(RuleBasedStateMachine):
 
 
 TestJoin = JoinMachine.TestCase
-TestJoin.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+# A failure is told as it was found: to shrink it takes longer than a test may.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+TestJoin.settings = settings(max_examples=45, stateful_step_count=40, deadline=None, phases=PHASES)

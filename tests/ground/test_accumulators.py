@@ -618,4 +618,5 @@ def test_logits_and_probabilities_stand_side_by_side_in_a_sample() -> None:
     found = {tuple(row) for row in rows.scores}
     assert found == {(-800.0, 0.0, 800.0), (-np.inf, np.log(0.25), np.log(0.75))}
     assert not Pane(SPECS["binary"]).sample.n
-    assert not Pane(PaneSpec("multiclass", 300)).keeps("sample")
+    assert Pane(PaneSpec("multiclass", 1000)).keeps("sample")
+    assert not Pane(PaneSpec("multiclass", 1001)).keeps("sample")

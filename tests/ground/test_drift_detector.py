@@ -20,7 +20,7 @@ from calibrant.drift.evidence import log_bets
 from calibrant.drift.occupancy import see, watch
 from calibrant.drift.tables import UnitTable, merged, pack_tables
 from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.verdict import rater_or_model, verdict
+from calibrant.drift.verdict import leans, rater_or_model, verdict
 from calibrant.packing import PackingError
 
 GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
@@ -345,3 +345,34 @@ def test_a_large_error_of_few_units_does_not_alarm():
 def test_rater_or_model(statuses, title):
     told = rater_or_model({f"r{i}": {"status": status} for i, status in enumerate(statuses)})
     assert told["title"] == title
+
+
+def raters_until_alarm(seed, rates, per_day=60, most=400):
+    """Three raters of the same cases, each with labels of his own rate; who had alarmed or leant at the first alarm."""
+    rng, states = np.random.default_rng(seed), [fresh(NONE) for _ in rates]
+    for day in range(most):
+        p = rng.beta(0.7, 2.2, per_day)
+        for i, rate in enumerate(rates):
+            y = (rng.random(per_day) < rate(p, day)).astype(float)
+            [table] = played.tables([played.daily(p[None], y[None], np.ones((1, per_day)))])
+            states[i] = advance(states[i], day, table, 4 * 3650.0)
+        if any(each.alarmed_at is not None for each in states):
+            break
+    alarmed = [each for each in states if each.alarmed_at is not None]
+    told = {
+        f"r{i}": {"status": "ok" if each.alarmed_at is None else "alarm", "leans": leans(each, alarmed)}
+        for i, each in enumerate(states)
+    }
+    return rater_or_model(told)["title"]
+
+
+def test_the_first_rater_to_alarm_of_a_drifting_model_is_not_blamed():
+    drift = played.changed(Change(slope=0.5), 10)
+    titles = [raters_until_alarm(seed, [drift] * 3) for seed in range(12)]
+    assert titles.count("rater shift") <= 1 and titles.count("model drift") >= 9
+
+
+def test_a_rater_who_changes_alone_is_found_out():
+    drift = played.changed(Change(slope=0.5), 10)
+    titles = [raters_until_alarm(seed, [played.calibrated, drift, played.calibrated]) for seed in range(12)]
+    assert titles.count("rater shift") >= 11

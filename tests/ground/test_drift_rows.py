@@ -12,9 +12,10 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.bets import bets_of
+from calibrant.drift.bounded import bounded_table
 from calibrant.drift.description import description
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.mapped import scalar, scores_of, side_of
+from calibrant.drift.mapped import scalar, scores_of, side_of, table_at
 from calibrant.drift.rows import row_table
 from calibrant.drift.tables import UnitTable, label_counts, merged, unit_table
 from calibrant.drift.tolerance import Tolerance
@@ -165,6 +166,67 @@ def test_what_a_map_speaks_of():
         raw = scores_of(binary, scope)[0]
         np.testing.assert_allclose(scalar(PLATT, scope, "binary", raw), scores_of(binary, scope, PLATT)[0])
     assert scalar(TEMPERATURE, "score", "multiclass", p) is None
+
+
+def test_a_table_at_mapped_scores_is_near_that_of_mapped_rows():
+    rng = np.random.default_rng(12)
+    p = rng.beta(0.7, 2.2, 2000)
+    columns = {"confidences": p, "labels": (rng.random(2000) < p).astype(int)}
+    batch = Batch.from_columns(columns, task="binary").batch
+    fine, _ = row_table(batch, "score", "mean", bins=600)
+    moved = table_at(fine, scalar(PLATT, "score", "binary", fine.mean_confidence))
+    exact, _ = row_table(batch, "score", "mean", PLATT, bins=600)
+    assert moved.n_units == exact.n_units and moved.correct.sum() == exact.correct.sum()
+    assert moved.confidence.sum() == pytest.approx(exact.confidence.sum(), rel=1e-3)
+
+
+def platt(score):
+    return expit(0.3 + 0.5 * logit(np.clip(score, 1e-12, 1 - 1e-12)))
+
+
+def steps(score):
+    return np.floor(np.asarray(score) * 37) / 37
+
+
+def fine_table(score, label, units):
+    columns = {"confidences": score, "labels": label, "units": units}
+    return row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean", bins=60)[0]
+
+
+@pytest.mark.parametrize("mapping", [platt, steps, lambda score: np.asarray(score) ** 3], ids=["platt", "steps", "cube"])
+def test_the_mean_of_mapped_scores_lies_between_the_ends(mapping):
+    rng = np.random.default_rng(13)
+    for _ in range(20):
+        score = rng.beta(rng.uniform(0.2, 3), rng.uniform(0.2, 3), 40)
+        units = [f"u{i % 9}" for i in range(40)]
+        fine = fine_table(score, [0] * 40, units)
+        table, slack = bounded_table(fine, mapping)
+        omega = np.array([1 / units.count(u) for u in units])
+        exact = (omega * mapping(score)).sum()
+        told = table.confidence.sum()
+        assert told - slack[0].sum() - 1e-9 <= exact <= told + slack[1].sum() + 1e-9
+        assert table.n_units == pytest.approx(9)
+
+
+def test_a_map_that_falls_has_no_ends():
+    assert bounded_table(UnitTable.empty(60), lambda score: 1.0 - score) is None
+
+
+def test_bounded_scores_are_evidence_for_units_of_any_shape():
+    """Two rows of a unit at both ends of a bin, where the map bends most: exact means over the unit's luck."""
+    score = np.array([1e-6, 1 / 60 - 1e-6])
+    truth = platt(score)
+    cuts = sorted([0.0, *truth, 1.0])
+    mean = np.zeros((2, bets_of(BINS).n_bets))
+    for low, high in pairwise(cuts):
+        labels = ((low + high) / 2 < truth).astype(int).tolist()
+        table, slack = bounded_table(fine_table(score, labels, ["u", "u"]), platt)
+        plain = Tolerance.within(0.0)
+        for row, tolerance in enumerate((plain, plain.widened(table, slack))):
+            gain = log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), tolerance)
+            mean[row] += (high - low) * np.exp(gain)
+    assert (mean[1] <= 1.0 + 1e-12).all()
+    assert mean[0].max() > 1.01
 
 
 def test_krippendorff_s_example():

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.filling import Filling
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.metrics import METRICS, Question, View, compute_metrics
 
 BINARY = PaneSpec("binary", 2)
 SLUGS = ("ece", "rmsce", "debiased_ece", "ace")
@@ -53,6 +53,31 @@ def test_intervals_cover_at_their_level(n: int, size: float) -> None:
         for slug in SLUGS:
             low, high = found[slug]["interval"]
             hits[slug] += low - 1e-12 <= truth[slug] <= high + 1e-12
+    for slug, count in hits.items():
+        assert count / RUNS >= 0.90 - 0.03, (slug, count / RUNS)
+
+
+def curve_errors(size: float) -> dict[str, float]:
+    """Errors of the truth that need no bins: all but the first from very many predictions."""
+    score = np.linspace(0.05, 0.95, 400_001)
+    truth = {"corp_miscalibration": float(((score - outcome_rate(score, size)) ** 2).mean())}
+    if not size:
+        return truth | {"kde_ece": 0.0, "smooth_ece": 0.0}
+    view = View(pane_of(np.random.default_rng(9), 2_000_000, size), Question())
+    return truth | {slug: METRICS[slug].value(view) or 0.0 for slug in ("kde_ece", "smooth_ece")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("n", [300, 2000])
+def test_intervals_of_curves_cover_at_their_level(n: int, size: float) -> None:
+    rng, truth = np.random.default_rng(n), curve_errors(size)
+    hits = dict.fromkeys(truth, 0)
+    for seed in range(RUNS):
+        found = compute_metrics(View(pane_of(rng, n, size), Question()), truth, seed)
+        for slug, number in truth.items():
+            low, high = found[slug]["interval"]
+            hits[slug] += low - 1e-12 <= number <= high + 1e-12
     for slug, count in hits.items():
         assert count / RUNS >= 0.90 - 0.03, (slug, count / RUNS)
 

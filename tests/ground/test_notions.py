@@ -411,7 +411,18 @@ def test_intervals_hold_their_value_and_null_references_repeat() -> None:
     first, again = asked(batch, OURS, False), asked(batch, OURS, False)
     assert first == again
     with_interval = [a for a in first.values() if a["interval"] is not None]
-    assert len(with_interval) >= 9
+    assert len(with_interval) >= 13
+    without = {slug: answer["interval_reason"] for slug, answer in first.items() if answer["interval"] is None}
+    assert without == {
+        "canonical_ce": "estimator_not_replicated",
+        "hosmer_lemeshow": "test_statistic",
+        "nixon_ace": "equal_mass_not_replicated",
+        "rater_statistic": "not_replicated",
+        "spiegelhalter_z": "test_statistic",
+        "tace": "equal_mass_not_replicated",
+        "uce": "uncertainty_not_replicated",
+        "zhang_kde_ece": "estimator_not_replicated",
+    }
     for answer in with_interval:
         assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
 

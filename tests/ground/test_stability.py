@@ -11,8 +11,10 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.baselines import baselines
+from calibrant.labels import named_raters
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
+from calibrant.score import score_batch
 from calibrant.stability import FRACTIONS, disagreement, stability, total_variation
 from calibrant.subsets import draws_of, repeated
 from calibrant.view import NotAnswerable, View
@@ -205,3 +207,25 @@ def test_a_rater_whose_column_does_not_fit(bad: np.ndarray) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         baselines(rated()[0], "ece", raters={"r": bad})
     assert refusal.value.offences[0].pointer == "/raters/r"
+
+
+def test_named_raters_become_columns_of_their_own() -> None:
+    labels = [[0, 2, 1], 1, None, [2]]
+    found = named_raters(labels, [["a", None, "b"], "b", None, ["a"]], 3)
+    assert {name: column.tolist() for name, column in found.items()} == {"a": [0, -1, -1, 2], "b": [1, 1, -1, -1]}
+    with pytest.raises(CalibrationInputError) as refusal:
+        named_raters([[0] * 201], [[f"r{i}" for i in range(201)]], 3)
+    assert refusal.value.offences[0].rule == "too_many_raters"
+
+
+def test_a_score_of_named_raters_holds_their_baselines() -> None:
+    batch, raters = rated()
+    found = score_batch(batch, {"metrics": ("ece", "brier"), "bins": 10}, raters)["baselines"]
+    expected = baselines(batch, "ece", Question(bins=10), raters)
+    assert found["metrics"]["ece"]["by_rater"] == expected["by_rater"]
+    assert found["metrics"]["ece"]["mean_of_raters"] == expected["mean_of_raters"]
+    for policy, number in found["metrics"]["ece"]["policies"].items():
+        assert number == expected["policies"][policy]["value"]
+    pairs = [(a, b) for a, b in itertools.combinations(raters.values(), 2)]
+    assert found["disagreement"] == pytest.approx(np.mean([a != b for a, b in pairs]))
+    assert "baselines" not in score_batch(batch, {"metrics": ("ece",)})

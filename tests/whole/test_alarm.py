@@ -176,10 +176,12 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     assert made["expected_delay"]["changes"] is None
     first = play(watched, "steady", seed=1, slope_after=1.0)
     # Killed while they seal: what was sealed stays, and no cohort is seen twice.
-    for name in ("worker0", "worker1"):
-        time.sleep(1.0)
-        watched.kill(name)
-        watched.start(name)
+    for seen in (20, 60, 100):
+        n = sealed(watched, "steady", seen)["n_cohorts"]
+        assert n < YEAR
+        for name in ("worker0", "worker1"):
+            watched.kill(name)
+            watched.start(name)
     found = sealed(watched, "steady", YEAR)
     assert kept(watched, "steady") == {b"score|": exact(first, 1, 1.0).pack()}
     assert (found["status"], found["n_cohorts"]) == ("ok", YEAR)
@@ -244,8 +246,8 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     receiver.got.clear()
     model = f"steep-{seed}"
     declare(watched, model, receiver)
-    first = play(watched, model, seed, slope_after=0.75)
-    found = sealed(watched, model, YEAR)
+    first = play(watched, model, seed, slope_after=0.75, days=range(CHANGE + 60))
+    found = sealed(watched, model, CHANGE + 60)
     assert found["status"] == "alarm"
     start, alarmed = (datetime.fromisoformat(t) for t in (found["start_of_change"], found["alarmed_at"]["to"]))
     change = first + timedelta(days=CHANGE)
@@ -277,6 +279,33 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     watched.client.post(f"/v1/models/{model}/alarm/test")
     [(_, tested)] = until(lambda: receiver.of("alarm.test"))
     assert tested["data"] == {"model": model}
+
+
+def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_scores(watched):
+    """Outcomes follow another slope than the scores from the first day on; a map fitted to some days is in force."""
+    declare(watched, "mended")
+    first = play(watched, "mended", 7, slope_after=0.4, days=range(CHANGE, CHANGE + 25))
+    found = sealed(watched, "mended", 25)
+    assert (found["status"], found["scores"], found["map_version"]) == ("alarm", "mapped", None)
+    day = first + timedelta(days=CHANGE)
+    fit = {"method": "platt", "raters": "mean", "from": day.isoformat(), "to": (day + timedelta(days=25)).isoformat()}
+    assert watched.client.post("/v1/models/mended/maps", json=fit).status_code == 201
+    promoted = watched.client.put(
+        "/v1/models/mended/maps/current", json={"version": 1, "reason": "drift"}, headers={"If-None-Match": "*"}
+    )
+    assert promoted.status_code == 200
+    after = until(lambda: (told := watched.get("/v1/models/mended/drift"))["map_version"] and told)
+    assert (after["status"], after["n_cohorts"]) == ("insufficient_data", 0)
+    [alarm] = watched.get("/v1/alarms", model="mended")["alarms"]
+    assert (alarm["status"], alarm["closed_because"]) == ("closed", "another calibration map is in force")
+    watched.client.patch(
+        "/v1/models/mended", json={"alarm": {"tolerance": 0.02}}, headers={"If-Match": "*"}
+    )
+    play(watched, "mended", 7, slope_after=0.4, days=range(CHANGE + 25, CHANGE + 55))
+    found = sealed(watched, "mended", 30)
+    assert (found["status"], found["n_cohorts"], found["map_version"]) == ("ok", 30, "1")
+    assert found["description"]["ece"]["value"] < 0.06
+    assert found["effect"]["slope"]["interval"][0] < 1.1 and found["effect"]["slope"]["interval"][1] > 0.9
 
 
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):

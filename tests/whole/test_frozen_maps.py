@@ -10,6 +10,7 @@ from itertools import pairwise
 import httpx
 import numpy as np
 import pytest
+import redis
 
 from calibrant.maps.base import digest
 from tests.whole.deployment import Deployment
@@ -152,6 +153,27 @@ def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Depl
         range(1, len(listed["promotions"]) + 1)
     )
     assert listed["current"] == client.get(f"{URL}/current").json()["version"]
+
+
+def test_an_unchanged_map_costs_one_read_of_the_store_and_no_worker(played: Deployment) -> None:
+    """Every worker is dead, and nothing is asked of any."""
+    client, n = played.client, 300
+    etag = client.get(f"{URL}/current").headers["etag"]
+    for name in ("worker0", "worker1"):
+        played.kill(name)
+    try:
+        with redis.Redis.from_url(played.store.url) as store:
+            store.config_resetstat()
+            statuses = [client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code for _ in range(n)]
+            calls = {name[8:]: each["calls"] for name, each in store.info("commandstats").items()}
+        assert statuses == [304] * n
+        assert n <= calls.pop("hget") <= n + 20, calls
+        assert sum(calls.values()) < n / 4, calls
+        assert not {"lpush", "brpop", "blpop", "evalsha", "xadd"} & set(calls), calls
+    finally:
+        for name in ("worker0", "worker1"):
+            played.start(name)
+        played.wait_ready()
 
 
 def test_a_deleted_model_has_no_maps(played: Deployment) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import numpy as np
 import pytest
+import redis
 
 from tests.whole.deployment import Deployment
 
@@ -60,11 +61,19 @@ def answers(deployment):
     return found
 
 
+def unsealed(deployment) -> set[bytes]:
+    """The ids that the store lists of panes that are not sealed yet: what the alarm finds rows by."""
+    with redis.Redis.from_url(deployment.store.url) as client:
+        names = list(client.scan_iter(match="*:j:default/moved|*", count=1000))
+        return {id_ for name in names for listed in client.hvals(name) for id_ in listed.split(b"\x1f")}
+
+
 def test_answers_are_identical_and_labels_find_their_predictions(exported, embedded, spread):
     made = spread.client.post("/v1/models/moved/import", content=exported, headers=LINES)
     assert made.status_code == 201, made.text
     assert made.json()["records"] == 8 * 60 + 1
     assert answers(spread) == answers(embedded)
+    assert len(unsealed(spread)) == 8 * 60
     for deployment in (embedded, spread):
         ids = [f"b{i}.{j}" for i in range(8) for j in range(20)]
         deployment.post("/v1/models/moved/labels", {"ids": ids, "labels": [1] * len(ids), "raters": ["r"] * len(ids)})

@@ -12,7 +12,7 @@ from dataclasses import replace
 from calibrant.drift.action import LEAST_UNITS, recommended_action
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.tables import UnitTable, merged
-from calibrant.drift.verdict import rater_or_model
+from calibrant.drift.verdict import leans, rater_or_model
 from calibrant.pane import Pane
 from workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
 from workers.alarm.deliveries import RAISED
@@ -100,7 +100,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that are over and begin those of alarms that went off at this cohort."""
     raised: list[Episode] = []
-    told = who_alarms({**before, **after})
+    told = who_alarms({**before, **after})  # of those that are watched
     for name, each in after.items():
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
@@ -118,10 +118,11 @@ def _episodes(
 
 def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     """Whether it is the model or a rater, from the raters' own detectors; None where there are none."""
+    own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
+    alarmed = [each.state for each in own.values() if each.in_alarm and each.state is not None]
     found = {
-        rater: {"status": _status(each)}
-        for name, each in detectors.items()
-        if (rater := rater_in(name)) is not None
+        rater: {"status": _status(each), "leans": each.state is not None and leans(each.state, alarmed)}
+        for rater, each in own.items()
     }
     return rater_or_model(found) if found else None
 
@@ -191,10 +192,13 @@ def _raised(
 
 
 def since_change(looks: list[Look], start: int | None, until: int | None) -> tuple[UnitTable, UnitTable]:
-    """The cohorts from the start of a change until the alarm, and those after it."""
+    """The cohorts from the start of a change until the alarm, and those after it.
+
+    A change that began after the alarm, which nobody has acknowledged meanwhile, is parted in the middle.
+    """
     begun = [look for look in looks if start is None or look.cohort >= start]
+    if begun and start is not None and until is not None and start > until:
+        until = begun[(len(begun) - 1) // 2].cohort
     first = [look.table for look in begun if until is None or look.cohort <= until]
     later = [look.table for look in begun if until is not None and look.cohort > until]
     return merged(first), merged(later)
-
-

@@ -17,6 +17,7 @@ from calibrant.drift.tables import UnitTable, merged
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.pane import Pane
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORMAT = 1
 RATER = "rater:"
@@ -25,11 +26,26 @@ _MOST_BYTES = 1 << 21
 
 @dataclass(frozen=True)
 class Cohort:
-    """A sealed cohort of one detector."""
+    """A sealed cohort of one detector.
+
+    Attributes
+    ----------
+    start_s : seconds since the epoch
+    table : UnitTable
+    coverage : int64 (2, n_bins), predictions and labelled predictions
+    slack : float64 (2, n_bins), as in `calibrant.drift.bounded`; None where the table is exact
+    """
 
     start_s: int
     table: UnitTable
     coverage: Ints
+    slack: Floats | None = None
+
+    def joined(self, more: Cohort) -> Cohort:
+        """With another pane's."""
+        parts = [each.slack for each in (self, more) if each.slack is not None]
+        slack = np.sum(parts, axis=0) if parts else None
+        return Cohort(self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack)
 
 
 @dataclass(frozen=True)
@@ -95,9 +111,7 @@ class Gathered:
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
             held = cohorts.get(name)
-            table = each.table if held is None else merged([held.table, each.table])
-            coverage = each.coverage if held is None else held.coverage + each.coverage
-            cohorts[name] = Cohort(self.start_s, table, coverage)
+            cohorts[name] = each if held is None else held.joined(each)
         return Gathered(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
 
     def pack(self) -> bytes:
@@ -106,6 +120,8 @@ class Gathered:
         for number, each in enumerate(self.cohorts.values()):
             arrays[f"{number}.table"] = each.table.columns
             arrays[f"{number}.coverage"] = each.coverage
+            if each.slack is not None:
+                arrays[f"{number}.slack"] = each.slack
         about = {
             "gathered": FORMAT,
             "start": self.start_s,
@@ -125,7 +141,12 @@ class Gathered:
         if about.get("gathered") != FORMAT:
             raise PackingError(f"this is not a cohort being gathered in format {FORMAT}")
         cohorts = {
-            name: Cohort(about["start"], UnitTable(*arrays[f"{i}.table"]), arrays[f"{i}.coverage"])
+            name: Cohort(
+                about["start"],
+                UnitTable(*arrays[f"{i}.table"]),
+                arrays[f"{i}.coverage"],
+                arrays.get(f"{i}.slack"),
+            )
             for i, name in enumerate(about["names"])
         }
         starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()

@@ -155,23 +155,23 @@ def watched(
 
     Those of classes and raters that the settings name no longer are none.
     """
-    still = [name for name in held if is_asked(name, settings)]
+    still = asked(held, settings)
     new = sorted(
         (name for name in cohorts if name not in held), key=lambda name: (parts_of(name)[1], name)
     )
     return [*still, *new[: max(0, MOST_DETECTORS - len(still))]]
 
 
-def is_asked(name: str, settings: AlarmSettings) -> bool:
-    """Whether the settings ask for a detector."""
-    if rater_in(name) is not None:
-        return settings.rater_detectors > 0
-    return parts_of(name)[0] in settings.scopes
+def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
+    """The detectors that the settings still ask for: of their scopes, and of as many raters by name."""
+    names = list(held)
+    raters = sorted(name for name in names if rater_in(name) is not None)[: settings.rater_detectors]
+    return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
 def n_asked(held: Iterable[str], settings: AlarmSettings) -> int:
     """How many detectors share the rate of false alarms, at least one."""
-    return max(1, sum(is_asked(name, settings) for name in held))
+    return max(1, len(asked(held, settings)))
 
 
 def watched_raters(
@@ -223,7 +223,7 @@ def advanced(
         ahead = _against_reference(ahead, settings)
     state = ahead.state
     if state is not None and table.n_units > 0:
-        state = advance(state, cohort.start_s, table, threshold)
+        state = advance(state, cohort.start_s, table, threshold, cohort.slack)
     elif state is not None:
         state = replace(state, last=cohort.start_s)
     return replace(
@@ -260,9 +260,9 @@ def _against_reference(detector: Detector, settings: AlarmSettings) -> Detector:
 def flagged_names(held: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
     """Slices with evidence enough that at most a share of those flagged are so by chance."""
     evidence = {
-        name: each.log_evidence
-        for name, each in held.items()
-        if each.state is not None and parts_of(name)[1] and is_asked(name, settings)
+        name: held[name].log_evidence
+        for name in asked(held, settings)
+        if held[name].state is not None and parts_of(name)[1]
     }
     return flagged(evidence, settings.false_flags) if evidence else []
 

@@ -26,8 +26,8 @@ from workers.state.registry import ModelConfig
 from workers.unsealed import ids_in
 from workers.windows import ALL_ROWS
 
-# More rows than these are not read at once: panes speak for such a cohort.
-MOST_ROWS = 500_000
+# More rows than these are not read: panes speak for such a cohort. As many take ten seconds and half a gigabyte.
+MOST_ROWS = 200_000
 _A_READ = 20_000
 
 

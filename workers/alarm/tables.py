@@ -1,8 +1,9 @@
 """The tables of a cohort from its sealed panes, as far as panes carry them.
 
-A pane keeps sums by unit of the model's own score, as it was sent. Of a class, or under a map, there are cells alone,
-which carry no units: they are a unit-weighted table only where every prediction is a unit of its own and has weight
-one. A map that needs whole rows, and the labels of one rater, are not in a pane at all.
+A pane keeps sums by unit of the model's own score, as it was sent. Of a class, or under a map, there are cells, which
+carry no units: they are a unit-weighted table only where every prediction is a unit of its own and has weight one.
+Elsewhere the sums by unit are mapped, between the ends where the mapped scores must lie. Classes whose predictions share
+units, a map that needs whole rows, and the labels of one rater are not in a pane at all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibrant.accumulators.units import UNIT_BINS
+from calibrant.drift.bounded import bounded_table
 from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
 from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
 from calibrant.errors import CalibrationInputError
@@ -23,6 +27,7 @@ from workers.alarm.cohorts import Cohort, detector_name
 from workers.alarm.in_force import InForce
 from workers.alarm.settings import AlarmSettings
 
+Floats = NDArray[np.float64]
 NOTHING = InForce()
 
 
@@ -36,17 +41,33 @@ def tables_of(
     fitted = in_force.fitted if settings.is_mapped else None
     for slice_ in sorted(panes):
         for scope in settings.scopes:
-            table = _table_of(panes[slice_], scope, settings.raters, fitted)
-            if table is not None:
+            told = _table_of(panes[slice_], scope, settings.raters, fitted)
+            if told is not None:
+                table, slack = told
                 coverage = label_counts(panes[slice_])
-                found[detector_name(scope, slice_)] = Cohort(start_s, table, coverage)
+                found[detector_name(scope, slice_)] = Cohort(start_s, table, coverage, slack)
     return found
 
 
-def _table_of(pane: Pane, scope: str, raters: str, fitted: Fitted | None) -> UnitTable | None:
+def _table_of(
+    pane: Pane, scope: str, raters: str, fitted: Fitted | None
+) -> tuple[UnitTable, Floats | None] | None:
+    """A table, and how far its scores may be off where the pane has only sums of several units."""
     if scope == OWN_SCORE and fitted is None:
-        return unit_table(pane, raters)
-    return cell_table(pane, scope, raters, fitted)
+        return unit_table(pane, raters), None
+    table = cell_table(pane, scope, raters, fitted)
+    if table is not None:
+        return table, None
+    if scope != OWN_SCORE or fitted is None or fitted["scope"] == "full":
+        return None
+    task = pane.spec.task
+    return bounded_table(unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score))
+
+
+def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
+    mapped = scalar(fitted, OWN_SCORE, task, score)
+    assert mapped is not None
+    return mapped
 
 
 def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None) -> UnitTable | None:

@@ -14,7 +14,7 @@ from calibrant.drift.tables import coverage_of
 from calibrant.drift.verdict import verdict
 from workers.alarm.advancing import since_change, title_of, who_alarms
 from workers.alarm.cohorts import parts_of, rater_in
-from workers.alarm.detectors import Detector, flagged_names, is_asked, n_asked
+from workers.alarm.detectors import Detector, asked, flagged_names, n_asked
 from workers.alarm.episodes import at, interval, log10_of
 from workers.alarm.looks import Look
 from workers.alarm.settings import AlarmSettings
@@ -56,7 +56,10 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         found["effect_since"] = at(kept_from)
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
-    who = who_alarms({name: each for name, each in alarm.detectors.items() if is_asked(name, settings)})
+    passed = passed_over(detector)
+    if found["status"] == "insufficient_data" and passed["n"]:
+        found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
+    who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
         "bins_since_change": [_since(row) for row in bin_rows(since)] if alarmed else None,
@@ -64,7 +67,7 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         "summary": summary(found),
         "scores": settings.scores,
         "map_version": alarm.in_force.version,
-        "cohorts_passed_over": passed_over(detector),
+        "cohorts_passed_over": passed,
         "labels": _labels(settings, alarm),
         "rater_or_model": who,
     }
@@ -101,8 +104,8 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
     marked = flagged_names(alarm.detectors, settings)
     others = [
         name
-        for name in sorted(alarm.detectors)
-        if name != alarm.name and rater_in(name) is None and is_asked(name, settings)
+        for name in sorted(asked(alarm.detectors, settings))
+        if name != alarm.name and rater_in(name) is None
     ]
     order = [name for name in marked if name in others]
     order += [name for name in others if name not in marked]
@@ -141,9 +144,9 @@ def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
     last = max(alarm.rater_looks, default=None)
     look = None if last is None else alarm.rater_looks[last]
     rows = [
-        {"rater": rater} | _line(each, alarm, settings)
-        for name, each in sorted(alarm.detectors.items())
-        if (rater := rater_in(name)) is not None and is_asked(name, settings)
+        {"rater": rater} | _line(alarm.detectors[name], alarm, settings)
+        for name in sorted(asked(alarm.detectors, settings))
+        if (rater := rater_in(name)) is not None
     ]
     counts = {} if alarm.sealed is None else alarm.sealed.counts
     split = None if alarm.sealed is None else alarm.sealed.units_split["n"]

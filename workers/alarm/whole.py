@@ -20,8 +20,8 @@ WHY_PASSED = {
     MAP_LOST: "the calibration map in force cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
     WHOLE_ROWS: "the calibration map in force takes whole rows, which are kept of predictions with ids only",
-    SHARED_UNITS: "several predictions share a unit: then classes and mapped scores are read from predictions with ids "
-    "only (up to 500,000 a cohort)",
+    SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
+    "from predictions with ids only (up to 200,000 a cohort)",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from workers.alarm.cohorts import detector_name
 from workers.alarm.deliveries import WAS_CLOSED, delivery_of
-from workers.alarm.detectors import Detector, is_asked, n_asked
+from workers.alarm.detectors import Detector, asked, n_asked
 from workers.alarm.episodes import CLOSED, LAST_NUMBER, Episode, at, log10_of, shown
 from workers.alarm.held import Held
 from workers.alarm.in_force import InForce
@@ -99,7 +99,7 @@ def summary_of(
     kept: dict[str, Any] = {
         "generation": config.generation,
         "n_detectors": n if detectors else 0,
-        "n_alarms": sum(each.in_alarm for name, each in detectors.items() if is_asked(name, settings)),
+        "n_alarms": sum(detectors[name].in_alarm for name in asked(detectors, settings)),
         "threshold": settings.threshold(n),
         "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
         "sr_log10": None if state is None else log10_of(state.log_mixed_sr),

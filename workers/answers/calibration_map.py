@@ -19,6 +19,11 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return _PARTS
 
 
+def is_slow(params: dict[str, Any]) -> bool:
+    """A matrix of many classes takes seconds."""
+    return params.get("method") == "dirichlet"
+
+
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """Parameters, evidence before and after, held-out gain."""
     klass = params.get("class")

@@ -21,6 +21,11 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return NEEDS | {"sample"} if params.get("compare") else NEEDS
 
 
+def is_slow(params: dict[str, Any]) -> bool:
+    """Six fits of a large sample take a second."""
+    return bool(params.get("compare"))
+
+
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """Losses before and after the fitted concentration, reliability by bin, warnings.
 

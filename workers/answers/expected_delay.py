@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.delay import ASKED, expected_delay
+from calibrant.drift.mapped import OWN_SCORE, scalar, table_at
 from calibrant.drift.tables import merged, unit_table
 from calibrant.drift.tolerance import Tolerance
 from workers.alarm.detectors import n_asked
@@ -30,6 +31,11 @@ def answer(
     typical = merged((unit_table(each.pane, settings.policy, UNIT_BINS) for each in panes), UNIT_BINS)
     if not typical.n_units > 0:
         return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
+    fitted = alarm.in_force.fitted if settings.is_mapped else None
+    if fitted is not None and settings.bets == OWN_SCORE:
+        # A map of whole rows leaves the scores where they are here: sums by bin do not hold rows.
+        mapped = scalar(fitted, OWN_SCORE, config.task, typical.mean_confidence)
+        typical = typical if mapped is None else table_at(typical, mapped)
     last_s = max(each.start_s + each.length_s for each in panes)
     length_s = last_s - min(each.start_s for each in panes)
     n_cohorts = max(1, -(-length_s // settings.bucket_s))

@@ -40,6 +40,8 @@ T:nr                  hash    records and bytes retained in the partition       
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
+ns:ask:slow           list    those whose answer may take seconds                      compute
+ns:doing:<digest>     string  somebody works on that answer; expires                   compute
 ns:ans:<inbox>        list    answers on their way to one inbox; expires                compute
 ns:a:<digest>         string  an answer kept under (state version, question); expires   compute
 ====================  ======  ========================================================  ==========================
@@ -224,6 +226,13 @@ class Keys:
     @property
     def questions(self) -> str:
         return f"{self.namespace}:ask"
+
+    @property
+    def slow_questions(self) -> str:
+        return f"{self.namespace}:ask:slow"
+
+    def claim(self, digest: str) -> str:
+        return f"{self.namespace}:doing:{digest}"
 
     def replies(self, inbox: str) -> str:
         return f"{self.namespace}:ans:{inbox}"

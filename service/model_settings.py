@@ -1,0 +1,190 @@
+"""What can be declared of a model: the document that clients send, the configuration that is kept, and what is shown of it."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from calibrant.errors import CalibrationInputError
+from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
+from service.auth import Caller
+from service.durations import duration_of
+from service.posted import Name
+from service.problem_responses import invalid_input, offence_of
+from service.queries import duration
+from workers.durations import parse_duration
+from workers.state.registry import ModelConfig
+from workers.windows import rfc3339
+
+SHORTEST_PANE_S = 60
+DAY_S = 86_400
+
+Duration = Annotated[str, AfterValidator(duration)]
+
+
+def whole_seconds(text: str) -> int:
+    """Return the seconds of a duration, which must be whole."""
+    seconds = parse_duration(text)
+    if seconds != int(seconds):
+        raise PydanticCustomError("whole_seconds", "a duration of whole seconds")
+    return int(seconds)
+
+
+class ModelSettings(BaseModel):
+    """What can be declared of a model."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
+    classes: list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None = Field(
+        None, description="Names, or their number; two for a binary model."
+    )
+    grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
+    pane: Duration = Field("PT1H", description="Shortest time that can be asked for.")
+    retention: Duration | None = Field(None, description="Panes older than this are dropped.")
+    label_horizon: Duration | None = Field(None, description="Age at which a cohort is sealed.")
+    slices: dict[Name, list[Name] | None] = Field(
+        {},
+        description="Slice keys with their values, or null for any: others are then refused. Without any every key "
+        "is taken. Values of an open key beyond a limit are counted as `other`.",
+    )
+    unit: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="What a unit is: patient, item."
+    )
+    listed_classes: list[int] | None = Field(
+        None, description="Classes kept one by one, where there are more than 64."
+    )
+    alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ModelSettings":
+        if self.n_classes is None:
+            raise PydanticCustomError("missing", "classes are needed: names, or their number")
+        if isinstance(self.classes, list) and len(set(self.classes)) < len(self.classes):
+            raise PydanticCustomError("repeated", "classes have names of their own")
+        _check_pane(whole_seconds(self.pane))
+        return self
+
+    @property
+    def n_classes(self) -> int | None:
+        """Return how many classes there are, none where it is not said."""
+        if self.classes is None:
+            return 2 if self.task == "binary" else None
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+
+def _check_pane(seconds: int) -> None:
+    fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
+    if seconds < SHORTEST_PANE_S or not fits:
+        raise PydanticCustomError(
+            "pane", "a pane is a minute or longer and divides a day, or is whole days"
+        )
+
+
+def settings_of(document: dict) -> ModelSettings:
+    """Return the settings in a document, or raise every rule that they break."""
+    try:
+        return ModelSettings.model_validate(document)
+    except ValidationError as error:
+        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(offences) from error
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
+
+    config: ModelConfig
+    told: frozenset[str]
+
+
+def change_of(
+    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+) -> Change:
+    """Return a model's configuration as the registry is to keep it."""
+    config = config_of(settings, caller, model)
+    try:
+        alarm = kept_alarm(settings.alarm, config, current)
+    except CalibrationInputError as error:
+        raise invalid_input(error.offences) from error
+    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+
+
+def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
+    """Return a model's configuration as declared, without its alarm."""
+
+    def seconds(text: str | None) -> int | None:
+        return None if text is None else whole_seconds(text)
+
+    config = ModelConfig(
+        tenant=caller.tenant,
+        model=model,
+        task=settings.task,
+        n_classes=2 if settings.n_classes is None else settings.n_classes,
+        classes=settings.classes if isinstance(settings.classes, list) else None,
+        grid=settings.grid,
+        pane_s=whole_seconds(settings.pane),
+        retention_s=seconds(settings.retention),
+        label_horizon_s=seconds(settings.label_horizon),
+        slices=settings.slices,
+        unit=settings.unit,
+        listed_classes=settings.listed_classes,
+    )
+    config.spec()  # raises where no panes can be made of this
+    return config
+
+
+def declared(config: ModelConfig) -> dict[str, Any]:
+    """Return the settings document that declares `config`."""
+
+    def text(seconds: int | None) -> str | None:
+        return None if seconds is None else duration_of(seconds)
+
+    return {
+        "task": config.task,
+        "classes": config.classes or config.n_classes,
+        "grid": config.grid,
+        "pane": duration_of(config.pane_s),
+        "retention": text(config.retention_s),
+        "label_horizon": text(config.label_horizon_s),
+        "slices": config.slices,
+        "unit": config.unit,
+        "listed_classes": config.listed_classes,
+        "alarm": _named_classes(config),
+    }
+
+
+def _named_classes(config: ModelConfig) -> dict[str, Any]:
+    """Return the alarm's settings with classes as they were named."""
+    bets = config.alarm.get("bets")
+    if not isinstance(bets, list) or not config.classes:
+        return config.alarm
+    return {**config.alarm, "bets": [config.classes[index] for index in bets]}
+
+
+def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`."""
+    document = declared(config)
+    return {
+        "model": config.model,
+        **document,
+        "alarm": hidden(document["alarm"], told),
+        "classes": config.classes,
+        "n_classes": config.n_classes,
+        "revision": config.revision,
+        "created_at": rfc3339(config.created_at) if config.created_at else None,
+    }
+
+
+def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return `document` after a merge patch: null takes a member out, an object goes into its own."""
+    merged = dict(document)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(merged.get(name), dict):
+            merged[name] = patched(merged[name], value)
+        else:
+            merged[name] = value
+    return merged
