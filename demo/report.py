@@ -19,7 +19,7 @@ from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
 from demo.late import LATE, raw, settle
-from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
+from demo.play import DAYS, LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
 
@@ -159,7 +159,7 @@ class Report:
         start_alarm(self.client)
         deadline = time.monotonic() + ALARM_S
         answer = self.client.get(path)
-        while not (answer.get("detector") and answer["status"] == "alarm") and time.monotonic() < deadline:
+        while not (answer.get("detector") and answer["n_cohorts"] >= DAYS) and time.monotonic() < deadline:
             time.sleep(0.5)
             answer = self.client.get(path)
         self._title("Drift: the alarm", self.client.curl(path))

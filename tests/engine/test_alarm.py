@@ -12,10 +12,13 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
+from calibrant.drift.detector import fresh
 from calibrant.drift.effect import recalibration
+from calibrant.drift.tables import UnitTable
+from calibrant.drift.tolerance import Tolerance
 from tests.engine.driving import FreeLeases
 from workers.aggregate import PartitionLoop
-from workers.alarm.advancing import advance_detectors, since_change
+from workers.alarm.advancing import advance_detectors, since_change, who_alarms
 from workers.alarm.cohorts import Gathered
 from workers.alarm.deliveries import Delivery
 from workers.alarm.detectors import Detector, advanced
@@ -340,6 +343,24 @@ def test_a_deleted_model_leaves_no_alarm(sealing, bench):
     assert bench.keys_of(CONFIG) == []
     assert sealing.episodes() == [] and sealing.deliveries() == []
     assert sealing.node.hgetall(sealing.keys.summaries) == {}
+
+
+def of_rater(n_units, alarmed=False):
+    each = np.full(15, n_units / 15)
+    state = replace(fresh(Tolerance.within(0.0)), alarmed_at=DAY_S if alarmed else None)
+    return Detector("x", state=state, baseline=UnitTable(each, each / 2, each / 2, each, each))
+
+
+@pytest.mark.parametrize(
+    ("others", "title"),
+    [([900.0, 900.0], "rater shift"), ([900.0, 30.0], "rater shift"), ([200.0, 60.0], "undecided"), ([], "undecided")],
+)
+def test_a_rater_of_few_cases_clears_nobody(others, title):
+    """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
+    held = {"score|": of_rater(1000.0, alarmed=True), "rater:ann|": of_rater(1000.0, alarmed=True)}
+    held |= {f"rater:r{i}|": of_rater(n) for i, n in enumerate(others)}
+    assert who_alarms(held)["title"] == title
+    assert who_alarms({"score|": held["score|"]}) is None
 
 
 def test_packed_detectors_and_looks_read_back():

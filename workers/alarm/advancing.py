@@ -27,6 +27,8 @@ from workers.state.commit import Commit
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS
 
+_COMPARABLE = 0.25
+
 
 def advance_detectors(
     commit: Commit,
@@ -119,9 +121,15 @@ def _episodes(
 def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     """Whether it is the model or a rater, from the raters' own detectors; None where there are none."""
     own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
-    alarmed = [each.state for each in own.values() if each.in_alarm and each.state is not None]
+    alarmed = [each for each in own.values() if each.in_alarm]
+    states = [each.state for each in alarmed if each.state is not None]
+    # A rater of few cases would be quiet whatever he thinks.
+    least = max(LEAST_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0))
     found = {
-        rater: {"status": _status(each), "leans": each.state is not None and leans(each.state, alarmed)}
+        rater: {
+            "status": _status(each, least),
+            "leans": each.state is not None and leans(each.state, states),
+        }
         for rater, each in own.items()
     }
     return rater_or_model(found) if found else None
@@ -139,10 +147,10 @@ def title_of(name: str, told: Mapping[str, object] | None) -> str:
     return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
 
 
-def _status(detector: Detector) -> str:
+def _status(detector: Detector, least: float) -> str:
     if detector.in_alarm:
         return "alarm"
-    return "ok" if detector.baseline.n_units >= LEAST_UNITS else "insufficient_data"
+    return "ok" if detector.baseline.n_units >= least else "insufficient_data"
 
 
 def _write_raters(writing: Writing, start_s: int, last: int, look: RaterLook) -> None:
