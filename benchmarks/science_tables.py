@@ -25,6 +25,7 @@ from calibrant import Batch
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.stability import stability
+from calibrant.temperature import fit_temperature, fit_temperature_exact
 from calibrant.view import View
 
 Wanted = tuple[str, int, int, tuple[float, ...]]
@@ -40,6 +41,14 @@ TRUE_LABELS = {
     "ks": (0.0397, 0.0298),
 }
 VOTES = {"ent_ce": (0.1554, 0.1584), "dist_ce": (0.0942, 0.0933), "strict_pairs": (0.5595, 0.5846)}
+# By NLL, Brier score and ECE; votes as shares (`raters=mean`), as the reference has them.
+TEMPERATURES = {
+    ("true labels", "nll"): (1.686, 1.748),
+    ("true labels", "brier"): (1.963, 1.743),
+    ("true labels", "ece"): (1.655, 1.810),
+    ("votes", "nll"): (2.075, 2.553),
+    ("votes", "brier"): (2.212, 2.105),
+}
 NOTIONS = ("ece", "rank_cs", "ent_ce", "dist_ce")
 BAAN = {
     1: ((0.147, 0.625, 0.310, 0.259), (0.119, 0.596, 0.273, 0.249), (0.141, 0.627, 0.314, 0.261)),
@@ -104,6 +113,20 @@ def votes(data: Arrays) -> Table:
     return table
 
 
+def temperatures(data: Arrays) -> Table:
+    """What each kind of label asks for."""
+    table = headed("Temperature, CIFAR-10H", "labels", "by", "model", "reference", "raw rows", "state")
+    labels = {"true labels": {"labels": data["y_true"].astype(int)}, "votes": {"label_counts": data["counts"].astype(int)}}
+    for (kind, objective), reference in TEMPERATURES.items():
+        for (model, key), number in zip(MODELS.items(), reference, strict=True):
+            batch = batch_of(data[key], **labels[kind])
+            exact = fit_temperature_exact(batch, objective=objective, raters="mean")
+            kept = fit_temperature(pane_of(batch), objective=objective, raters="mean")
+            found = (number, exact["temperature"], kept["temperature"])
+            table.add_row(kind, objective, model, *(shown(each, 4) for each in found))
+    return table
+
+
 def baan(data: Arrays) -> Table:
     """Baan et al., table 1; ECE of 10 bins against the majority vote."""
     table = headed("ChaosNLI-SNLI, RoBERTa", "measure", "seed", "T", "published", "raw rows", "state")
@@ -162,7 +185,7 @@ def main() -> None:
     cifar = np.load(asked.folder / "cifar10h.npz")
     nli = np.load(asked.folder / "chaosnli_snli.npz")
     console = Console()
-    for made in (true_labels(cifar), votes(cifar), baan(nli)):
+    for made in (true_labels(cifar), votes(cifar), temperatures(cifar), baan(nli)):
         console.print(made)
     for vote_table in (vote_tables.temperatures, vote_tables.scaled_errors, vote_tables.few_raters):
         console.print(vote_table(cifar))

@@ -186,7 +186,7 @@ class _Reader:
             count,
             confidence,
             correct,
-            self._whole_column("n_predictions", bins),
+            self._n_predictions(count),
             self._n_units(),
             self._name("unit"),
             self._name("case"),
@@ -247,6 +247,14 @@ class _Reader:
         if column.sum() > MOST_PREDICTIONS:
             self._refuse(name, "count_limit", f"an update counts at most {MOST_PREDICTIONS} predictions")
         return column.astype(np.int64)
+
+    def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:
+        numbers = self._whole_column("n_predictions", len(count))
+        bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
+        if len(bad):
+            detail = "a bin that counts something counts at least one prediction"
+            self._refuse(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
+        return numbers
 
     def _consistent(self, bins: int, count: Floats, confidence: Floats, correct: Floats) -> None:
         """Confidences lie in their bin and correct ratings among the counted, within rounding."""

@@ -5,6 +5,7 @@ What rests on the sample says so: `source`, how many predictions it used and of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,11 @@ from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+MOST_PAIRED = 1000
+# Numbers in the largest array of arithmetic over pairs of rows: rows, squared, by classes.
+_MOST_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,11 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
     return RowsAtHand(filling.batch.probabilities, share / weight[:, None], votes, weight, filling.unit_index, about)
+
+
+def most_paired(n_classes: int) -> int:
+    """As many rows as can be compared with each other, and with drawn labels, in a fraction of a second."""
+    return min(MOST_PAIRED, math.isqrt(_MOST_NUMBERS // n_classes))
 
 
 def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -199,23 +200,32 @@ class View:
         if missing:
             raise NotAnswerable("not_kept", f"{name} of {missing} predictions of the window was not kept", missing)
 
-    def histogram_key(self, scope: str) -> str | None:
-        """Key of the plain histograms that speak of a scope under this question; None where none can."""
+    def histogram_keys(self, scope: str) -> tuple[str, ...]:
+        """Keys of the plain histograms that speak of a scope under this question: of all labels, those of every class."""
         kind, _, name = scope.partition(":")
+        end = f"{self.question.raters}|{self.question.edges}"
         if kind == "all":
-            return None
-        return f"{kind}|{name}|{self.question.raters}|{self.question.edges}"
+            return tuple(f"class|{k}|{end}" for k in range(self.spec.n_classes))
+        return (f"{kind}|{name}|{end}",)
+
+    def _held_keys(self, scope: str) -> tuple[str, ...]:
+        """Those keys, where the window holds histograms of every one; else none."""
+        if not self.pane.keeps("histograms"):
+            return ()
+        keys = self.histogram_keys(scope)
+        return keys if all(key in self.pane.histograms.blocks for key in keys) else ()
 
     def histogram_counts(self, scope: str) -> dict[str, Any]:
         """Numbers of predictions and ratings with the plain histograms that a scope's table took in; empty without.
 
         `n` is None where the clients did not say how many predictions lie behind their ratings.
         """
-        key = self.histogram_key(scope)
-        if key is None or not self.pane.keeps("histograms") or key not in self.pane.histograms.blocks:
+        keys = self._held_keys(scope)
+        if not keys:
             return {}
         held = self.pane.histograms
-        weight, predictions = held.weight(key), held.n_predictions(key)
+        # Every class counts every rating once.
+        weight, predictions = held.weight(keys[0]), held.n_predictions(keys[0])
         pooled = self.question.raters == "pooled"
         return {
             "n": None if predictions is None else self.counts["n_labelled"] + predictions,
@@ -225,8 +235,7 @@ class View:
 
     def histogram_share(self) -> float:
         """Share of the asked table's weight that came as plain histograms."""
-        key = self.histogram_key(self.scope)
-        held = 0.0 if key is None else self.pane.histograms.weight(key)
+        held = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
         rest = self.counts["n_ratings"] if self.question.raters == "pooled" else self.counts["n_labelled"]
         return held / (held + rest) if held else 0.0
 
@@ -235,11 +244,10 @@ class View:
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
         held = self.pane.histograms
-        key = self.histogram_key(scope)
-        if key is None or key not in held.blocks:
+        keys = self._held_keys(scope)
+        if not keys:
             self.refuse_histograms()
-        assert key is not None
-        for other in held.blocks:
+        for key, other in product(keys, held.blocks):
             missing = held.uncovered(key, other)
             if missing:
                 detail = f"histograms of {other.replace('|', ' ')} hold predictions that those of {key.replace('|', ' ')} do not"
@@ -256,8 +264,7 @@ class View:
         else:
             places = self._kept_cells(scope)[0]
             grouped = self.cells_of(scope).grouped(grid.bins(bins, edges)[places], bins)
-        key = self.histogram_key(scope)
-        if key is not None and self.pane.keeps("histograms") and key in self.pane.histograms.blocks:
+        for key in self._held_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 from service import problem_responses
@@ -12,7 +12,6 @@ from service.auth import load_keyring
 from service.document import document
 from service.engine import Connection, connected
 from service.meters import Meters
-from service.queries import refuse_repeated
 from service.reading import Reading
 from service.reception import Reception
 from service.routes import routers
@@ -63,7 +62,6 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(refuse_repeated)],
         lifespan=lifespan,
     )
     app.state.settings = settings
@@ -73,6 +71,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.meters = Meters(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
+    app.state.routes = [route for router in routers() for route in router.routes]
     for router in routers():
         app.include_router(router)
     problem_responses.install(app)

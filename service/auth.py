@@ -24,6 +24,8 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.errors import KeyRequired, KeysNotConfigured, KeyUnknown, ScopeMissing
+from service.headers import only
+from service.queries import refuse_unread
 from service.settings import Settings
 
 Scope = Literal["ingest", "read", "maps:read", "admin"]
@@ -92,19 +94,23 @@ def load_keyring(settings: Settings) -> Keyring:
         return Keyring(_parsed(settings.keys.encode(), "CALIBRANT_KEYS"))
     if settings.keys_file is None:
         return Keyring()
-    if settings.create_key and not settings.keys_file.exists():
-        create_first_key(settings.keys_file)
     try:
+        if settings.create_key and not settings.keys_file.exists():
+            create_first_key(settings.keys_file)
         return Keyring(_parsed(settings.keys_file.read_bytes(), str(settings.keys_file)))
     except OSError as error:
-        raise KeysUnreadable(f"the keys file cannot be read: {error}") from error
+        reason = f"{(error.strerror or str(error)).lower()}: {error.filename or settings.keys_file}"
+        raise KeysUnreadable(f"the keys file cannot be read or made: {reason}") from error
 
 
 def _parsed(document: bytes, source: str) -> tuple[Key, ...]:
     try:
         return KeysDocument.model_validate_json(document).keys
     except ValidationError as error:
-        raise KeysUnreadable(f"{source} is not a keys document: {error}") from error
+        # Without the values: whoever mistook the form may have put a key there.
+        told = error.errors(include_input=False)[0]
+        place = "".join(f"/{part}" for part in told["loc"])
+        raise KeysUnreadable(f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")) from None
 
 
 def create_first_key(path: Path) -> None:
@@ -141,7 +147,7 @@ def caller_of(request: Request) -> Caller:
     if keyring.is_open:
         _only_from_this_machine(request)
         return OPEN_CALLER
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    scheme, _, key = (only(request, "authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise KeyRequired()
     return keyring.caller(key.strip())
@@ -169,6 +175,8 @@ def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
         caller = caller_of(request)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(f"This operation needs a key with the scope {' or '.join(scopes)}.")
+        refuse_unread(request)  # behind the key, before everything else that an operation looks at
         return caller
 
+    authorised.scopes = scopes  # type: ignore[attr-defined]  # for the document
     return authorised

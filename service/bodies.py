@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import zstandard
 from fastapi import Request
 
+from calibrant.errors import Offence
 from service.admission import Hold
 from service.errors import (
     BodyTooLarge,
@@ -22,6 +23,7 @@ from service.errors import (
     MalformedRequest,
     MediaTypeUnsupported,
 )
+from service.headers import only
 from service.settings import Settings
 from service.threads import aside
 
@@ -61,7 +63,7 @@ async def read_body(
 
 def content_type(request: Request, takes: Sequence[str]) -> str:
     """Return the media type of the body, one of `takes`."""
-    media_type, _, parameters = request.headers.get("content-type", "").partition(";")
+    media_type, _, parameters = (only(request, "content-type") or "").partition(";")
     media_type = media_type.strip().lower()
     if media_type not in takes:
         named = media_type or "no Content-Type"
@@ -74,7 +76,7 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
 
 def content_coding(request: Request) -> str | None:
     """Return the coding of the body, none when it is sent as it is."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    coding = (only(request, "content-encoding") or "").strip().lower()
     if coding in ("identity", ""):
         return None
     if coding not in CODINGS:
@@ -138,12 +140,18 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
         for _ in range(MAX_FRAMES):
             data = step(data, whole, limit)
             if len(whole) > limit:
-                raise too_large(limit)
+                detail = f"What was sent may become {limit} bytes when decompressed, and becomes more; send several batches."
+                raise BodyTooLarge(detail)
             if not data:
                 return bytes(whole)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise MalformedBody(f"The body cannot be decompressed as {coding}: {error}.") from error
-    raise MalformedBody(f"The body has more than {MAX_FRAMES} {coding} frames.")
+        raise undecodable(coding, f"The body cannot be decompressed as {coding}: {error}.") from error
+    raise undecodable(coding, f"The body has more than {MAX_FRAMES} {coding} frames.")
+
+
+def undecodable(coding: str, detail: str) -> MalformedBody:
+    """Return the problem of a body that is not in the coding that it names."""
+    return MalformedBody(detail, errors=[Offence("", coding, detail)])
 
 
 def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
@@ -151,7 +159,7 @@ def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
     member = zlib.decompressobj(wbits=31)
     whole += member.decompress(data, limit + 1 - len(whole))
     if len(whole) <= limit and not member.eof:
-        raise MalformedBody("The gzip body ends early.")
+        raise undecodable("gzip", "The gzip body ends early.")
     return member.unused_data
 
 
@@ -165,4 +173,4 @@ def _zstd_frame(data: bytes, whole: bytearray, limit: int) -> bytes:
             return frame.unused_data + data[start + ZSTD_STEP :]
         if len(whole) > limit:
             return b""
-    raise MalformedBody("The zstd body ends early.")
+    raise undecodable("zstd", "The zstd body ends early.")

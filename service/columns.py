@@ -18,7 +18,7 @@ import numpy as np
 from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import NDJSON, Body
 from service.documents import read_json, read_ndjson
-from service.errors import BodyTooLarge
+from service.errors import BodyTooLarge, escaped
 from service.settings import Settings
 from workers.entries import Places
 
@@ -127,7 +127,7 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "")
     known = sorted(known)
     offences = [
         Offence(
-            f"{prefix}/{name}",
+            f"{prefix}/{escaped(name)}",
             "unknown_field",
             f"There is no field {name!r}; known: {', '.join(known)}.",
         )
@@ -172,7 +172,7 @@ def _check_column(name: str, value: Any) -> None:
             [Offence("/slices", "object", "slices must be an object of lists, one a slice name.")]
         )
     for key, column in value.items():
-        _check_list(f"/slices/{key}", column)
+        _check_list(f"/slices/{escaped(key)}", column)
 
 
 def _check_list(pointer: str, value: Any) -> None:

@@ -8,15 +8,19 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service.errors import PROBLEMS
+from service.examples import EXAMPLES
 
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 ANYWHERE = (400, 401, 403, 404, 405, 422, 500, 503)
+
+KEYS = "Where keys are configured. The list of an operation names the scopes of which the key carries one."
 
 _documented: dict[str, type[BaseModel]] = {}
 
@@ -111,10 +115,39 @@ def document(app: FastAPI) -> dict[str, Any]:
     _, definitions = models_json_schema(
         [(model, "serialization") for model in _documented.values()], ref_template=REFERENCE
     )
+    made["paths"] = dict(sorted(made["paths"].items()))
     components = made.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas.update(definitions["$defs"])
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": KEYS}}
+    for route in app.state.routes:
+        if route.include_in_schema:
+            for method in route.methods:
+                _complete(made["paths"][route.path][method.lower()], _scopes(route))
     return made
+
+
+def _scopes(route: APIRoute) -> tuple[str, ...]:
+    """Return the scopes of which a key must carry one; none where no key is asked for."""
+    waiting, found = [route.dependant], set[str]()
+    while waiting:
+        each = waiting.pop()
+        found |= set(getattr(each.call, "scopes", ()))
+        waiting += each.dependencies
+    return tuple(sorted(found))
+
+
+def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
+    """Add what follows from the rest: a summary, who may, and examples beside the bodies that they are of."""
+    operation["summary"] = operation.pop("description").rstrip(".")
+    operation["security"] = [{"key": [scope]} for scope in scopes]
+    if not scopes:
+        for status in ("401", "403"):
+            operation["responses"].pop(status, None)
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        shape = content["schema"].get("anyOf", [content["schema"]])[0]
+        example = EXAMPLES.get(shape["$ref"].rpartition("/")[2])
+        if example is not None:
+            content["example"] = example

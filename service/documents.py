@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from calibrant.errors import Offence
-from service.errors import BodyTooLarge, MalformedBody
+from service.errors import BodyTooLarge, MalformedBody, escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
 
@@ -128,4 +128,4 @@ def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
     detail = f"{where}the key {key!r} stands twice in one object."
-    return MalformedBody(detail, errors=[Offence(f"{place}/{key}", "repeated_key", detail)])
+    return MalformedBody(detail, errors=[Offence(f"{place}/{escaped(key)}", "repeated_key", detail)])

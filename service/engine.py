@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
+from calibrant.errors import Offence
 from service.errors import (
     AnswerLate,
     BacklogFull,
@@ -19,6 +20,7 @@ from service.errors import (
     ImportUnfinished,
     ModelConflict,
     ModelDeleted,
+    ModelUnknown,
     RecordsFull,
     StoreUnavailable,
 )
@@ -69,7 +71,8 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except inbox.BatchConflict as error:
-        raise BatchConflict() from error
+        detail = "other content came under this batch id before"
+        raise BatchConflict(errors=[Offence("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
     except HalfImported as error:
@@ -86,5 +89,7 @@ def engine_errors() -> Iterator[None]:
         raise RecordsFull(f"No room: {error}", retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
+    except questions.SubjectGone as error:
+        raise ModelUnknown(f"Not answered: {error}.") from error
     except questions.AnswerTimeout as error:
         raise AnswerLate() from error

@@ -29,6 +29,11 @@ from calibrant.errors import Offence
 PROBLEMS: dict[str, type["Problem"]] = {}
 
 
+def escaped(part: object) -> str:
+    """Return a part of a JSON Pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
 def _words(name: str) -> list[str]:
     return re.findall(r"[A-Z][a-z]*", name)
 

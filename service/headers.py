@@ -5,11 +5,27 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
-from service.errors import NotAcceptable
+from calibrant.errors import Offence
+from service.errors import MalformedRequest, NotAcceptable
 
 LONGEST_WAIT_S = 60
 WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
-TAG = re.compile(r'(?:W/)?("[^"]*")')
+TAG = re.compile(r'(W/)?("[^"]*")')
+
+
+def only(request: Request, name: str) -> str | None:
+    """Return the value of a header, none without it.
+
+    Raises
+    ------
+    MalformedRequest
+        It stands there twice: one of its values would be passed over.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        detail = f"The header {name} stands {len(values)} times; it is sent once."
+        raise MalformedRequest(detail, errors=[Offence(f"/{name}", "repeated_header", detail)])
+    return values[0] if values else None
 
 
 def preferred_wait(request: Request) -> int | None:
@@ -26,12 +42,17 @@ def preferred_wait(request: Request) -> int | None:
 
 
 def entity_tags(request: Request, header: str) -> list[str] | None:
-    """Return the tags of If-Match or If-None-Match, none without the header; `*` stands as itself."""
+    """Return the tags of If-Match or If-None-Match, none without the header; `*` stands as itself.
+
+    A weak tag names no version that could be changed: If-Match passes it over (RFC 9110, section 13.1.1).
+    """
     values = request.headers.getlist(header)
     if not values:
         return None
     joined = ",".join(values)
-    return ["*"] if joined.strip() == "*" else TAG.findall(joined)
+    if joined.strip() == "*":
+        return ["*"]
+    return [tag for weak, tag in TAG.findall(joined) if not weak or header != "if-match"]
 
 
 def names(tags: list[str] | None, etag: str) -> bool:
@@ -41,7 +62,9 @@ def names(tags: list[str] | None, etag: str) -> bool:
 
 def negotiated(request: Request, offers: Sequence[str]) -> str:
     """Return the offer that the header Accept likes best; the first of equals."""
-    accept = request.headers.get("accept", "*/*")
+    accept = ",".join(request.headers.getlist("accept"))
+    if not accept.strip():
+        return offers[0]
     ranges = [_media_range(part) for part in accept.split(",") if part.strip()]
     quality = {offer: _quality(offer, ranges) for offer in offers}
     best = max(offers, key=lambda offer: quality[offer])

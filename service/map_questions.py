@@ -70,7 +70,8 @@ class MapAnswer(BaseModel):
 def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
     """Return the question for a map; a class is named by its index from here on."""
     params = query.params()
-    params.pop("partial", None)
+    for name in ("partial", "format"):
+        params.pop(name, None)
     name = params.pop("class_", None)
     if name is not None:
         params["class"] = class_index(name, config, "/class")

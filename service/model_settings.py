@@ -1,14 +1,24 @@
-"""What can be declared of a model: the document that clients send, the configuration that is kept, and what is shown of it."""
+"""What can be declared of a model: the settings document, what it makes, and how it is shown again."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from calibrant.errors import CalibrationInputError
 from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from service.auth import Caller
+from service.columns import refuse_unknown
 from service.durations import duration_of
 from service.posted import Name
 from service.problem_responses import invalid_input, offence_of
@@ -17,18 +27,56 @@ from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
 from workers.windows import rfc3339
 
+GENERATION = re.compile(r"[0-9a-f]{12}")
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
+LONGEST_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
 
-Duration = Annotated[str, AfterValidator(duration)]
+
+def lasting(text: str) -> str:
+    """Return a duration as it is, once it was read: whole seconds, a century at most."""
+    seconds = parse_duration(duration(text))
+    if seconds != int(seconds) or seconds > LONGEST_S:
+        raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
+    return text
 
 
-def whole_seconds(text: str) -> int:
-    """Return the seconds of a duration, which must be whole."""
-    seconds = parse_duration(text)
-    if seconds != int(seconds):
-        raise PydanticCustomError("whole_seconds", "a duration of whole seconds")
-    return int(seconds)
+def pane_length(text: str) -> str:
+    """Return the length of a pane as it is, once it was read."""
+    seconds = parse_duration(lasting(text))
+    fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
+    if seconds < SHORTEST_PANE_S or not fits:
+        raise PydanticCustomError("pane", "a pane is a minute or longer and divides a day, or is whole days")
+    return text
+
+
+def named_or_numbered(value: Any) -> Any:
+    """Return classes as they are, once they were seen to be different names, or a number."""
+    if value is None or type(value) is int:
+        return value
+    good = isinstance(value, list) and all(isinstance(each, str) and 1 <= len(each) <= 200 for each in value)
+    if not good:
+        raise PydanticCustomError("classes", "a list of names of 1 to 200 characters, or the number of classes")
+    if len(set(value)) < len(value):
+        raise PydanticCustomError("repeated", "classes have names of their own")
+    return value
+
+
+def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
+    """Return slices as they are, once keys are seen to have no colon, and values to be some and different."""
+    for key, values in slices.items():
+        if ":" in key:
+            raise PydanticCustomError("name", "a slice key has no colon, which parts it from its value")
+        if values is not None and not 0 < len(set(values)) == len(values):
+            detail = "{key} lists each value once, at least one; null stands for any"
+            raise PydanticCustomError("slices", detail, {"key": key})
+    return slices
+
+
+Lasting = Annotated[str, AfterValidator(lasting)]
+Classes = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None, BeforeValidator(named_or_numbered)
+]
 
 
 class ModelSettings(BaseModel):
@@ -37,14 +85,14 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
-    classes: list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None = Field(
-        None, description="Names, or their number; two for a binary model."
-    )
+    classes: Classes = Field(None, description="Names, or their number; two for a binary model.")
     grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
-    pane: Duration = Field("PT1H", description="Shortest time that can be asked for.")
-    retention: Duration | None = Field(None, description="Panes older than this are dropped.")
-    label_horizon: Duration | None = Field(None, description="Age at which a cohort is sealed.")
-    slices: dict[Name, list[Name] | None] = Field(
+    pane: Annotated[str, AfterValidator(pane_length)] = Field(
+        "PT1H", description="Shortest time that can be asked for."
+    )
+    retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
+    label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
+    slices: Annotated[dict[Name, list[Name] | None], AfterValidator(values_of)] = Field(
         {},
         description="Slice keys with their values, or null for any: others are then refused. Without any every key "
         "is taken. Values of an open key beyond a limit are counted as `other`.",
@@ -61,9 +109,6 @@ class ModelSettings(BaseModel):
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
             raise PydanticCustomError("missing", "classes are needed: names, or their number")
-        if isinstance(self.classes, list) and len(set(self.classes)) < len(self.classes):
-            raise PydanticCustomError("repeated", "classes have names of their own")
-        _check_pane(whole_seconds(self.pane))
         return self
 
     @property
@@ -74,16 +119,9 @@ class ModelSettings(BaseModel):
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
-def _check_pane(seconds: int) -> None:
-    fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
-    if seconds < SHORTEST_PANE_S or not fits:
-        raise PydanticCustomError(
-            "pane", "a pane is a minute or longer and divides a day, or is whole days"
-        )
-
-
 def settings_of(document: dict) -> ModelSettings:
     """Return the settings in a document, or raise every rule that they break."""
+    refuse_unknown(document, ModelSettings.model_fields)
     try:
         return ModelSettings.model_validate(document)
     except ValidationError as error:
@@ -115,7 +153,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
     """Return a model's configuration as declared, without its alarm."""
 
     def seconds(text: str | None) -> int | None:
-        return None if text is None else whole_seconds(text)
+        return None if text is None else int(parse_duration(text))
 
     config = ModelConfig(
         tenant=caller.tenant,
@@ -124,7 +162,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         n_classes=2 if settings.n_classes is None else settings.n_classes,
         classes=settings.classes if isinstance(settings.classes, list) else None,
         grid=settings.grid,
-        pane_s=whole_seconds(settings.pane),
+        pane_s=int(parse_duration(settings.pane)),
         retention_s=seconds(settings.retention),
         label_horizon_s=seconds(settings.label_horizon),
         slices=settings.slices,
@@ -175,6 +213,25 @@ def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, 
         "revision": config.revision,
         "created_at": rfc3339(config.created_at) if config.created_at else None,
     }
+
+
+def redeclared(config: ModelConfig) -> ModelConfig:
+    """Return a configuration that came from elsewhere, once its settings keep the rules that a model is declared by.
+
+    Raises
+    ------
+    InvalidInput, CalibrationInputError, ValueError, TypeError
+        They do not; generation and revision, which name the state, are not what a registry makes.
+    """
+    if not GENERATION.fullmatch(config.generation):
+        raise ValueError("generation is twelve hexadecimal digits")
+    if type(config.revision) is not int or not 1 <= config.revision < 2**31:
+        raise ValueError("revision is a number from 1")
+    settings = settings_of(declared(config))
+    made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
+    names = ("task", "n_classes", "classes", "grid", "pane_s", "retention_s", "label_horizon_s", "slices", "unit")
+    checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
+    return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
 
 
 def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

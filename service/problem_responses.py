@@ -1,13 +1,12 @@
 """Turns whatever rises out of a route into one problem document."""
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Route
 
 from calibrant.errors import CalibrationInputError, Offence
 from service.errors import (
@@ -19,10 +18,13 @@ from service.errors import (
     MethodNotAllowed,
     PathUnknown,
     Problem,
+    escaped,
 )
 
 PROBLEM_JSON = "application/problem+json"
 LISTED_OFFENCES = 100
+
+KEY_ITSELF = "[key]"  # where pydantic finds fault with a name rather than with what stands under it
 
 # What pydantic calls a rule, where our word for it is another.
 RULES = {
@@ -51,27 +53,23 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 def invalid_input(offences: list[Offence]) -> InvalidInput:
     """Return the problem of a body with these offences; says so when it lists only the first."""
+    first = f"{offences[0].pointer}: {offences[0].detail}".removeprefix(": ")
     if len(offences) == 1:
-        return InvalidInput(offences[0].detail, errors=offences)
+        return InvalidInput(first, errors=offences)
     listed = offences[:LISTED_OFFENCES]
     shown = "" if len(listed) == len(offences) else f"; the first {len(listed)} are listed"
-    return InvalidInput(
-        f"{offences[0].detail} ({len(offences)} offences in all{shown})", errors=listed
-    )
+    return InvalidInput(f"{first} ({len(offences)} offences in all{shown})", errors=listed)
 
 
 def offence_of(error: dict[str, Any]) -> Offence:
     """Return one validation error of pydantic as pointer, rule and detail."""
-    place = "".join(f"/{_escaped(part)}" for part in error["loc"][1:])
+    parts = [part for part in error["loc"][1:] if part != KEY_ITSELF]
+    place = "".join(f"/{escaped(part)}" for part in parts)
     rule = RULES.get(error["type"], error["type"])
-    if error["loc"][0] == "query" and rule == "unknown_field":
-        return Offence(place, "unknown_parameter", f"There is no query parameter {place[1:]!r}.")
-    detail = f"{place.strip('/') or 'value'}: {error['msg']}"
+    if rule == "unknown_field":
+        return Offence(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+    detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
     return Offence(place, rule, detail)
-
-
-def _escaped(part: Any) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")
 
 
 def from_validation(error: RequestValidationError) -> Problem:
@@ -94,37 +92,28 @@ def from_validation(error: RequestValidationError) -> Problem:
 def from_http(error: HTTPException, request: Request) -> Problem:
     """Return the problem of a path or method that no route answers."""
     if error.status_code == 405:
-        allow = ", ".join(sorted(_methods(request)))
+        allow = ", ".join(methods_of(request))
         detail = f"{request.method} is not answered here; allowed: {allow}."
-        return MethodNotAllowed(detail, headers={**(error.headers or {}), "Allow": allow})
+        return MethodNotAllowed(detail, headers={"Allow": allow})
     if error.status_code == 404:
         return path_unknown(request.url.path)
     return MalformedRequest(str(error.detail), headers=error.headers)
 
 
-def _methods(request: Request) -> set[str]:
-    """Return what the path answers: several routes may stand under one path, a method each."""
-    return {
-        method
-        for route in _flat(request.app.routes)
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    }
-
-
-def _flat(routes: Iterable[BaseRoute]) -> Iterator[Route]:
-    """Yield the routes of an app, those of the routers that it includes as well."""
-    for route in routes:
-        if isinstance(route, Route):
-            yield route
-        else:
-            yield from _flat(getattr(getattr(route, "original_router", None), "routes", ()))
+def methods_of(request: Request) -> list[str]:
+    """Return the methods that some route answers at the path of this request."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
+            found |= route.methods or set()
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 def path_unknown(path: str) -> PathUnknown:
     """Return the 404 of a path; under models it names the rule for ids, which hold no slash."""
-    if not path.startswith("/v1/models/"):
-        return PathUnknown(f"Nothing is served at {path}.")
+    if not path.startswith("/v1/models/") or path.endswith("/"):
+        ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
+        return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
     rule = Offence("/model", "id", InvalidName.message())
     return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
 

@@ -6,6 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
@@ -14,13 +17,17 @@ from calibrant.errors import CalibrationInputError, Offence
 from calibrant.metrics import OPTIONS
 from calibrant.options import Option
 from calibrant.question import Question, default_bins
-from service.errors import InvalidQuery
+from service.errors import InvalidQuery, escaped
 from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
 
-RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
+LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
 WINDOW_NAMES = frozenset({"from_", "to", "window", "last", "clock"})
+
+_known: dict[Any, list[str]] = {}
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
@@ -35,12 +42,19 @@ def instant(text: Any) -> datetime:
             return datetime.fromisoformat(text.upper())
         except ValueError:
             pass
-    hint = " (write + as %2B)" if isinstance(text, str) and " " in text else ""
     raise PydanticCustomError(
         "rfc3339",
         "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}",
-        {"hint": hint},
+        {"hint": _hint(text) if isinstance(text, str) else ""},
     )
+
+
+def _hint(text: str) -> str:
+    if LOST_PLUS.fullmatch(text):
+        return " (in a query + is written %2B)"
+    if LEAP_SECOND.fullmatch(text):
+        return " (seconds run from 00 to 59: a leap second is the one before it)"
+    return ""
 
 
 def duration(text: str) -> str:
@@ -66,7 +80,7 @@ Instant = Annotated[datetime, BeforeValidator(instant)]
 class WindowQuery(BaseModel):
     """Which data: an interval or a duration back from now, and one slice of it."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
     from_: Instant | None = Field(None, alias="from", description="First instant inside.")
     to: Instant | None = Field(None, description="First instant after; now without it.")
@@ -117,7 +131,7 @@ class BinningQuery(WindowQuery):
         max_length=200,
         description="top_label, positive, class:NAME or all; positive for binary models, else top_label.",
     )
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the interval.")
 
 
 def _option_field(option: Option) -> Any:
@@ -135,7 +149,7 @@ def options_query(name: str, options: Iterable[Option]) -> Any:
     fields: dict[str, Any] = {
         option.name: _option_field(option) for option in sorted(options, key=lambda each: each.name)
     }
-    config = ConfigDict(extra="forbid", populate_by_name=True)
+    config = ConfigDict(extra="forbid")
     return create_model(name, __config__=config, **fields)
 
 
@@ -206,15 +220,29 @@ def invalid_query(error: CalibrationInputError) -> InvalidQuery:
     return InvalidQuery(" ".join(each.detail for each in error.offences), errors=error.offences)
 
 
-async def refuse_repeated(request: Request) -> None:
-    """Refuse a query parameter that stands twice; one of its values would be passed over."""
+def refuse_unread(request: Request) -> None:
+    """Refuse what would be passed over in a query: a parameter that is unknown, stands twice or has no value."""
+    given = request.query_params.multi_items()
     seen: set[str] = set()
-    for name, _ in request.query_params.multi_items():
+    for name, value in given:
+        known = _parameters(request.scope["route"])
+        place, shown = f"/{escaped(name)}", name[:60]
+        if name not in known:
+            listed = f"known: {', '.join(known)}" if known else "this path takes none"
+            raise unanswerable(place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}.")
         if name in seen:
-            raise unanswerable(
-                f"/{name}", "repeated_parameter", f"{name} stands twice in the query."
-            )
+            raise unanswerable(place, "repeated_parameter", f"{name} stands twice in the query.")
+        if not value:
+            raise unanswerable(place, "empty", f"{name} has no value; leave it out for what it is by itself.")
         seen.add(name)
+
+
+def _parameters(route: APIRoute) -> list[str]:
+    """Return the names that the query of a route may have."""
+    if route.endpoint not in _known:
+        asked = Dependant(query_params=route.dependant.query_params)
+        _known[route.endpoint] = sorted(each.alias for each in get_flat_params(asked))
+    return _known[route.endpoint]
 
 
 def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:

@@ -131,6 +131,8 @@ class Reading:
         if wait is not None and known is not None:
             headers["Preference-Applied"] = f"wait={wait}"
         with engine_errors():
+            if ask.view.slice is not None:
+                await self._refuse_undeclared(ask.config, ask.view.slice)
             window, etag = await self._awaited(ask, media_type, known, wait)
             if ask.against is None:
                 self.answered.keep(request, ask, media_type)
@@ -192,6 +194,8 @@ class Reading:
 
     async def window(self, ask: Ask) -> windows.Window:
         """Return the panes that the question covers now."""
+        if ask.view.slice is not None:
+            await self._refuse_undeclared(ask.config, ask.view.slice)
         return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
     async def ask(self, ask: Ask, window: windows.Window) -> Answer:
@@ -205,6 +209,15 @@ class Reading:
             )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
+
+    async def _refuse_undeclared(self, config: ModelConfig, name: str) -> None:
+        """Refuse a slice that the model does not declare, unless it did once and holds some of it."""
+        key, _, value = name.partition(":")
+        declared = config.slices.get(key, []) if config.slices else None
+        if declared is None or value in declared or name in await self.inbox.slices(config):
+            return
+        some = ", ".join(declared[:50]) if declared else ", ".join(f"{each}:…" for each in sorted(config.slices))
+        raise unanswerable("/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}.")
 
     async def _awaited(
         self, ask: Ask, media_type: str, known: list[str] | None, wait: int | None

@@ -21,7 +21,7 @@ from service.bodies import Body, read_body
 from service.document import ProblemError
 from service.engine import Connection, engine_errors, engine_settings
 from service.errors import ImportUnfinished, ModelUnknown
-from service.headers import preferred_wait
+from service.headers import only, preferred_wait
 from service.names import agreed_batch_id
 from service.settings import Settings
 from service.threads import aside_if_large
@@ -173,7 +173,7 @@ class Reception:
 
 
 def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
-    batch_id = agreed_batch_id(load.batch_id, request.headers.get("idempotency-key"))
+    batch_id = agreed_batch_id(load.batch_id, only(request, "idempotency-key"))
     return Delivery(
         model=load.config,
         batch_id=batch_id,

@@ -11,7 +11,9 @@ import pytest
 import yaml
 from redis.exceptions import NoPermissionError
 
+from service.settings import Settings
 from tests.stores import StoreServer
+from workers.settings import NAMES
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"
@@ -91,6 +93,18 @@ def test_only_the_door_is_published_and_only_here(compose: dict[str, Any]) -> No
     assert not any(published.values())
     assert compose["networks"]["store"]["internal"] is True
     assert compose["services"]["redis"]["networks"] == ["store"]
+
+
+def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(compose: dict[str, Any]) -> None:
+    networks, services = compose["networks"], compose["services"]
+    out = [name for name in services["workers"]["networks"] if not (networks[name] or {}).get("internal")]
+    assert out and not set(out) & set(services["service"]["networks"])
+
+
+def test_every_setting_named_in_the_file_exists(compose: dict[str, Any]) -> None:
+    known = {*NAMES, *(f"CALIBRANT_{name.upper()}" for name in Settings.model_fields)}
+    for service in compose["services"].values():
+        assert set(service.get("environment", {})) <= known
 
 
 def test_state_and_keys_last(compose: dict[str, Any]) -> None:

@@ -27,3 +27,9 @@ def test_make_targets_exist(page: Path) -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert named <= targets
+
+
+def test_changelog_says_each_thing_once() -> None:
+    lines = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.strip()]
+    assert sorted(lines) == sorted(set(lines))
+    assert all(line.startswith(("- ", "  ", "#")) or lines.index(line) < 3 for line in lines)

@@ -9,7 +9,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from service.settings import Settings
-from workers.settings import _NAMES, EngineSettings, parse_size
+from workers.settings import NAMES, EngineSettings, parse_size
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 TABLE = PAGE.read_text().split("## Settings\n")[1].split("\n## ")[0]
@@ -26,7 +26,7 @@ def names_in(text: str) -> set[str]:
 
 def test_settings_table_is_complete() -> None:
     of_the_door = {f"CALIBRANT_{name.upper()}" for name in Settings.model_fields}
-    of_the_engine = {name for name in _NAMES if name.startswith("CALIBRANT_")}
+    of_the_engine = {name for name in NAMES if name.startswith("CALIBRANT_")}
     documented = names_in("".join(names for names, _ in ROWS))
     assert documented == of_the_door | of_the_engine
     assert names_in(PAGE.read_text()) <= documented
@@ -35,8 +35,8 @@ def test_settings_table_is_complete() -> None:
 @pytest.mark.parametrize(("names", "documented"), ROWS)
 def test_defaults_are_those_of_the_code(names: str, documented: str) -> None:
     for name in names_in(names):
-        if name in _NAMES:
-            field, convert = _NAMES[name]
+        if name in NAMES:
+            field, convert = NAMES[name]
             default = getattr(EngineSettings(), field)
             text = documented.removesuffix(" s")
             assert default is None if documented in IN_WORDS else convert(text) == default

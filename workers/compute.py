@@ -20,7 +20,7 @@ from calibrant.errors import CalibrationInputError
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
-from workers.questions import FAILED, OK, REFUSED, UNKNOWN, Question, Reply
+from workers.questions import FAILED, GONE, OK, REFUSED, UNKNOWN, Question, Reply
 from workers.state.marks import is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
@@ -108,7 +108,7 @@ class Compute:
         try:
             config = self._config(question.model)
             if config is None:
-                return _told(UNKNOWN, "", "the model is gone")
+                return _told(GONE, "", "the model is gone")
             parts = function.parts(question.params)
             wanted = None if parts is None else tuple(sorted(set(parts)))
             window = Window(*question.window)

@@ -112,9 +112,15 @@ class EmbeddedServer:
 
     def start(self) -> str:
         """Start the server, or attach to the one that lives on this directory; returns its URL."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.directory.chmod(0o700)
-        self._users = self._open_lock("users.lock")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            self._users = self._open_lock("users.lock")
+        except OSError as error:
+            reason = f"{(error.strerror or str(error)).lower()}: {error.filename}"
+            raise EmbeddedServerError(
+                f"the data directory cannot be used ({reason}); set CALIBRANT_DATA_DIR to one that can be written"
+            ) from error
         _lock(self._users, fcntl.LOCK_SH, time.monotonic() + _STOP_S)
         try:
             self._start_or_attach()

@@ -28,7 +28,7 @@ from workers.windows import Window
 log = logging.getLogger(__name__)
 
 CODE_VERSION = "1"
-OK, REFUSED, UNKNOWN, FAILED = "ok", "refused", "unknown", "failed"
+OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 
 
 class AnswerTimeout(RuntimeError):
@@ -39,6 +39,10 @@ class AnswerTimeout(RuntimeError):
 
 class AnswerFailed(RuntimeError):
     """The answer could not be computed (500)."""
+
+
+class SubjectGone(LookupError):
+    """A model that the question is about was deleted before it was answered (404)."""
 
 
 class UnknownQuestion(LookupError):
@@ -229,4 +233,6 @@ def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> An
         raise CalibrationInputError([Offence(**offence) for offence in told["offences"]])
     if reply.status == UNKNOWN:
         raise UnknownQuestion(told["detail"])
+    if reply.status == GONE:
+        raise SubjectGone(told["detail"])
     raise AnswerFailed(told["detail"])

@@ -16,6 +16,7 @@ from workers.alarm.moving import KINDS as ALARM_KINDS
 from workers.alarm.moving import AlarmLines
 from workers.chain import Chain
 from workers.entries import EntryError
+from workers.export_shapes import shaped
 from workers.facts import Facts
 from workers.filling import Ground
 from workers.retained import TALLIES, tally
@@ -45,7 +46,7 @@ class Restoring:
         self._alarm = AlarmLines(self._node, self._keys, item.config)
         tallies = dict.fromkeys(TALLIES, 0)
         try:
-            lines = [json.loads(line) for line in item.entry.payload.split(b"\n")]
+            lines = [shaped(json.loads(line)) for line in item.entry.payload.split(b"\n")]
             if item.config.importing is None or not self._finds_room(lines):
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return

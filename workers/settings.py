@@ -17,6 +17,7 @@ from typing import Any
 from workers.durations import parse_duration
 
 DURABILITIES = ("everysec", "fsync")
+_STORE_SCHEMES = ("redis://", "rediss://", "unix://")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g)(i?b)?\Z", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -87,6 +88,8 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if not _NAMESPACE.match(self.namespace):
             raise SettingsError("CALIBRANT_NAMESPACE: 1 to 40 of A-Za-z0-9_-")
+        if self.redis_url is not None and not self.redis_url.startswith(_STORE_SCHEMES):
+            raise SettingsError(f"CALIBRANT_REDIS_URL: begins with {', '.join(_STORE_SCHEMES)}")
         if not 1 <= self.partitions <= 1000:
             raise SettingsError("CALIBRANT_PARTITIONS: 1 to 1000")
         if self.durability not in DURABILITIES:
@@ -102,7 +105,7 @@ class EngineSettings:
         environ = os.environ if environ is None else environ
         given = {
             field: _read(name, convert, environ[name])
-            for name, (field, convert) in _NAMES.items()
+            for name, (field, convert) in NAMES.items()
             if environ.get(name, "") != ""
         }
         return cls(**given)
@@ -167,7 +170,7 @@ def _authorities(text: str) -> Path:
 
 
 # Plain DATA_DIR comes first, so that CALIBRANT_DATA_DIR, where both are set, wins.
-_NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
+NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DATA_DIR": ("data_dir", Path),
     "CALIBRANT_DATA_DIR": ("data_dir", Path),
     "CALIBRANT_REDIS_URL": ("redis_url", str),

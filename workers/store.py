@@ -120,6 +120,11 @@ def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
     """Raise StoreMismatch unless the store was made with these properties."""
     found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
     for name, value in fixed.items():
+        if name == "schema" and found[name] != value:
+            raise StoreMismatch(
+                f"the store was written by {'a newer' if found[name] > value else 'an older'} version of Calibrant "
+                f"(layout {found[name]}; this version reads {value}): run that version on it, or name another store"
+            )
         if found[name] != value:
             raise StoreMismatch(
                 f"the store was made with {name}={found[name]}, the settings say {value}; "

@@ -69,7 +69,7 @@ def compare(
     }  # fmt: skip
     if answer["sample"] is None:
         return _because(answer, "not_kept")
-    scope = _common(current, candidate)
+    scope = common_scope(current, candidate)
     if scope is None:
         return _because(answer, "not_comparable")
     batch = pane.sample.batch()
@@ -77,9 +77,9 @@ def compare(
     answer |= {"scope": scope[0], "n": len(rows), "n_units": rows.n_units}
     if not len(rows) or not rows.weight.sum() > 0:
         return _because(answer, "no_labels")
-    first = _losses(rows, scope, None if current is None else apply(current, batch))
-    then = _losses(rows, scope, apply(candidate, batch))
-    answer |= {"current": _means(rows, first), "candidate": _means(rows, then)}
+    first = losses_under(rows, scope, None if current is None else apply(current, batch))
+    then = losses_under(rows, scope, apply(candidate, batch))
+    answer |= {"current": means_of(rows, first), "candidate": means_of(rows, then)}
     with np.errstate(invalid="ignore"):
         gain = {
             name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
@@ -98,7 +98,7 @@ def _because(answer: dict[str, Any], reason: str) -> dict[str, Any]:
     return answer | {"reason": reason, "detail": REASONS[reason]}
 
 
-def _common(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
+def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
     """Scope and class in which both maps speak; a map of whole rows speaks of every class."""
     given = [
         (each["scope"], each.get("class")) for each in (current, candidate) if each is not None
@@ -109,7 +109,7 @@ def _common(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None]
     return narrow[0] if all(each == narrow[0] for each in narrow) else None
 
 
-def _losses(
+def losses_under(
     rows: LabelledRows, scope: tuple[str, int | None], mapped: Floats | None
 ) -> dict[str, Floats]:
     """Losses of each row under a map's probabilities; of the rows' own where there are none."""
@@ -127,7 +127,7 @@ def _losses(
     return event_losses(rows.share[place, klass], rows.weight, np.clip(probability, 0.0, 1.0))
 
 
-def _means(rows: LabelledRows, losses: dict[str, Floats]) -> dict[str, float | None]:
+def means_of(rows: LabelledRows, losses: dict[str, Floats]) -> dict[str, float | None]:
     total = float(rows.weight.sum())
     means = {name: float(values.sum()) / total for name, values in losses.items()}
     return {name: value if np.isfinite(value) else None for name, value in means.items()}

@@ -12,10 +12,10 @@ from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
 from calibrant.cells import Cells
 from calibrant.errors import CalibrationInputError
-from calibrant.maps import simple
 from calibrant.maps.base import REASONS, Floats, Map, Options, Solved, digest
 from calibrant.maps.evaluating import HOW, held_out, losses, own_scores
 from calibrant.maps.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
+from calibrant.maps.recommending import Weighing
 from calibrant.maps.registry import found
 from calibrant.maps.rows import LabelledRows, log_probabilities
 from calibrant.spec import PaneSpec
@@ -276,12 +276,9 @@ def _held_out(
 
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
-    """Of the common temperature, on the kept sample or the raw rows."""
-    rows, sample = rows_of(view)
-    answer, reason = held_out_rows(
-        simple.solve_temperature, simple.at, rows, "full", view.question.ci
-    )
-    return (answer if answer is None else answer | {"sample": sample}), reason
+    """Of the common temperature, on the kept sample or the raw rows: what is said with the recommendation."""
+    told = Weighing(view).held_out_temperature("nll")
+    return told["heldout"], told["heldout_reason"]
 
 
 def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from calibrant.metrics.kde_ece import BANDWIDTH
 from calibrant.metrics.reading import Reading, ReadMetric
 from calibrant.null_reference import quantiles_of
 from calibrant.options import NORM
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, rows_at_hand
+from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 CLIP = 1e-6
-MOST_ROWS = 1000
 _N_DRAWS = 60
 _LEAST = 1e-290
 
@@ -69,7 +68,7 @@ def canonical_error(kernel: Floats, rows: RowsAtHand, share: Floats, norm: int) 
 
 
 def read(view: View) -> Reading | None:
-    rows = rows_at_hand(view, MOST_ROWS)
+    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     if rows is None:
         return None
     if len(rows) < 2:
@@ -87,7 +86,7 @@ def read(view: View) -> Reading | None:
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
-    rows = rows_at_hand(view, MOST_ROWS)
+    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
     kernel = view.once(("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth))

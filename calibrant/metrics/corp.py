@@ -133,8 +133,16 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
 
 
 def interval(view: View, reading: Reading, seed: int) -> Interval:
-    """Miscalibration's, from the replicates' bins, each recalibrated as a whole."""
+    """Miscalibration's, from the replicates' bins, each recalibrated as a whole.
+
+    Raises
+    ------
+    NotAnswerable
+        The log score, in whose long tails resampled gaps cover the truth too seldom; or as `interval_of_bins`.
+    """
     kind = SCORE.of(view.question)
+    if kind == "log":
+        raise NotAnswerable("log_score_not_covered", "resampled gaps have no long tails as the log score has")
 
     def statistic(bins: int) -> GapStatistic:
         score = bin_scores(view, bins)

@@ -7,7 +7,6 @@ predictions that show as much. Needs whole predictions: posted rows, or the kept
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,14 +17,11 @@ from calibrant.metrics.base import Estimate
 from calibrant.metrics.reading import Interval, Reading, ReadMetric
 from calibrant.null_reference import quantiles_of
 from calibrant.options import Option
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, rows_at_hand
+from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
-MOST_ROWS = 1000
 FEWEST_UNITS = 20
-# Numbers in the largest array of the draws' arithmetic: rows, squared, by classes.
-_MOST_NUMBERS = 10_000_000
 N_DRAWS = 100
 _DRAWN = "one label a unit drawn from the predictions"
 KERNEL_WIDTH = Option(
@@ -65,7 +61,7 @@ def row_agreement(kernel: Floats, residual: Floats) -> Floats:
 
 
 def _rows(view: View) -> RowsAtHand | None:
-    return rows_at_hand(view, min(MOST_ROWS, math.isqrt(_MOST_NUMBERS // view.spec.n_classes)))
+    return rows_at_hand(view, most_paired(view.spec.n_classes))
 
 
 def _pairs(view: View, rows: RowsAtHand) -> tuple[Floats, Floats, float]:

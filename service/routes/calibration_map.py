@@ -1,5 +1,6 @@
 """Calibration maps: fitted on request, given as plain numbers, applied to a posted batch."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,29 +11,37 @@ from pydantic import BaseModel, Field
 from calibrant import maps
 from service.bodies import Body, read_body
 from service.columns import read_columns
+from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
-    IfNoneMatch,
     MapReader,
-    Prefer,
     TheConnection,
     TheReading,
     TheReception,
 )
 from service.document import ProblemError, answers, problems, takes
+from service.drawings.calibration_map import draw_map
 from service.engine import Connection, engine_errors
 from service.errors import MapUnknown
 from service.frozen_maps import MOST_VERSION, map_errors
 from service.map_questions import MapAnswer, MapQuery, map_ask
 from service.names import ModelId
+from service.pictures import Format, or_drawn
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import unanswerable
+from service.reads import TheMapRead
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
+
+
+class FitQuery(MapQuery, AgainstQuery):
+    """Which map, fitted to what, compared with what, and how it is shown."""
+
+    format: Format | None = Field(None, description="In place of the header Accept.")
 
 
 class ApplyQuery(MapQuery):
@@ -78,28 +87,15 @@ class ApplyAnswer(BaseModel):
     errors: list[ProblemError]
 
 
-@router.get(
-    "/v1/models/{model}/calibration-map",
-    operation_id="getCalibrationMap",
-    responses={
-        200: answers(MapAnswer, "The map", ETag="State and query."),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
-)
-async def get_calibration_map(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[MapQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
-    """Fit a calibration map to the window's labels."""
-    config = await model_of(connection, caller, model)
-    return await reading.answer(request, map_ask(query, config))
+FITTED: dict[str, Any] = answers(MapAnswer, "The map, or its curve", ETag="State and query.")
+
+
+@router.get("/v1/models/{model}/calibration-map", operation_id="getCalibrationMap", responses=or_drawn(FITTED))
+async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query()]) -> Response:
+    """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
+    config = await read.config()
+    ask = await compared(map_ask(query, config), query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, partial(draw_map, n_classes=config.n_classes))
 
 
 @router.post(

@@ -4,21 +4,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
 from calibrant.confidence_updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
 from calibrant.pane import Pane
+from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
 from service.columns import batch_id_of, object_of, refuse_unknown
 from service.confidence import read_confidence, read_packed
-from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.document import answers, problems, takes
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
-from service.names import ModelId
 from service.posted import refuse_too_many
 from service.problem_responses import offence_of
 from service.reception import (
@@ -40,8 +39,10 @@ from service.updates import (
     HEAD_NAMES,
     KINDS,
     NAMES,
+    ConfidenceUpdate,
     HistogramsBody,
     HistogramUpdate,
+    PaneUpdate,
     SingleConfidenceBody,
     SingleHistogramBody,
     SinglePaneBody,
@@ -69,20 +70,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     openapi_extra=takes(
         "Updates",
         json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
-        ndjson=HistogramUpdate,
+        ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
     ),
 )
-async def ingest_histograms(
-    model: ModelId,
-    request: Request,
-    caller: Ingester,
-    query: Annotated[IngestQuery, Query()],
-    reception: TheReception,
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def ingest_histograms(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
     """Take increments or running totals of histograms, or panes filled at the edge."""
-    return await reception.take(request, Sender(caller, model), query.partial, load_histograms)
+    return await arrival.take(query.partial, load_histograms)
 
 
 def load_histograms(body: Body, given: Circumstances) -> Load:

@@ -3,26 +3,24 @@
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.labels import read_labels
+from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
 from service.columns import Posted, batch_id_of, object_of, refuse_unknown
-from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.document import answers, problems, takes
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
-from service.names import ModelId
 from service.posted import Label, Name, refuse_too_many
 from service.reception import (
     Circumstances,
     IngestAnswer,
     IngestQuery,
     Load,
-    Sender,
     digest_of,
     digest_of_all,
 )
@@ -76,17 +74,9 @@ INGEST: dict[int | str, dict[str, Any]] = {
     responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
     openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
 )
-async def ingest_labels(
-    model: ModelId,
-    request: Request,
-    caller: Ingester,
-    query: Annotated[IngestQuery, Query()],
-    reception: TheReception,
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def ingest_labels(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
     """Take labels for predictions by id; those that come before their prediction wait for it."""
-    return await reception.take(request, Sender(caller, model), query.partial, load_labels)
+    return await arrival.take(query.partial, load_labels)
 
 
 @router.delete(
@@ -95,24 +85,18 @@ async def ingest_labels(
     status_code=202,
     responses={**INGEST, **problems(409, 422, 429)},
 )
-async def delete_prediction(
-    model: ModelId,
-    prediction_id: str,
-    request: Request,
-    caller: Ingester,
-    reception: TheReception,
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def delete_prediction(arrival: TheArrival, prediction_id: str) -> Response:
     """Take one prediction out, with its ratings, for good."""
     if not NAME.fullmatch(prediction_id):
         raise CalibrationInputError([Offence("/prediction_id", "name", NAME_RULE)])
 
     def load(body: Body, given: Circumstances) -> Load:
         payload = orjson.dumps({"id": prediction_id})
-        return Load(_known(given), "removal", payload, digest_of(payload), 1, [], None)
+        if given.config is None:
+            raise ModelUnknown()
+        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None)
 
-    return await reception.take_bodiless(Sender(caller, model), request, load)
+    return await arrival.take_bodiless(load)
 
 
 def load_labels(body: Body, given: Circumstances) -> Load:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from calibrant.errors import Offence
 from service.bodies import JSON, MERGE_PATCH, read_body
-from service.columns import object_of
+from service.columns import object_of, refuse_unknown
 from service.dependencies import (
     Admin,
     IfMatch,
@@ -170,6 +170,7 @@ async def patch_model(
 ) -> Response:
     """Change some of what is declared of a model (RFC 7396)."""
     document = await _document(request, reception, (JSON, MERGE_PATCH))
+    refuse_unknown(document, ModelSettings.model_fields)
     current = await model_of(connection, caller, model)
     _check_preconditions(request, current)
     settings = settings_of(patched(declared(current), document))

@@ -3,15 +3,14 @@
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from calibrant.batch import Batch, Checked
 from calibrant.errors import CalibrationInputError, Offence
+from service.arrivals import TheArrival
 from service.bodies import Body
 from service.columns import Posted, read_columns
-from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
 from service.document import answers, problems, takes
-from service.names import ModelId
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender, digest_of_all
 from service.rules import refuse_unitless, without_undeclared
@@ -32,17 +31,9 @@ router = APIRouter(tags=["ingest"], default_response_class=Response)
     },
     openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
 )
-async def ingest_predictions(
-    model: ModelId,
-    request: Request,
-    caller: Ingester,
-    query: Annotated[IngestQuery, Query()],
-    reception: TheReception,
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def ingest_predictions(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
     """Take a batch of predictions with their labels."""
-    return await reception.take(request, Sender(caller, model), query.partial, load_predictions)
+    return await arrival.take(query.partial, load_predictions)
 
 
 def load_predictions(body: Body, given: Circumstances) -> Load:

@@ -1,17 +1,20 @@
 """A page for each problem: what `type` in an error leads to."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
 from service.document import answers, problems
 from service.errors import PROBLEMS, PathUnknown, Problem
 from service.headers import negotiated
 from service.pages.problems import problem_page, problems_page
+from service.queries import refuse_unread
 
-router = APIRouter(tags=["problems"], default_response_class=Response)
+router = APIRouter(
+    tags=["problems"], default_response_class=Response, dependencies=[Depends(refuse_unread)]
+)
 JSON, HTML = "application/json", "text/html"
 
 
@@ -30,10 +33,15 @@ class ProblemTypes(BaseModel):
     problems: list[ProblemType]
 
 
+def or_page(described: dict[str, Any]) -> dict[str, Any]:
+    """Describe an answer that may be had as a page too."""
+    return {**described, "content": described["content"] | {HTML: {"schema": {"type": "string"}}}}
+
+
 @router.get(
     "/v1/problems",
     operation_id="listProblems",
-    responses={200: answers(ProblemTypes, "The problems"), **problems(406)},
+    responses={200: or_page(answers(ProblemTypes, "The problems")), **problems(406, 422)},
 )
 async def list_problems(request: Request) -> Response:
     """List every problem that the service answers with."""
@@ -46,7 +54,7 @@ async def list_problems(request: Request) -> Response:
 @router.get(
     "/v1/problems/{slug}",
     operation_id="getProblem",
-    responses={200: answers(ProblemType, "The problem"), **problems(406)},
+    responses={200: or_page(answers(ProblemType, "The problem")), **problems(406, 422)},
 )
 async def get_problem(
     request: Request, slug: Annotated[str, Path(description="Last part of `type`.")]

@@ -54,14 +54,14 @@ class ScoreQuery(OptionsQuery):
     model_config = ConfigDict(extra="forbid")
 
     metrics: str | None = Field(None, max_length=4000, description="Slugs with commas between.")
-    bins: int = Field(15, ge=1, le=100_000, description="Any number: the raw rows are here.")
+    bins: int = Field(15, ge=1, le=16_384, description="Any number: the raw rows are here.")
     binning: MetricBinning = "equal_width"
     edges: Edges = "right"
     raters: Raters = "pooled"
     min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False)
     scope: str | None = Field(None, max_length=200)
     objective: Literal["nll", "brier", "ece"] = "nll"
-    ci: float = Field(0.95, gt=0, lt=1)
+    ci: float = Field(0.95, ge=0.5, lt=1)
     partial: bool = Field(False, description="Score the good rows and answer the bad ones.")
     include: str | None = Field(
         None, max_length=400, description=f"Further answers, with commas between: {', '.join(SECTIONS)}."

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.stability import draw_stability
 from service.estimates import Estimate, WindowShown, metric_slug
@@ -16,7 +17,7 @@ from service.reads import TheRead
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class StabilityQuery(BinningQuery):
+class StabilityQuery(BinningQuery, AgainstQuery):
     """Which metric, on which subsets; several raters are read as `raters` says."""
 
     metric: str = Field("ece", max_length=100, description="A slug.")
@@ -79,4 +80,6 @@ async def get_stability(read: TheRead, query: Annotated[StabilityQuery, Query()]
     config = await read.config()
     params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
     params.pop("format", None)
-    return await read.answer(Ask("stability", config, params, query), query.format, draw_stability)
+    ask = Ask("stability", config, params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_stability)

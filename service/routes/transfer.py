@@ -18,7 +18,8 @@ from service.bodies import NDJSON, read_body
 from service.dependencies import Admin, AppSettings, TheConnection, TheReception
 from service.document import answers, problems, takes
 from service.engine import engine_errors
-from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDeleted
+from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDeleted, Problem
+from service.model_settings import redeclared
 from service.names import ModelId
 from service.reception import Reception, digest_of, model_of
 from workers.entries import RESTORE
@@ -181,7 +182,9 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
         config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
-        config.spec()
+        config = redeclared(config)
+    except Problem as problem:
+        raise _refused(1, "export_format", f"the configuration cannot be kept: {problem.detail}") from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
     return config

@@ -45,6 +45,9 @@ class FakeRegistry:
         self.configs[config.tenant, config.model] = new
         return new
 
+    async def restore(self, config):
+        self.configs[config.tenant, config.model] = config
+
     async def delete(self, config):
         del self.configs[config.tenant, config.model]
 
@@ -148,6 +151,7 @@ class FakeInbox:
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
         self.answers: dict[str, dict] = {}
+        self.held: list[str] = []
 
     def _stumble(self) -> None:
         if self.trouble:
@@ -213,6 +217,9 @@ class FakeInbox:
             if receipt.status != "accepted" or asyncio.get_running_loop().time() > deadline:
                 return receipt
             await asyncio.sleep(0.005)
+
+    async def slices(self, model):
+        return self.held
 
     async def baselines(self, model):
         self._stumble()

@@ -3,6 +3,9 @@
 import pytest
 
 from service.app import create_app
+from service.auth import SCOPES
+from service.document import _documented
+from service.examples import EXAMPLES
 from service.openapi import COMMITTED, written
 from service.settings import Settings
 
@@ -98,3 +101,50 @@ async def test_security_headers_are_on_every_answer(client):
         headers = (await client.get(url)).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def bodies(app):
+    """Every request body of the document, by operation and media type."""
+    for path, operations in app.openapi()["paths"].items():
+        for method, operation in operations.items():
+            for media, content in operation.get("requestBody", {}).get("content", {}).items():
+                if not path.endswith("/import"):  # lines of an export, which nobody writes by hand
+                    yield method, path, media, content
+
+
+def test_every_body_has_an_example_of_its_own_shape(app):
+    for method, path, media, content in bodies(app):
+        shape = content["schema"].get("anyOf", [content["schema"]])[0]["$ref"].rpartition("/")[2]
+        assert _documented[shape].model_validate(content["example"]), (method, path, media)
+
+
+STORY = (
+    "PUT /v1/models/{model}",
+    "POST /v1/models/{model}/predictions",
+    "POST /v1/models/{model}/labels",
+    "POST /v1/score",
+    "POST /v1/score/confidence-histogram",
+)
+OF_COARSE_MODELS = ("POST /v1/models/{model}/histograms",)
+
+
+async def test_examples_are_taken_as_they_stand(app, client):
+    examples: dict[str, list] = {}
+    for method, path, media, content in bodies(app):
+        examples.setdefault(f"{method.upper()} {path}", []).append((media, content["example"]))
+    await client.put("/v1/models/coarse", json={**EXAMPLES["ModelSettings"], "grid": 4, "slices": {}})
+    for step in STORY + OF_COARSE_MODELS:
+        method, path = step.format(model="coarse" if step in OF_COARSE_MODELS else "fine").split()
+        for media, example in examples[step]:
+            answer = await client.request(method, path, json=example, headers={"Content-Type": media})
+            assert answer.status_code in (200, 201, 202), (step, media, answer.text)
+
+
+def test_operations_say_who_may_and_what_they_do(app):
+    for path, operations in app.openapi()["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"][0].isupper() and not operation["summary"].endswith(".")
+            scopes = {scope for each in operation["security"] for scope in each["key"]}
+            assert scopes <= set(SCOPES)
+            assert bool(scopes) == (set(operation["tags"]).isdisjoint({"operation", "problems"})), path
+            assert ("401" in operation["responses"]) == bool(scopes)

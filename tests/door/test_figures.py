@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.confidence_state import confidence_of, left
 from calibrant.disagreement import disagreement_answer
+from calibrant.maps import fit as fit_map
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.stability import stability
@@ -17,6 +18,7 @@ from calibrant.surface_answer import surface_answer
 from calibrant.temperature import fit_temperature
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
+from service.drawings.calibration_map import draw_map
 from service.drawings.case_sensitivity import draw_sensitivity
 from service.drawings.confidence_histogram import draw_confidence
 from service.drawings.disagreement import draw_disagreement
@@ -68,6 +70,8 @@ FIGURES = {
         draw_label_distribution,
         lambda: ABOUT | {"n": 300, "n_ratings": 900} | compute_metrics(View(TEN, Question()), ["ent_ce", "dist_ce", "rank_cs"]),
     ),
+    "map": (partial(draw_map, n_classes=2), lambda: ABOUT | fit_map("isotonic", View(TWO, Question(scope="class:1")))),
+    "map of rows": (partial(draw_map, n_classes=10), lambda: ABOUT | fit_map("temperature", View(TEN, Question()))),
     "sensitivity": (draw_sensitivity, lambda: ABOUT | {"n_cases": 4, "sensitivity": SENSITIVITY}),
     "radar": (draw_radar, lambda: RADAR),
     "bars": (draw_radar, lambda: TWO_SPOKES),
@@ -100,6 +104,7 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
         (draw_uncertainty, NOTHING | {"table": [], "value": None}),
         (draw_surface, NOTHING | {"nll": None}),
         (draw_sensitivity, NOTHING | {"n_cases": 0}),
+        (partial(draw_map, n_classes=2), NOTHING | {"method": "platt", "scope": "positive", "parameters": None}),
         (draw_confidence, NOTHING | {"label": None, "classes": ["a", "b"]}),
     ],
 )

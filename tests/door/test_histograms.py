@@ -104,6 +104,7 @@ async def test_a_histogram_makes_no_model(client):
 PANE = {"kind": "pane", "packed": packed(PaneSpec("multiclass", 3, BINS))}
 
 BAD = {
+    "a bin that counts no prediction": (histogram(n_predictions=[0] * BINS), "/n_predictions/8"),
     "bins of another grid": (histogram(bins=7), "/bins"),
     "wrong length": (histogram(count=[1.0] * 9), "/count"),
     "negative count": (histogram(count=[-1.0] + [0.0] * 9), "/count/0"),

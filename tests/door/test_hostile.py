@@ -275,3 +275,28 @@ async def test_a_large_batch_goes_through(client, inbox):
         URL, json={"probabilities": probabilities.tolist(), "labels": labels}
     )
     assert answer.json()["accepted"] == 5000
+
+
+ESCAPED = {
+    "an unknown column": (b'{"a/b~c": 1}', "/a~1b~0c", 422),
+    "a slice key": (b'{"slices": {"a/b": 1}, "probabilities": [[0.5, 0.5]]}', "/slices/a~1b", 422),
+    "a repeated key": (b'{"a/b": 1, "a/b": 2}', "/a~1b", 400),
+}
+
+
+@pytest.mark.parametrize("name", ESCAPED)
+async def test_pointers_are_escaped(client, name):
+    data, pointer, status = ESCAPED[name]
+    answer = await client.post(URL, content=data, headers=JSON)
+    assert answer.status_code == status and answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_the_detail_names_the_place(client):
+    answer = await client.post(URL, content=body(ids=["a b"]), headers=JSON)
+    assert problem(answer, 422, "invalid-input")["detail"].startswith("/ids/0: ")
+
+
+async def test_what_a_compressed_body_may_become_is_told(client):
+    data = gzip.compress(b" " * (5 * 1024 * 1024))
+    answer = await client.post(URL, content=data, headers={**JSON, "Content-Encoding": "gzip"})
+    assert "when decompressed" in problem(answer, 413, "body-too-large")["detail"]

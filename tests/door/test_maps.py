@@ -219,5 +219,5 @@ async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
         refused = problem(await made.get(f"{URL}/maps/{number}"), 422, "invalid-name")
         assert refused["detail"].startswith("version: ") and refused["errors"][0]["pointer"] == "/version"
     refused = await made.delete(f"{URL}/maps/current")
-    assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, PUT.")
+    assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, HEAD, PUT.")
     assert refused.headers["allow"] == "GET, PUT"

@@ -1,5 +1,7 @@
 """The registry over HTTP: versions, preconditions, what can change."""
 
+import json
+
 import pytest
 
 from service.durations import duration_of
@@ -124,3 +126,61 @@ async def test_a_setting_turns_creation_by_ingest_off(inbox, registry, settings)
 @pytest.mark.parametrize("seconds", [1, 60, 3600, 86_400, 90_061, 604_800, 3_600_000])
 def test_durations_are_written_as_they_are_read(seconds):
     assert parse_duration(duration_of(seconds)) == seconds
+
+
+BAD_SETTINGS = {
+    "no classes": ({}, "", "missing"),
+    "a class that is no name": ({"classes": ["a", 1]}, "/classes", "classes"),
+    "an empty name": ({"classes": ["a", ""]}, "/classes", "classes"),
+    "classes that are a truth": ({"classes": True}, "/classes", "classes"),
+    "a name twice": ({"classes": ["a", "a"]}, "/classes", "repeated"),
+    "too many classes": ({"classes": 10**9}, "/classes", "n_classes"),
+    "a pane that divides no day": ({"classes": 3, "pane": "PT7M"}, "/pane", "pane"),
+    "a part of a second of retention": ({"classes": 3, "retention": "PT0.5S"}, "/retention", "whole_seconds"),
+    "a part of a second of horizon": ({"classes": 3, "label_horizon": "PT0.5S"}, "/label_horizon", "whole_seconds"),
+    "a retention beyond time": ({"classes": 3, "retention": "P99999999999999999999D"}, "/retention", "whole_seconds"),
+    "a colon in a slice key": ({"classes": 3, "slices": {"a:b": None}}, "/slices", "name"),
+    "a slice key that is no name": ({"classes": 3, "slices": {"a/b": None}}, "/slices/a~1b", "pattern"),
+    "a slice without values": ({"classes": 3, "slices": {"a": []}}, "/slices", "slices"),
+    "a slice value twice": ({"classes": 3, "slices": {"a": ["x", "x"]}}, "/slices", "slices"),
+    "an unknown field": ({"classes": 3, "a/b": 1}, "/a~1b", "unknown_field"),
+    "an unknown field within": ({"classes": 3, "alarm": {"enabled": True}}, "/alarm/enabled", "unknown_field"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SETTINGS)
+async def test_bad_settings_are_named(client, name):
+    document, pointer, rule = BAD_SETTINGS[name]
+    found = problem(await client.put(URL, json=document), 422, "invalid-input")
+    assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == (pointer, rule)
+    assert found["detail"].startswith(f"{pointer}: " if pointer else "classes are needed")
+
+
+async def test_a_patch_names_no_unknown_field_even_to_take_it_out(client):
+    await client.put(URL, json={"classes": 3})
+    answer = await client.patch(URL, json={"foo": None}, headers={"If-Match": "*"})
+    assert problem(answer, 422, "invalid-input")["errors"][0]["pointer"] == "/foo"
+
+
+async def test_a_weak_tag_allows_no_change(client):
+    etag = (await client.put(URL, json={"classes": 3})).headers["etag"]
+    answer = await client.patch(URL, json={"unit": "x"}, headers={"If-Match": f"W/{etag}"})
+    problem(answer, 412, "precondition-failed")
+    assert (await client.get(URL, headers={"If-None-Match": f"W/{etag}"})).status_code == 304
+
+
+BAD_CONFIGURATIONS = {
+    "n_classes": "three", "task": "x", "retention_s": "x", "label_horizon_s": -5, "slices": [], "generation": "a b",
+    "revision": 0, "alarm": {"bets": [7]}, "pane_s": 420, "listed_classes": [-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
+async def test_an_import_is_held_to_the_rules_of_a_declaration(client, name):
+    good = {"tenant": "t", "model": "m", "task": "multiclass", "n_classes": 3, "generation": "0" * 12, "revision": 1}
+    first = {"type": "model", "format": 1, "configuration": {**good, name: BAD_CONFIGURATIONS[name]}}
+    export = "\n".join(map(json.dumps, (first, {"type": "end", "lines": 1, "consistent": True})))
+    answer = await client.post(f"{URL}/import", content=export, headers={"Content-Type": "application/x-ndjson"})
+    [error] = problem(answer, 422, "invalid-input")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/1", "export_format")
+    problem(await client.get(URL), 404, "model-unknown")

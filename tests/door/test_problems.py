@@ -2,14 +2,17 @@
 
 import asyncio
 
+import orjson
 import pytest
 
 from service import admission
 from service.admission import Admission
+from service.auth import Key, Keyring
 from service.errors import PROBLEMS, Saturated
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
 from workers.inbox import BacklogFull, IdsFull
+from workers.questions import SubjectGone
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/predictions"
@@ -25,6 +28,50 @@ async def test_other_methods(client):
         answer = await client.request(method, url)
         problem(answer, 405, "method-not-allowed")
         assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "allow"),
+    [
+        ("POST", "/v1/models/m", "DELETE, GET, HEAD, PATCH, PUT"),
+        ("DELETE", "/v1/models/m/maps", "GET, HEAD, POST"),
+        ("POST", "/v1/models/m/maps/current", "GET, HEAD, PUT"),
+        ("OPTIONS", "/v1/score", "POST"),
+    ],
+)
+async def test_every_method_that_a_path_answers_is_listed(client, method, url, allow):
+    answer = await client.request(method, url)
+    assert allow in problem(answer, 405, "method-not-allowed")["detail"]
+    assert answer.headers["allow"] == allow
+
+
+async def test_a_slash_at_the_end_is_named_as_what_is_wrong(client):
+    for url in ("/v1/models/", "/v1/models/m/metrics/", "/docs/"):
+        assert "no slash at the end" in problem(await client.get(url), 404, "path-unknown")["detail"]
+    assert "/docs" in problem(await client.get("/"), 404, "path-unknown")["detail"]
+
+
+@pytest.mark.parametrize("url", ["/v1/models", "/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"])
+async def test_a_query_where_none_is_read_is_refused(client, url):
+    [error] = problem(await client.get(f"{url}?limit=3"), 422, "invalid-query")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/limit", "unknown_parameter")
+
+
+async def test_probes_may_add_a_query(client):
+    for url in ("/livez", "/readyz", "/metrics", "/version"):
+        assert (await client.get(f"{url}?verbose")).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["Content-Type", "Content-Encoding", "Idempotency-Key", "Authorization"])
+async def test_a_header_that_stands_twice_is_refused(client, app, header):
+    if header == "Authorization":
+        app.state.keyring = Keyring((Key(sha256="0" * 64),))
+    values = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    headers = [("Content-Type", "application/json"), *2 * [(header, values.get(header, "a"))]]
+    headers = headers[1:] if header == "Content-Type" else headers
+    answer = await client.post(URL, content=orjson.dumps(PREDICTIONS), headers=headers)
+    [error] = problem(answer, 400, "malformed-request")["errors"]
+    assert (error["pointer"], error["rule"]) == (f"/{header.lower()}", "repeated_header")
 
 
 async def test_the_instance_is_the_path_asked_for(client):
@@ -125,3 +172,15 @@ async def test_reads_while_the_store_is_away(client, inbox):
     assert answer.headers["retry-after"] == "3"
     problem(await client.get("/readyz"), 503, "store-unavailable")
     assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_model_that_goes_while_it_is_asked_about_is_unknown(client, inbox):
+    await client.put("/v1/models/digits", json={"classes": 3})
+    inbox.trouble = SubjectGone("the model is gone")
+    problem(await client.get("/v1/models/digits/metrics"), 404, "model-unknown")
+
+
+async def test_the_pointer_of_other_content_is_the_batch_id(client):
+    await client.post(URL, json={**PREDICTIONS, "batch_id": "a"})
+    answer = await client.post(URL, json={**PREDICTIONS, "batch_id": "a", "labels": [1, 1]})
+    assert problem(answer, 409, "batch-conflict")["errors"][0]["pointer"] == "/batch_id"

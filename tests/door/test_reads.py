@@ -75,7 +75,13 @@ async def test_the_workers_are_asked_for_what_the_query_says(digits, inbox):
 
 BAD_QUERIES = {
     "metrics?metrics=ecce": ("/metrics", "ece"),
-    "metrics?metrics=": ("/metrics", "ece"),
+    "metrics?metrics=": ("/metrics", "no value"),
+    "metrics?scope=": ("/scope", "no value"),
+    "metrics?from_=2026-01-01T00:00:00Z": ("/from_", "from, "),
+    "metrics?ci=0.4": ("/ci", "0.5"),
+    "metrics?from=2016-12-31T23:59:60Z": ("/from", "leap second"),
+    "drift?scop=score": ("/scop", "known: "),
+    "metrics?a/b~c=1": ("/a~1b~0c", "known: "),
     "metrics?bins=7": ("/bins", "8, 9, 10"),
     "metrics?bins=0": ("/bins", "1"),
     "metrics?bins=ten": ("/bins", "integer"),
@@ -196,6 +202,28 @@ async def test_one_batch_is_scored_and_nothing_is_stored(client, inbox):
     assert found["errors"][0]["rule"] == "labels_required"
     unknown = await client.post("/v1/score", params={"metrics": "x"}, json=PREDICTIONS)
     problem(unknown, 422, "invalid-query")
+
+
+async def test_a_slice_that_is_neither_declared_nor_held_is_refused(client, inbox):
+    declared = {"classes": 3, "slices": {"site": ["A", "B"], "device": None}}
+    await client.put("/v1/models/sliced", json=declared)
+    inbox.held = ["site:OLD"]
+    for name, status in {"site:A": 200, "site:OLD": 200, "device:any": 200, "site:C": 422, "sites:A": 422}.items():
+        answer = await client.get("/v1/models/sliced/metrics", params={"slice": name})
+        assert answer.status_code == status, name
+    assert problem(answer, 422, "invalid-query")["errors"][0]["rule"] == "undeclared_slice"
+    assert "device" in answer.json()["detail"] and "site" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("accept", [[""], ["text/csv", "application/json"], ["application/json;q=0.1"]])
+async def test_every_accept_header_counts_and_an_empty_one_takes_anything(digits, accept):
+    answer = await digits.get(f"{M}/metrics", headers=[("Accept", each) for each in accept])
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("time", ["2026-01-01T00:00:00.123456789Z", "2026-01-01 00:00:00Z", "2026-01-01t00:00:00z"])
+async def test_instants_as_rfc_3339_allows_them(digits, time):
+    assert (await digits.get(f"{M}/metrics", params={"from": time})).status_code == 200
 
 
 RATED = {

@@ -1,13 +1,22 @@
 """Starting: the settings that are read, and the refusal to be reachable without keys."""
 
 import json
+import logging
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
+from pydantic import ValidationError
 
+from service.auth import KeysUnreadable, load_keyring
 from service.settings import Settings
+from service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from workers.embedded import EmbeddedServer, EmbeddedServerError
+from workers.settings import EngineSettings, SettingsError
+from workers.state.keys import SCHEMA
+from workers.store import StoreMismatch, check_properties
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -55,3 +64,103 @@ def test_port_and_data_directory_are_read_plain_and_with_prefix(monkeypatch):
     monkeypatch.setenv("CALIBRANT_PORT", "8002")
     monkeypatch.setenv("CALIBRANT_DATA_DIR", "/prefixed")
     assert (Settings().port, str(Settings().data_dir)) == (8002, "/prefixed")
+
+
+def test_a_port_in_use_is_said_plainly(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = start(CALIBRANT_PORT=str(port), CALIBRANT_DATA_DIR=str(tmp_path / "new"))
+    assert refused.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened on: address already in use" in refused.stderr
+    assert "Traceback" not in refused.stderr and not (tmp_path / "new").exists()
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on():
+    with pytest.raises(CannotListen, match=r"203\.0\.113\.7:8000"):
+        bound_to("203.0.113.7", 8000)
+
+
+def test_every_address_of_a_name_is_listened_on():
+    sockets = bound_to("127.0.0.1", 0)
+    assert [each.getsockname()[0] for each in sockets] == ["127.0.0.1"]
+    for each in sockets:
+        each.close()
+
+
+def test_a_data_directory_that_cannot_be_made_is_said_plainly(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(EmbeddedServerError, match=r"not a directory.*CALIBRANT_DATA_DIR"):
+        EmbeddedServer(tmp_path / "file" / "store").start()
+
+
+@pytest.mark.parametrize(("found", "word"), [(SCHEMA + 1, "newer"), (SCHEMA - 1, "older")])
+def test_a_store_of_another_version_is_said_plainly(found, word):
+    with pytest.raises(StoreMismatch, match=rf"by an? {word} version of Calibrant .layout {found}"):
+        check_properties({"schema": SCHEMA}, [b"schema", str(found).encode()])
+
+
+def test_a_store_url_of_another_scheme_is_refused_without_being_shown():
+    with pytest.raises(SettingsError, match="CALIBRANT_REDIS_URL: begins with redis://") as refused:
+        EngineSettings(redis_url="http://user:password@host")
+    assert "password" not in str(refused.value)
+
+
+def test_a_refused_setting_is_named_and_its_value_is_not(monkeypatch):
+    monkeypatch.setenv("CALIBRANT_MAX_ROWS", "secret")
+    with pytest.raises(ValidationError) as refused:
+        Settings()
+    assert sentence(refused.value).startswith("CALIBRANT_MAX_ROWS: ")
+    assert "secret" not in sentence(refused.value)
+
+
+@pytest.mark.parametrize("document", ["a-secret", '{"keys": [{"sha256": "a-secret"}]}'])
+def test_what_stands_in_a_keys_document_is_not_shown(document, tmp_path):
+    with pytest.raises(KeysUnreadable) as refused:
+        load_keyring(Settings(keys=document, data_dir=tmp_path))
+    assert "a-secret" not in str(refused.value)
+
+
+def test_a_first_key_that_cannot_be_written_is_said_plainly(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(KeysUnreadable, match="cannot be read or made"):
+        load_keyring(Settings(keys_file=tmp_path / "file" / "keys", create_key=True))
+
+
+def test_misspelt_settings_are_noticed(monkeypatch):
+    monkeypatch.setenv("CALIBRANT_PROT", "8001")
+    monkeypatch.setenv("CALIBRANT_MAX_ROWS", "5")
+    monkeypatch.setenv("CALIBRANT_LEASE", "5")
+    assert unread() == ["CALIBRANT_PROT"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")])
+async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
+    sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "lifespan.startup.failed", "message": "a trace"})
+        raise error
+
+    async def send(message):
+        sent.append(message)
+
+    with pytest.raises(type(error)):
+        await Plainly(app, [])({"type": "lifespan"}, None, send)
+    assert sent == [{"type": "lifespan.startup.failed", "message": told}]
+
+
+@pytest.mark.anyio
+async def test_a_start_says_where_it_serves(caplog):
+    async def app(scope, receive, send):
+        await send({"type": "lifespan.startup.complete"})
+
+    async def send(message):
+        pass
+
+    [bound] = bound_to("127.0.0.1", 0)
+    with bound, caplog.at_level(logging.INFO):
+        await Plainly(app, [bound])({"type": "lifespan"}, None, send)
+        assert f"http://127.0.0.1:{bound.getsockname()[1]}" in caplog.text

@@ -12,10 +12,10 @@ FREED = """
 import numpy as np, resource
 from workers.memory import keep_freed
 kept = keep_freed() if {on} else False
-[np.ones(700_000) for _ in range(6)]
+[np.ones(300_000) for _ in range(5)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
-    [np.ones(700_000) for _ in range(6)]
+    [np.ones(300_000) for _ in range(5)]
 print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 SETTLED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -195,3 +196,27 @@ def test_nothing_is_read_of_nothing() -> None:
     json.dumps(empty, allow_nan=False)
     assert empty["nll"]["mean"] is None
     assert empty["temperature"]["reason"] == "no_data"
+
+
+def test_histograms_of_every_class_speak_of_all_labels() -> None:
+    batch, spec = batch_of(8), PaneSpec("multiclass", 3, grid=1200)
+    whole, sent, lacking = Pane(spec), Pane(spec), Pane(spec)
+    whole.fill(batch)
+    updates = updates_of(ConfidenceHistogram.of_batch(batch, 14400), spec)
+    for update in updates:
+        sent.fill_histogram(update)
+        if update.klass != 1:
+            lacking.fill_histogram(update)
+    question = left(20, "pooled")
+    found, expected, nothing = (
+        compute_metrics(View(pane, question), ["all_label_ece"])["all_label_ece"] for pane in (sent, whole, lacking)
+    )
+    assert found["value"] == pytest.approx(expected["value"], abs=0.5 / 14400)
+    assert (found["n_ratings"], found["weight_in_histograms"]) == (updates[0].count.sum().round(), updates[0].count.sum())
+    assert (nothing["value"], nothing["reason"]) == (None, "not_in_histogram")
+    sent.fill(batch)
+    twice = compute_metrics(View(sent, question), ["all_label_ece"])["all_label_ece"]
+    assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
+    assert twice["n_ratings"] == found["n_ratings"] + expected["n_ratings"]
+    scope_all = compute_metrics(View(whole, replace(question, scope="all")), ["ece"])["ece"]
+    assert scope_all["value"] == expected["value"]

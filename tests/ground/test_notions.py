@@ -14,7 +14,7 @@ from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.reading import ReadMetric, scored_cells
 from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.question import Question
-from calibrant.view import View
+from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import POLICIES, rows_of
 
@@ -63,6 +63,20 @@ def value(batch: Batch, slug: str, raw: bool = True, question: Question | None =
     found = asked(batch, slug, raw, question, **options)[slug]
     assert found["value"] is not None, found
     return float(found["value"])
+
+
+def readings(batch: Batch, slugs: tuple[str, ...], raw: bool, question: Question) -> dict[str, dict[str, Any]]:
+    """Values with what they were made of, without intervals and null references; None and no more where there is none."""
+    view, found = View(pane_of(batch), question, batch if raw else None), {}
+    for slug in slugs:
+        metric = METRICS[slug]
+        assert isinstance(metric, ReadMetric)
+        try:
+            reading = metric.read(view)
+        except NotAnswerable:
+            reading = None
+        found[slug] = {"value": None} if reading is None else {"value": reading.value, **reading.extra}
+    return found
 
 
 # A naive second version, on raw rows.
@@ -294,7 +308,7 @@ def test_kept_state_lies_within_its_bound_of_raw_rows(raters: str) -> None:
         counts = rng.multinomial(rng.integers(1, 4, 300), z**1.4 / (z**1.4).sum(1, keepdims=True))
         batch = Batch.from_columns({"probabilities": z, "label_counts": counts}).batch
         question = Question(raters=raters, bins=8)
-        raw, kept = asked(batch, OURS, True, question), asked(batch, OURS, False, question)
+        raw, kept = readings(batch, OURS, True, question), readings(batch, OURS, False, question)
         for slug in OURS:
             if raw[slug]["value"] is None or kept[slug].get("error_bound", 0.0) is None:
                 continue
@@ -427,6 +441,14 @@ def test_intervals_hold_their_value_and_null_references_repeat() -> None:
         assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
 
 
+def test_the_log_score_has_no_interval_of_its_miscalibration() -> None:
+    batch = batch_of(16, n=400)
+    found = asked(batch, "corp_miscalibration", False, score="log")["corp_miscalibration"]
+    assert found["value"] is not None
+    assert (found["interval"], found["interval_reason"]) == (None, "log_score_not_covered")
+    assert asked(batch, "corp_miscalibration", False)["corp_miscalibration"]["interval"] is not None
+
+
 def test_a_calibrated_model_lies_within_its_null_reference() -> None:
     rng = np.random.default_rng(17)
     outside: dict[str, int] = {}
@@ -436,8 +458,13 @@ def test_a_calibrated_model_lies_within_its_null_reference() -> None:
         z = rng.dirichlet(np.ones(3), 500)
         labels = [int(rng.choice(3, p=row)) for row in z]
         batch = Batch.from_columns({"probabilities": z, "labels": labels}).batch
-        for slug, answer in asked(batch, tuple(slugs), False).items():
-            outside[slug] = outside.get(slug, 0) + (answer["value"] > answer["null_q95"])
+        view = View(pane_of(batch), Question())
+        for slug in slugs:
+            metric = METRICS[slug]
+            assert isinstance(metric, ReadMetric) and metric.null is not None
+            reading = metric.read(view)
+            assert reading is not None
+            outside[slug] = outside.get(slug, 0) + (reading.value > metric.null(view, reading, 0)[1])
     # One in twenty is expected; six or more of twenty has a chance of 3e-4.
     assert max(outside.values()) <= 5, outside
 

@@ -12,6 +12,9 @@ from calibrant.difference import differences
 from calibrant.disagreement import disagreement_answer
 from calibrant.disagreement_difference import MEANS, SMOOTH, disagreement_difference
 from calibrant.hashing import mix
+from calibrant.maps import Options, apply, fit
+from calibrant.maps.against import gain_over
+from calibrant.maps.rows import labelled_rows
 from calibrant.metrics import Question, View
 from calibrant.pairing import put_together, replicate_correlation, shared, unit_correlation
 from calibrant.reliability_difference import reliability_difference
@@ -278,3 +281,45 @@ def test_shared_predictions_are_counted_below_the_smaller_threshold() -> None:
     assert found["share"] == 1.0
     assert shared(many, half)["share"] == pytest.approx(0.5, abs=0.07)
     assert shared(many, half)["n"] == found["n"]
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic", "temperature"])
+def test_an_own_map_gains_over_one_that_was_fitted_to_something_else(method: str) -> None:
+    rng = np.random.default_rng(14)
+    sides = []
+    for prefix, by in (("u", 2.5), ("v", 1.0), ("w", 2.5)):
+        p, y = drawn(rng, 600)
+        sides.append(pane_of(BINARY, 600, prefix, window=True, confidences=sharpened(p, by), labels=y))
+    view, *others = (View(each, TEN) for each in sides)
+    unlike, alike = (gain_over(fit(method, each), view, method, Options()) for each in others)
+    assert unlike["difference"]["brier"]["interval"][0] > 0
+    low, high = alike["difference"]["brier"]["interval"]
+    assert low < 0.002 and high > -0.01 and high - low < 0.02
+    assert (unlike["n"], unlike["n_units"]) == (600, 600)
+    assert unlike["against_held_out"]["brier"] - unlike["held_out"]["brier"] == pytest.approx(
+        unlike["difference"]["brier"]["value"], abs=1e-12
+    )
+
+
+def test_the_own_map_is_not_judged_by_labels_that_made_it() -> None:
+    """Naively: fit to each half by hand, and score the other."""
+    rng = np.random.default_rng(15)
+    p, y = drawn(rng, 400)
+    view = View(pane_of(BINARY, 400, window=True, confidences=sharpened(p, 2.0), labels=y), TEN)
+    other = fit("platt", View(pane_of(BINARY, 400, "v", window=True, confidences=p, labels=y), TEN))
+    batch = view.pane.sample.batch()
+    rows = labelled_rows(batch, view.policy)
+    label = rows.share[:, 1]
+    own = np.zeros(400)
+    for half in (0, 1):
+        fitted = Pane.for_window(BINARY)
+        fitted.fill(batch.take(rows.half != half))
+        found = fit("platt", View(fitted, TEN))
+        mapped = apply(found, batch)
+        own[rows.half == half] = (mapped[rows.half == half] - label[rows.half == half]) ** 2
+    theirs = (apply(other, batch) - label) ** 2
+    told = gain_over(other, view, "platt", Options())
+    assert told["difference"]["brier"]["value"] == pytest.approx(np.mean(theirs - own), abs=1e-12)
+    few = View(pane_of(BINARY, 9, confidences=p[:9], labels=y[:9]), TEN)
+    assert gain_over(other, few, "platt", Options())["difference_reason"] == "few_units"
+    assert gain_over({"parameters": None}, view, "platt", Options())["difference_reason"] == "no_map"

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.filling import Filling
 from calibrant.maps import recommending, simple, vector
 from calibrant.maps.base import Options
 from calibrant.maps.cross_fitting import Halves
@@ -170,3 +171,21 @@ def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.Monke
     few = batch.take(np.argsort(batch.prediction_hash)[:700])
     alone = recommend(view_of(few, raw=False))["recommendation_evidence"]
     assert evidence["candidates"] == alone["candidates"]
+
+
+def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
+    """Each pane holds a few rows; a window of many gives a held-out gain, and says why more cannot be fitted."""
+    rng, spec = np.random.default_rng(0), PaneSpec("multiclass", 1000)
+    window = Pane.for_window(spec)
+    for day in range(16):
+        z = rng.normal(size=(4, 1000)) * 6
+        labels = [rng.choice(1000, p=row) for row in softmax(z / 3, axis=1)]
+        pane = Pane(spec)
+        columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
+        pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
+        window.merge(pane)
+    weighing = Weighing(View(window, Question()))
+    gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
+    assert gain["value"] > 0 and gain["interval"] is not None
+    candidates = weighing.recommended()["recommendation_evidence"]["candidates"]
+    assert candidates["intercept"] == candidates["more"] == {"reason": "few_rows"}

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import dirichlet
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.accumulators.sample import MOST_CLASSES
 from calibrant.label_statistics import STATISTICS, u_statistic
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.skce import N_DRAWS
@@ -319,7 +320,7 @@ def test_few_or_no_predictions(slug: str, raw: bool) -> None:
     assert found["value"] is not None or found["reason"].startswith("too_few")
     unlabelled = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]], "labels": [None]}).batch
     assert asked(unlabelled, slug, False)["reason"] == "no_data"
-    spec = PaneSpec("multiclass", 300)
-    many = Pane(spec)
-    many.fill(Batch.from_columns({"probabilities": np.eye(300)[:2], "labels": [0, 1]}).batch)
+    beyond = MOST_CLASSES + 1
+    many = Pane(PaneSpec("multiclass", beyond))
+    many.fill(Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch)
     assert compute_metrics(View(many, Question()), [slug])[slug]["reason"] == "not_sampled"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.conforming import CONFORMING
 from tests.stores import SERVERS, StoreServer
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _stands_in_the_document(response: httpx.Response) -> None:
+    if "event-stream" not in response.headers.get("content-type", ""):
+        response.read()
+        CONFORMING.check(response)
 
 
 class Deployment:
@@ -33,7 +40,8 @@ class Deployment:
         self.environment = environment
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.store = StoreServer(SERVERS["embedded"] or "", directory / "store", appendfsync="always")
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        hooks = {"response": [_stands_in_the_document]}
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, event_hooks=hooks)
 
     def __enter__(self) -> Deployment:
         if self.n_workers:

@@ -83,7 +83,8 @@ def test_one_model_against_another(played):
     found = played.get(
         "/v1/models/sharp/metrics", metrics="ece,brier,kde_ece", bins=10, against_model="now", slice="site:A"
     )
-    assert found["metrics"]["kde_ece"]["difference_interval"] is None
+    for slug in ("ece", "brier", "kde_ece"):
+        interval_of(found["metrics"][slug])
     played.client.put("/v1/models/three", json={"classes": 3})
     wrong = played.client.get("/v1/models/sharp/metrics", params={"against_model": "three"})
     assert wrong.json()["errors"][0]["rule"] == "not_comparable"
@@ -114,6 +115,17 @@ def test_every_read_says_what_it_differs_by(played):
         temperature = played.get(f"{model}/temperature", **against)
         interval_of(temperature)
         assert temperature["ratio"] == pytest.approx(temperature["temperature"] / temperature["against"]["temperature"])
+        fitted = played.get(f"{model}/calibration-map", method="platt", **against)
+        assert fitted["against"]["map"]["parameters"].keys() == fitted["parameters"].keys()
+        low, high = fitted["difference"]["nll"]["interval"]
+        assert low <= fitted["difference"]["nll"]["value"] <= high
+        assert fitted["against_held_out"]["nll"] - fitted["held_out"]["nll"] == pytest.approx(
+            fitted["difference"]["nll"]["value"], abs=1e-12
+        )
+        steady = played.get(f"{model}/stability", metric="brier", **against)
+        assert steady["baselines"].keys() == {"pooled", "mean", "majority", "single"}
+        for each in steady["baselines"].values():
+            interval_of(each)
         disagreement = played.get(f"{model}/disagreement", **against)
         assert disagreement["differences"]["rater_disagreement"]["difference_reason"] == "one_vote"
         drift = played.get(f"{model}/drift", **against)
@@ -123,7 +135,7 @@ def test_every_read_says_what_it_differs_by(played):
     assert (picture.status_code, picture.headers["content-type"][:9]) == (200, "image/svg")
     mass = played.client.get(f"{model}/reliability", params={"against": "own", "binning": "equal_mass"})
     assert mass.json()["errors"][0]["rule"] == "equal_width"
-    for read in ("reliability", "temperature", "disagreement", "drift"):
+    for read in ("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"):
         both = played.client.get(f"{model}/{read}", params={"against": "own", "against_model": "now"})
         assert both.json()["errors"][0]["rule"] == "one_of"
         wrong = played.client.get(f"{model}/{read}", params={"against": "none"})

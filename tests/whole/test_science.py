@@ -425,7 +425,7 @@ def test_losses_over_two_temperatures(voted):
 
 
 @pytest.mark.parametrize("read", [
-    "temperature", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
+    "temperature", "calibration-map", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
 ])
 def test_answers_are_drawn(voted, read):
     deployment, _, _ = voted

@@ -26,6 +26,12 @@ def is_slow(params: dict[str, Any]) -> bool:
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """Parameters, evidence before and after, held-out gain."""
+    view, options = asked_of_map(pane, params)
+    return fit(params.get("method", "temperature"), view, options) | recommend(view)
+
+
+def asked_of_map(pane: Pane, params: dict[str, Any]) -> tuple[View, Options]:
+    """The view that a map is fitted to, and what the method reads."""
     klass = params.get("class")
     scope = None if klass is None else f"class:{klass}"
     question = Question(
@@ -40,5 +46,4 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         centred=params.get("centred", False),
         regularisation=params.get("regularisation", 1e-2),
     )
-    view = View(pane, question)
-    return fit(params.get("method", "temperature"), view, options) | recommend(view)
+    return View(pane, question), options

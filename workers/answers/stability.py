@@ -11,7 +11,7 @@ from calibrant.score import question_of
 from calibrant.stability_answer import stability_answer
 from calibrant.view import View
 
-_OWN = ("metric", "subsets")
+OWN = ("metric", "subsets")
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
@@ -22,6 +22,6 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
-    asked = {name: value for name, value in params.items() if name not in _OWN}
+    asked = {name: value for name, value in params.items() if name not in OWN}
     view = View(pane, question_of(asked))
     return stability_answer(view, params["metric"], subsets=params.get("subsets", "nested"), seed=seed)

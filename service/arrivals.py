@@ -1,0 +1,39 @@
+"""Batches on their way in: what every route that takes one is given."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Response
+
+from service.auth import Caller
+from service.dependencies import IdempotencyKey, Ingester, Prefer, TheReception
+from service.names import ModelId
+from service.reception import Prepare, Reception, Sender
+
+
+class Arrival:
+    """A caller who may send, the model that it is for, and the reception that takes it."""
+
+    def __init__(
+        self,
+        model: ModelId,
+        request: Request,
+        caller: Ingester,
+        reception: TheReception,
+        prefer: Prefer = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> None:
+        self.request = request
+        self.caller: Caller = caller
+        self.sender = Sender(caller, model)
+        self.reception: Reception = reception
+
+    async def take(self, partial: bool, prepare: Prepare) -> Response:
+        """Read, prepare and hand over the batch in the body, and answer with its receipt."""
+        return await self.reception.take(self.request, self.sender, partial, prepare)
+
+    async def take_bodiless(self, prepare: Prepare) -> Response:
+        """The same of a request whose path says everything."""
+        return await self.reception.take_bodiless(self.sender, self.request, prepare)
+
+
+TheArrival = Annotated[Arrival, Depends()]

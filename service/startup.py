@@ -1,0 +1,111 @@
+"""What may stand in the way of a start, said in one sentence; and the sockets, taken before anything is started."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Sequence
+
+from pydantic import ValidationError
+from redis.exceptions import RedisError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.settings import Settings
+from workers.embedded import EmbeddedServerError
+from workers.inbox import StoreUnavailable
+from workers.settings import NAMES, SettingsError
+from workers.store import StoreMismatch
+
+log = logging.getLogger("service")
+
+PREFIX = "CALIBRANT_"
+FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailable, SettingsError, RedisError)
+
+
+class CannotListen(OSError):
+    """The address cannot be listened on; the message says why."""
+
+
+def bound_to(host: str, port: int) -> list[socket.socket]:
+    """Return sockets bound to every address of `host`.
+
+    Raises
+    ------
+    CannotListen
+        Another process has the port, or this machine has no such address.
+    """
+    found: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            each = socket.socket(family, kind, protocol)
+            found.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(address)
+    except OSError as error:
+        for each in found:
+            each.close()
+        reason = (error.strerror or str(error)).lower()
+        told = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
+        raise CannotListen(told) from error
+    return found
+
+
+def _addresses(host: str, port: int) -> Iterable[tuple]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return dict.fromkeys(found) if port else found[:1]  # each socket would be given a port of its own
+
+
+def _shown(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def sentence(error: Exception) -> str:
+    """Return what is wrong; of a setting its name and rule, never its value, which may be a secret."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    told = error.errors(include_input=False, include_url=False)
+    return "; ".join(f"{_variable(str(each['loc'][0]))}: {each['msg']}" for each in told)
+
+
+def _variable(place: str) -> str:
+    return place if place.isupper() else PREFIX + place.upper()
+
+
+def unread() -> list[str]:
+    """Return the variables with our prefix that nothing reads: most likely misspelt."""
+    read = {*NAMES, *(PREFIX + name.upper() for name in Settings.model_fields)}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
+
+
+class Plainly:
+    """Wraps the app: says where it serves; a start that fails for a foreseen reason is told without a traceback."""
+
+    def __init__(self, app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
+        self.app = app
+        self.sockets = sockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve; only the start is looked at."""
+        if scope["type"] != "lifespan":
+            return await self.app(scope, receive, send)
+        held: list[Message] = []
+
+        async def hold_failure(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                held.append(message)
+                return
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                for each in self.sockets:
+                    log.info("serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each))
+
+        try:
+            await self.app(scope, receive, hold_failure)
+        except Exception as error:
+            if not held:
+                raise
+            plain = {"message": f"calibrant: {error}"} if isinstance(error, FORESEEN) else {}
+            await send({**held[0], **plain})
+            raise

@@ -1,0 +1,55 @@
+"""Whether an answer stands in the API document: its status, its media type, the shape of its JSON.
+
+Clients of the door's tests and of the whole's ask for every answer that they get, so that no test is needed that repeats
+their requests.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+
+from service.app import create_app
+from service.document import _documented
+from service.settings import Settings
+
+BODILESS = {204, 304}
+
+
+class Conforming:
+    """The operations of the document, found by method and path."""
+
+    def __init__(self) -> None:
+        paths: dict[str, dict[str, Any]] = create_app(Settings()).openapi()["paths"]
+        # More of a path that is fixed comes first: /maps/current before /maps/{version}.
+        ordered = sorted(paths, key=lambda path: path.count("{"))
+        self._paths = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered]
+
+    def operation(self, request: httpx.Request) -> dict[str, Any] | None:
+        """The operation that a request asks for, none where the document has none."""
+        method = request.method.lower().replace("head", "get")
+        for pattern, operations in self._paths:
+            if pattern.fullmatch(request.url.path):
+                return operations.get(method)
+        return None
+
+    def check(self, response: httpx.Response, shapes: bool = True) -> None:
+        """Fail unless the document foresees the answer; a streamed one is not read."""
+        operation = self.operation(response.request)
+        if operation is None:
+            return
+        said = f"{operation['operationId']} answers {response.status_code}"
+        assert str(response.status_code) in operation["responses"], said
+        if response.status_code in BODILESS:
+            return
+        content = operation["responses"][str(response.status_code)]["content"]
+        media = response.headers["content-type"].partition(";")[0]
+        assert media in content, f"{said} as {media}"
+        name = content[media]["schema"].get("$ref", "").rpartition("/")[2]
+        if name and response.request.method != "HEAD" and (shapes or response.status_code >= 400):
+            _documented[name].model_validate_json(response.content, strict=True)
+
+
+CONFORMING = Conforming()

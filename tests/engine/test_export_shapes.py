@@ -1,0 +1,81 @@
+"""Lines of an export that no store can keep are refused before it is asked."""
+
+import pytest
+
+from workers.alarm.moving import KINDS as ALARM_KINDS
+from workers.entries import EntryError
+from workers.export_shapes import _HELD, _SHAPES, shaped
+from workers.transfer import BASELINE, MAP, MARKS, PANE, RECORD, TALLY, UNIT
+
+HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
+SUMMARY = {
+    **{"generation": "g", "n_detectors": 1, "n_alarms": 0, "threshold": 1.5, "evidence_log10": None, "sr_log10": 0.5},
+    **{"cohort": None, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
+}
+GOOD = {
+    "marks": {"marks": {"from": "3"}},
+    "pane": {"slice": "", "start": 3600, "version": "a1", "packed": {}},
+    "baseline": {"name": "b", "holds": HOLDS},
+    "record": {"id": "i", "packed": "AA=="},
+    "unit": {"unit": "u", "ids": "i j"},
+    "tallies": {"tallies": {"expired": 1}},
+    "map": {"field": "1", "text": "{}"},
+    "detector": {"name": "d", "of": "t/m", "packed": "AA=="},
+    "looks": {"detector": "d", "looks": {}},
+    "rater_looks": {"looks": {}},
+    "gathered": {"packed": "AA=="},
+    "episode": {"holds": {"id": "a", "tenant": "t", "model": "m", "generation": "g"}},
+    "alarm_summary": {"holds": SUMMARY},
+    "alarm_change": {"version": "a1"},
+    "alarm_map": {"holds": {"version": None, "fitted_to_s": None}},
+}
+CASES = [(kind, name) for kind, members in GOOD.items() for name in members]
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_good_lines_are_left_as_they_are(kind):
+    line = {"type": kind, **GOOD[kind]}
+    assert shaped(dict(line)) == line
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize("value", [None, [], True, 1.5])
+def test_a_member_of_another_type_is_named(kind, name, value):
+    with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
+        shaped({"type": kind, **GOOD[kind], name: value})
+
+
+@pytest.mark.parametrize("start", [-1, 10**30])
+def test_a_pane_of_no_time_is_refused(start):
+    with pytest.raises(EntryError, match="a pane starts between"):
+        shaped({"type": "pane", **GOOD["pane"], "start": start})
+
+
+@pytest.mark.parametrize("window", [[0], [0, "x"], [0, -1], [0, 10**30]])
+def test_a_baseline_of_no_window_is_refused(window):
+    with pytest.raises(EntryError, match="the window of a baseline"):
+        shaped({"type": "baseline", "name": "b", "holds": {**HOLDS, "window": window}})
+
+
+@pytest.mark.parametrize("kind", [[], None, 7, "panes"])
+def test_a_type_that_no_export_has_is_refused(kind):
+    with pytest.raises(EntryError, match="no lines of type"):
+        shaped({"type": kind, "name": "b"})
+
+
+@pytest.mark.parametrize("bins", [[[1.0]], [[1.0], [1.0], [1.0, 2.0]], [1.0, 1.0, 1.0], [["a"], [1.0], [1.0]]])
+def test_sums_that_no_meter_can_show_are_refused(bins):
+    with pytest.raises(EntryError, match="bins of an alarm_summary"):
+        shaped({"type": "alarm_summary", "holds": {**SUMMARY, "bins": bins}})
+
+
+def test_every_kind_of_line_has_its_shape():
+    written = {*ALARM_KINDS, MARKS, PANE, BASELINE, MAP, RECORD, UNIT, TALLY}
+    assert written == set(_SHAPES)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in _HELD for name in _HELD[kind]])
+def test_a_held_member_of_another_type_is_named(kind, name):
+    line = {"type": kind, **GOOD[kind]}
+    with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
+        shaped({**line, "holds": {**line["holds"], name: {"no": "such"} if name != "counts" else []}})
