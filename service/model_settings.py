@@ -201,13 +201,13 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
     return {**config.alarm, "bets": [config.classes[index] for index in bets]}
 
 
-def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`."""
+def shown(config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True) -> dict[str, Any]:
+    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`; their URLs `whole` or by host."""
     document = declared(config)
     return {
         "model": config.model,
         **document,
-        "alarm": hidden(document["alarm"], told),
+        "alarm": hidden(document["alarm"], told, whole),
         "classes": config.classes,
         "n_classes": config.n_classes,
         "revision": config.revision,
