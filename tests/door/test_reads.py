@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution"),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution", "raters"),
 )
 
 
@@ -112,6 +112,10 @@ BAD_QUERIES = {
     "calibration-map?class=9": ("/class", "0 to 2"),
     "reliability?format=gif": ("/format", "svg"),
     "stability?metric=ecce": ("/metric", "ece"),
+    "raters?metric=ecce": ("/metric", "ece"),
+    "raters?clock=sealed": ("/clock", "event"),
+    "raters?raters=mean": ("/raters", "known: "),
+    "raters?bins=7": ("/bins", "8, 9, 10"),
     "stability?subsets=random": ("/subsets", "nested"),
     "stability?bins=7": ("/bins", "8, 9, 10"),
     "cases?membership=firm": ("/membership", "soft"),
