@@ -26,8 +26,9 @@ MOST_WEIGHT = 1e9
 MOST_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
 KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
-NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-NAME_RULE = "1 to 128 of A-Za-z0-9._:@-"
+# Names stand in paths, where . and .. are folders: a client would make another path of one that ends in them.
+NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
+NAME_RULE = "1 to 128 of A-Za-z0-9._:@-, and neither . nor .."
 
 
 @dataclass
@@ -237,7 +238,7 @@ class Columns:
 
 def _all_names(column: list[str]) -> bool:
     joined = "\n".join(column) + "\n"
-    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:[A-Za-z0-9._:@-]{1,128}\n)*", joined))
+    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined))
 
 
 def _length(name: str, column: Any) -> int:
