@@ -161,11 +161,12 @@ class Columns:
         if len(column) * width > max(MOST_SPREAD, 4 * (sum(lengths) + len(column))):
             raise CalibrationInputError.at(f"/{name}", "n_classes", f"most rows do not have {width} numbers")
         result = np.full((len(column), width), 1.0 / max(width, 1))
+        expected = f"other rows have {width}" if n_classes is None else f"the model has {n_classes} classes"
         for i, row in enumerate(column):
             if not isinstance(row, list):
                 self.offences.row(name, i, "matrix", "a row is a list of numbers")
             elif len(row) != width:
-                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, others have {width}")
+                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, {expected}")
             elif not all_numbers(row):
                 self.offences.row(name, i, "number", "every value is a number")
             else:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from calibrant.confidence_updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
+from calibrant.instants import OUT_OF_RANGE
 from calibrant.pane import Pane
 from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
@@ -254,7 +255,7 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
     cumulative = head.mode == "cumulative"
     offences = []
     if head.event_time is not None and head.event_time < EPOCH:
-        offences.append(Offence(f"{pointer}/event_time", "rfc3339", "an event time lies after 1970"))
+        offences.append(Offence(f"{pointer}/event_time", *OUT_OF_RANGE))
     for key in head.slice or {}:
         if ":" in key:
             detail = "a slice key has no colon, which parts it from its value"
