@@ -47,7 +47,8 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     Returns
     -------
     dict with `slope` (the change of the share from score 0 to score 1), its `interval` and `p_value`; None where all
-    predictions fall into one bin. Where every bin has the same share the slope is 0. The variance is that of independent predictions.
+    predictions fall into one bin, 0 where every bin has the same share. The variance is that of independent
+    predictions.
     """
     predictions, labelled = pane["units"].blocks["bins"].counts.astype(np.float64)
     total = predictions.sum()
