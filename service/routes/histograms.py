@@ -146,6 +146,9 @@ def _from_lines(records: list[dict], lines: list[int]) -> tuple[str | None, list
 def _from_document(document: dict) -> tuple[str | None, list[tuple[str, dict]]]:
     batch_id = batch_id_of(document)
     if "histograms" not in document:
+        if "kind" not in document:
+            detail = f"An update has a kind, one of {', '.join(KINDS)}; several updates stand in histograms."
+            raise CalibrationInputError([Offence("/kind", "required", detail)])
         return batch_id, [("", {k: v for k, v in document.items() if k != "batch_id"})]
     refuse_unknown(document, ("batch_id", "histograms"))
     histograms = document["histograms"]
