@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
+from calibrant.checking import check_pane
 from calibrant.confidence_updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
@@ -227,7 +228,7 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
         detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
     try:
-        pane.check(config.spec())
+        check_pane(pane, config.spec())
     except CalibrationInputError as error:
         offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
         raise CalibrationInputError(offences) from error
