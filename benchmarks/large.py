@@ -97,7 +97,7 @@ def main(repeats: int) -> None:
             p50s = (f"{np.median(each) * 1e3:.0f}" for each in (fresh, again))
             asked = f"{path} {' '.join(f'{name}={value}' for name, value in params.items())}"
             table.add_row(asked, f"{(first or 0) * 1e3:.0f}", *p50s, f"{max(fresh + again) * 1e3:.0f}")
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
