@@ -178,6 +178,7 @@ async def test_bad_updates(coarse, inbox, name):
         ({"histograms": {}}, "/histograms"),
         ({"histograms": [1]}, "/histograms"),
         ({"histograms": [], "bins": 1}, "/bins"),
+        ({"updates": [histogram()]}, "/kind"),
         ([], ""),
     ],
 )
