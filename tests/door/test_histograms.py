@@ -105,6 +105,7 @@ PANE = {"kind": "pane", "packed": packed(PaneSpec("multiclass", 3, BINS))}
 
 BAD = {
     "a bin that counts no prediction": (histogram(n_predictions=[0] * BINS), "/n_predictions/8"),
+    "more units than predictions": (histogram(n_predictions=[1] * BINS, n_units=BINS + 1), "/n_units"),
     "bins of another grid": (histogram(bins=7), "/bins"),
     "wrong length": (histogram(count=[1.0] * 9), "/count"),
     "negative count": (histogram(count=[-1.0] + [0.0] * 9), "/count/0"),
