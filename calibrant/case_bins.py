@@ -31,6 +31,7 @@ class CaseBins:
     least : weight below which a bin is empty: 0.01 for soft bins, and 0 itself for hard ones
     total, positives : float64 (n_cases, n_classes), weight of the class's predictions and of its ratings
     predicted, hit : float64 (n_cases, n_classes), weight of predictions with it on top and of their ratings for it
+    ranked : float64 (n_cases, n_classes), weight of the class's predictions whose top class is known, whichever it is
     gap_error : float64 (n_cases, n_classes, n_bins), how far a gap may be off; 0 but for soft bins of plain histograms
     """
 
@@ -42,6 +43,7 @@ class CaseBins:
     positives: Floats
     predicted: Floats
     hit: Floats
+    ranked: Floats
     gap_error: Floats
 
     def __len__(self) -> int:
@@ -82,17 +84,21 @@ class CaseBins:
         return self.positives > 0
 
     @property
+    def top_known(self) -> Flags:
+        """Whether the top class of all the class's predictions is known; plain histograms do not tell it."""
+        return (self.total > 0) & (self.ranked >= self.total * (1.0 - 1e-9))
+
+    @property
     def dice(self) -> Floats:
-        """2 TP / (2 TP + FP + FN) of top class against ratings; nan where neither holds the class, or no top class
-        is known.
+        """2 TP / (2 TP + FP + FN) of top class against ratings: 0 where the class is there and never on top; nan
+        where neither holds the class, or top classes are not known.
 
         Source
         ------
         Dice (Ecology 1945).
         """
         size = self.predicted + self.positives
-        seen = self.predicted.sum(axis=1) > 0
-        return _ratio(2.0 * self.hit, size, (size > 0) & seen[:, None])
+        return _ratio(2.0 * self.hit, size, (size > 0) & self.top_known)
 
     def of_classes(self, classes: NDArray[Any]) -> CaseBins:
         """These classes only."""
@@ -129,6 +135,8 @@ def bin_cases(
     edges: Edges,
     policy: int,
     histogram_bins: Mapping[str, int] | None = None,
+    *,
+    from_rows: bool = False,
 ) -> CaseBins:
     """Bins of every table, in the order of `tables`.
 
@@ -140,6 +148,7 @@ def bin_cases(
     edges : of hard bins
     policy : place in `POLICIES`
     histogram_bins : bins of the plain histograms that some cases were filled from, which bound what soft bins miss
+    from_rows : tables of rows alone, whose top class is known even where no class of the layout is on top
 
     Returns
     -------
@@ -171,6 +180,8 @@ def bin_cases(
     table = case * layout.n_classes + place // layout.width
     position = place % layout.width
     total, positives = (_added(table, named[name], shape) for name in ("weight", "correct"))
+    # A kept layout has every class, so that each prediction is on top of one of them.
+    ranked = total if from_rows else np.broadcast_to(predicted.sum(axis=1, keepdims=True), shape)
     if membership == "hard":
         at = table * bins + layout.grid.bins(bins, edges)[position]
         weight, confidence, correct = (
@@ -185,13 +196,14 @@ def bin_cases(
             positives,
             predicted,
             hit,
+            ranked,
             np.zeros((*shape, bins)),
         )
     weight, confidence, correct = _soft_sums(table, position, named, layout, bins, shape)
     coarse = np.array([(histogram_bins or {}).get(name, 0) for name in tables])
     error = _soft_error(table, position, named["weight"], coarse[case], layout, bins, weight)
     return CaseBins(
-        weight, confidence, correct, SOFT_EMPTY, total, positives, predicted, hit, error
+        weight, confidence, correct, SOFT_EMPTY, total, positives, predicted, hit, ranked, error
     )
 
 

@@ -318,7 +318,7 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     kernel = options.membership in KERNELS
     plain = "hard" if kernel else options.membership
-    binned = bin_cases(tables, layout, bins, plain, view.question.edges, view.policy)
+    binned = bin_cases(tables, layout, bins, plain, view.question.edges, view.policy, from_rows=True)
     if kernel:
         binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
@@ -371,6 +371,7 @@ def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
         "positives",
         "predicted",
         "hit",
+        "ranked",
         "gap_error",
     )
     both: dict[str, Any] = {

@@ -204,7 +204,7 @@ def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
     values = {name: error(bins) for name, error in ERRORS.items()} | {"dice": bins.dice}
     means = {name: numbers(mean) for name, mean in _means(cases).items()}
     counts = (bins.hit, bins.predicted - bins.hit, bins.positives - bins.hit)
-    top_known = (bins.predicted.sum(axis=1) > 0).tolist()
+    top_known = [all(each) for each in bins.top_known.tolist()]
     rows = []
     for i, case in enumerate(cases.names):
         row: dict[str, Any] = {"case": case, "weight": float(bins.total[i].max(initial=0.0))}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError
-from calibrant.instants import instant
+from calibrant.instants import instant, refusal
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
@@ -291,7 +291,7 @@ class _Reader:
             return None
         micros = instant(value)
         if micros is None:
-            self._refuse("event_time", "rfc3339", "an event time is an RFC 3339 instant with its offset")
+            self._refuse("event_time", *refusal(value))
         return micros
 
     def _slice(self) -> tuple[tuple[str, str], ...]:

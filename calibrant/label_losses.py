@@ -170,6 +170,8 @@ def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLos
 def _refuse_empty(view: View) -> None:
     if not view.counts["n_labelled"]:
         raise NotAnswerable("no_data", "no prediction of the window has a label")
+    if not view.pane.weight:
+        raise NotAnswerable("no_data", "no labelled prediction of the window has weight")
 
 
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:

@@ -21,7 +21,7 @@ from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from service.auth import Caller
 from service.columns import refuse_unknown
 from service.durations import duration_of
-from service.posted import Name
+from service.names import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration
 from workers.durations import parse_duration

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.batch import Batch
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.tables import UnitTable, squared_together
 from calibrant.grid import equal_width_bin
 from calibrant.maps.fitting import apply
 from calibrant.maps.registry import found
@@ -99,10 +99,10 @@ def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTa
 
     Returns
     -------
-    UnitTable; the sums of squares are the old bins' added up
+    UnitTable; the sums of squares are the most that they can be
     """
     n = bins or table.n_bins
     place = equal_width_bin(score, n)
-    columns = (table.weight, table.weight * score, table.correct, table.squared, table.occupancy)
-    sums = [np.bincount(place, values, n).astype(np.float64) for values in columns]
-    return UnitTable(*sums)
+    columns = (table.weight, table.weight * score, table.correct, table.occupancy)
+    weight, confidence, correct, occupancy = (np.bincount(place, each, n).astype(np.float64) for each in columns)
+    return UnitTable(weight, confidence, correct, squared_together(table.weight, table.squared, place, n), occupancy)

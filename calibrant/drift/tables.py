@@ -36,7 +36,7 @@ class UnitTable:
     ----------
     weight : labelled units; a unit's contributions share a weight of one
     confidence, correct : sums of weight · score and weight · label
-    squared : sum over units of the square of the unit's weight in the bin
+    squared : sum over units of the square of the unit's weight in the bin; of finer bins put together its upper bound
     occupancy : units by bin of the score, labelled or not
     """
 
@@ -131,16 +131,34 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
     raters : label policy
     bins : a divisor of 60
     """
-    sums = pane["units"].blocks["bins"].sums.reshape(len(SUMS), bins, UNIT_BINS // bins).sum(axis=2)
-    named = dict(zip(SUMS, sums, strict=True))
+    fine = dict(zip(SUMS, pane["units"].blocks["bins"].sums, strict=True))
+    named = {name: values.reshape(bins, -1).sum(axis=1) for name, values in fine.items()}
     suffix = "_pooled" if raters == POLICIES[0] else ""
+    coarse = np.arange(UNIT_BINS) // (UNIT_BINS // bins)
     return UnitTable(
         named["weight" + suffix],
         named["confidence" + suffix],
         named["correct_" + raters],
-        named["weight_squared" + suffix],
+        squared_together(fine["weight" + suffix], fine["weight_squared" + suffix], coarse, bins),
         named["occupancy"],
     )
+
+
+def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) -> Floats:
+    """The most that `UnitTable.squared` can be when bins are put together, float64 (bins,).
+
+    Which units share bins is not known. By Minkowski's inequality roots of the sums add at most, as they do where every
+    unit has its contributions in all of the bins alike; and no unit weighs more than one, so that squares add to
+    at most the weight, as they do where every unit contributes once.
+
+    Parameters
+    ----------
+    weight, squared : float64 (n,), of the fine bins
+    place : int64 (n,), each one's coarse bin
+    bins : coarse bins
+    """
+    root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
+    return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))
 
 
 def unit_tables(

@@ -256,7 +256,7 @@ def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any
         how["scores"] = "rows"
     after = None
     if solved.parameters is not None:
-        after = losses(cells, method.at_scores(solved.parameters, cells.mean))
+        after = losses(cells, method.at_scores(solved.parameters, own_scores(cells)))
     before = losses(cells, own_scores(cells)) if len(cells) else None
     return {"before": before, "after": after, "evaluation": how}
 

@@ -70,9 +70,11 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     """Cells of the asked scope, grouped where they are more than `most`, and their points."""
     leave = LEAVE.of(view.question)
     cells = scored_cells(view)
-    if view.filling is not None and leave == "instance" and view.filling.n <= most:
+    if view.filling is not None and view.filling.n <= most:
+        # Rows of one score may differ in weight or in votes, and each leaves out its own.
         rows = view.row_cells(view.scope)
-        cells = rows.kept(rows.weight > 0)
+        rows = rows.kept(rows.weight > 0)
+        cells = rows if len(rows) <= most else cells
     if len(cells) > most:
         cells = cells.at_places(places(cells.mean, fineness))
     return cells, points_of(cells, leave, view.question.raters == "mean")

@@ -16,8 +16,8 @@ from service.dependencies import AppSettings, MapReader, TheConnection, TheReadi
 from service.document import answers, problems, takes
 from service.documents import read_json
 from service.engine import engine_errors
-from service.names import ModelId
-from service.posted import Label, Name, checked_batch
+from service.names import ModelId, Name
+from service.posted import Label, checked_batch
 from service.queries import ConcentrationQuery
 from service.reading import Ask
 from service.reception import Sender, model_of

@@ -95,6 +95,7 @@ OPERATIONS = {
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
+    "getRaters": ("GET", "/v1/models/m/raters", {"all", "reader"}),
     "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
     "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),

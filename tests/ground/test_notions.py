@@ -131,7 +131,6 @@ def test_smooth_ece_solves_its_own_equation(raters: str) -> None:
 @pytest.mark.parametrize("leave", ["label", "instance"])
 @pytest.mark.parametrize("bandwidth", [0.02, 0.2])
 def test_kernel_error_equals_the_naive_version(raters: str, leave: str, bandwidth: float) -> None:
-    # Equal scores of several predictions share a mean under `instance`; here every score is its own.
     rng = np.random.default_rng(8)
     z = rng.dirichlet(np.ones(3), 25)
     z[:2] = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
