@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
+# The tests in so many processes, each file in one of them.
+PROCESSES ?= 2
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run test test-slow check format bench bench-drift openapi lock clean
@@ -42,7 +44,7 @@ run: $(VENV)/run.stamp
 	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
 test: $(VENV)/dev.stamp
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -m slow $(ARGS)

@@ -132,7 +132,7 @@ def main(rate: float, seconds: float, promotions: float) -> None:
     table = Table(title="Polling maps/current", show_header=False)
     with served() as service:
         poll(service, table, rate, seconds, promotions)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def main() -> None:
     asked = parser.parse_args()
     cifar = np.load(asked.folder / "cifar10h.npz")
     nli = np.load(asked.folder / "chaosnli_snli.npz")
-    console = Console()
+    console = Console(width=150)
     for made in (true_labels(cifar), votes(cifar), temperatures(cifar), baan(nli)):
         console.print(made)
     for vote_table in (vote_tables.temperatures, vote_tables.scaled_errors, vote_tables.few_raters):

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.laws import laws_of
 from calibrant.laws.basis import Laws
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
+from calibrant.spec import PaneSpec
 
 MOST_SUM = 1e150
 MOST_COUNTED = 2**53
 
 
-def check_pane(pane: Pane) -> None:
-    """Compare the accumulators of a pane with each other.
+def check_pane(pane: Pane, spec: PaneSpec | None = None) -> None:
+    """Refuse what cannot have come of predictions.
+
+    Parameters
+    ----------
+    pane : made by somebody else
+    spec : what the pane must be of; its own where None
 
     Raises
     ------
     CalibrationInputError
-        Counts that cannot be (`negative_count`, `count_limit`) or that differ between accumulators (`disagreement`);
-        the pointer is `/packed`, the details name the accumulators.
+        Another spec (`spec`), counts that cannot be (`negative_count`, `count_limit`) or accumulators that differ
+        (`disagreement`); the pointer is `/packed`, the details name the accumulators.
     """
+    if spec is not None and spec != pane.spec:
+        detail = f"the pane is of {pane.spec.to_dict()}, the model of {spec.to_dict()}"
+        raise CalibrationInputError.at("/packed", "spec", detail)
     _check_counts(pane)
     broken = [
         Offence("/packed", "disagreement", text) for text, holds in _laws(pane) if not np.all(holds)

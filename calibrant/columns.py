@@ -26,8 +26,9 @@ MOST_WEIGHT = 1e9
 MOST_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
 KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
-NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-NAME_RULE = "1 to 128 of A-Za-z0-9._:@-"
+# Names stand in paths, where . and .. are folders: a client would make another path of one that ends in them.
+NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
+NAME_RULE = "1 to 128 of A-Za-z0-9._:@-, and neither . nor .."
 
 
 @dataclass
@@ -160,11 +161,12 @@ class Columns:
         if len(column) * width > max(MOST_SPREAD, 4 * (sum(lengths) + len(column))):
             raise CalibrationInputError.at(f"/{name}", "n_classes", f"most rows do not have {width} numbers")
         result = np.full((len(column), width), 1.0 / max(width, 1))
+        expected = f"other rows have {width}" if n_classes is None else f"the model has {n_classes} classes"
         for i, row in enumerate(column):
             if not isinstance(row, list):
                 self.offences.row(name, i, "matrix", "a row is a list of numbers")
             elif len(row) != width:
-                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, others have {width}")
+                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, {expected}")
             elif not all_numbers(row):
                 self.offences.row(name, i, "number", "every value is a number")
             else:
@@ -237,7 +239,7 @@ class Columns:
 
 def _all_names(column: list[str]) -> bool:
     joined = "\n".join(column) + "\n"
-    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:[A-Za-z0-9._:@-]{1,128}\n)*", joined))
+    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined))
 
 
 def _length(name: str, column: Any) -> int:

@@ -47,7 +47,8 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     Returns
     -------
     dict with `slope` (the change of the share from score 0 to score 1), its `interval` and `p_value`; None where all
-    predictions fall into one bin. The variance is that of independent predictions.
+    predictions fall into one bin, 0 where every bin has the same share. The variance is that of independent
+    predictions.
     """
     predictions, labelled = pane["units"].blocks["bins"].counts.astype(np.float64)
     total = predictions.sum()
@@ -59,7 +60,10 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     spread = float((predictions * centred**2).sum())
     if not spread:
         return nothing
-    slope = float((labelled * centred).sum() / spread)
+    # Of what a constant share would give; a rest within the rounding of its terms is none.
+    terms = (labelled - predictions * (labelled.sum() / total)) * centred
+    rounding = UNIT_BINS * np.finfo(np.float64).eps * float((labelled * np.abs(centred)).sum())
+    slope = float(terms.sum() / spread) if abs(terms.sum()) > rounding else 0.0
     share = np.divide(labelled, predictions, out=np.zeros(UNIT_BINS), where=predictions > 0)
     variance = float((predictions * share * (1.0 - share) * centred**2).sum()) / spread**2
     reach = float(norm.ppf(0.5 + ci / 2.0)) * variance**0.5

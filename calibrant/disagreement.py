@@ -134,7 +134,8 @@ def disagreement_table(
     refuse_one_vote(view)
     bins = bins or view.question.bins
     if DISAGREEMENT_GRID.cells % bins:
-        detail = f"predicted disagreement is kept for {DISAGREEMENT_GRID.exact_bins} bins"
+        exact = ", ".join(map(str, DISAGREEMENT_GRID.exact_bins))
+        detail = f"the grid of predicted disagreement gives {exact} bins, not {bins}"
         raise NotAnswerable("bins_not_exact", detail)
     block = view.pane["disagreement"].blocks["cells"]
     place = DISAGREEMENT_GRID.bins(bins, view.question.edges)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError
-from calibrant.instants import instant
+from calibrant.instants import instant, refusal
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
@@ -177,6 +177,7 @@ class _Reader:
         confidence = self._column("sum_confidence", bins)
         correct = self._column("sum_correct", bins)
         self._consistent(bins, count, confidence, correct)
+        n_predictions = self._n_predictions(count)
         return Histogram(
             kind,
             klass,
@@ -186,8 +187,8 @@ class _Reader:
             count,
             confidence,
             correct,
-            self._n_predictions(count),
-            self._n_units(),
+            n_predictions,
+            self._n_units(n_predictions),
             self._name("unit"),
             self._name("case"),
             self._event_time(),
@@ -269,10 +270,13 @@ class _Reader:
             i = int(np.flatnonzero(correct > count + slack)[0])
             self._refuse(f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted")
 
-    def _n_units(self) -> int | None:
+    def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
             self._refuse("n_units", "integer", "n_units is a whole number of at least 1")
+        if value is not None and n_predictions is not None and value > max(int(n_predictions.sum()), 1):
+            detail = f"every unit has a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
+            self._refuse("n_units", "units_above_predictions", detail)
         return value
 
     def _name(self, name: str) -> str | None:
@@ -287,7 +291,7 @@ class _Reader:
             return None
         micros = instant(value)
         if micros is None:
-            self._refuse("event_time", "rfc3339", "an event time is an RFC 3339 instant with its offset")
+            self._refuse("event_time", *refusal(value))
         return micros
 
     def _slice(self) -> tuple[tuple[str, str], ...]:

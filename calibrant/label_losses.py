@@ -170,6 +170,8 @@ def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLos
 def _refuse_empty(view: View) -> None:
     if not view.counts["n_labelled"]:
         raise NotAnswerable("no_data", "no prediction of the window has a label")
+    if not view.pane.weight:
+        raise NotAnswerable("no_data", "no labelled prediction of the window has weight")
 
 
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
@@ -272,7 +274,8 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
     }
     kept = LABEL_GRID.cells % bins == 0
     if not kept and (by_ratings or several_only):
-        detail = f"weights by votes and mixed windows are kept for {LABEL_GRID.exact_bins} bins"
+        exact = ", ".join(map(str, LABEL_GRID.exact_bins))
+        detail = f"weights by votes and mixed windows are kept for {exact} bins, not {bins}"
         raise NotAnswerable("bins_not_exact", detail)
     own = _own_bins(view, bins) if kept else {}
     if several_only:

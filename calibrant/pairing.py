@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from calibrant.accumulators.sample import below
 from calibrant.filling import N_REPLICATES
 from calibrant.hashing import U64
 from calibrant.pane import Pane
 from calibrant.replication import resamples
+from calibrant.sampled_rows import below
 
 RESAMPLED = "bootstrap of 64 paired unit replicates, normal"
 BY_REPLICATES = "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"

@@ -11,8 +11,6 @@ from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.batch import Batch
-from calibrant.checking import check_pane
-from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
 from calibrant.histogram import Histogram
 from calibrant.packing import PackingError, pack, packed_length, unpack
@@ -206,23 +204,6 @@ class Pane:
         if "sample" in self._parts and self["counts"].is_empty:
             del self._parts["sample"]  # of no predictions every threshold gives the same sample
         return self
-
-    def check(self, spec: PaneSpec | None = None) -> None:
-        """Refuse what cannot have come of predictions; for panes that somebody else made.
-
-        Parameters
-        ----------
-        spec : what the pane must be of; its own where None.
-
-        Raises
-        ------
-        CalibrationInputError
-            At `/packed`: another spec, a negative count, accumulators that disagree.
-        """
-        if spec is not None and spec != self.spec:
-            detail = f"the pane is of {self.spec.to_dict()}, the model of {spec.to_dict()}"
-            raise CalibrationInputError.at("/packed", "spec", detail)
-        check_pane(self)
 
     def copy(self) -> Pane:
         twin = Pane(self.spec)

@@ -28,6 +28,7 @@ class Question:
     scope : "top_label", "positive", "class:INDEX" or "all"; None for the model's own
     ci : nominal coverage of intervals, in (0, 1)
     options : further options by name, for the metrics that read them
+    own_bins : bins are of a table beside the scope's (uncertainty, disagreement, cases), which checks them by its own grid
     """
 
     bins: int = 15
@@ -38,6 +39,7 @@ class Question:
     scope: str | None = None
     ci: float = 0.95
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    own_bins: bool = False
 
     def check(self, spec: PaneSpec, *, exact: bool = True) -> Question:
         """The question itself, where a pane of this spec can be asked it; raw rows give any bins, `exact=False`.
@@ -55,7 +57,7 @@ class Question:
         if not 0 <= self.min_count <= 2**53:
             raise CalibrationInputError.at("/min_count", "range", "min_count is not negative")
         scope = self.scope_for(spec)
-        grid = spec.grid_for(scope)
+        grid, exact = spec.grid_for(scope), exact and not self.own_bins
         most = grid.cells if exact else MOST_BINS
         if not 1 <= self.bins <= most:
             raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {most}")
@@ -83,10 +85,10 @@ class Question:
         raise CalibrationInputError.at("/scope", "one_of", detail)
 
 
-def default_bins(spec: PaneSpec, scope: str | None = None) -> int:
-    """Bins of who does not ask for a number: 15, or the nearest that the grid of a scope gives."""
+def default_bins(spec: PaneSpec, scope: str | None = None, wanted: int = 15) -> int:
+    """Bins of who does not ask for a number: those wanted, or the nearest that the grid of a scope gives."""
     exact = spec.grid_for(scope or spec.default_scope).exact_bins
-    return min(exact, key=lambda bins: (abs(bins - 15), -bins))
+    return min(exact, key=lambda bins: (abs(bins - wanted), -bins))
 
 
 def inexact_bins(bins: int, scope: str, spec: PaneSpec) -> str:

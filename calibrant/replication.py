@@ -120,8 +120,8 @@ def _resamples(n: int, seed: int) -> Floats:
 def refuse_if_thin(view: View) -> None:
     if view.histogram_share() > MOST_HISTOGRAM_SHARE:
         raise NotAnswerable("histograms_not_replicated", "more than a tenth of the window came as plain histograms")
-    counts = view.pane["replicates"].blocks["scores"].counts
-    filled = int((counts.reshape(N_REPLICATES, -1)[:, 0] > 0).sum())
+    sums = view.pane["replicates"].blocks["scores"].sums
+    filled = int((sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum())
     if filled < LEAST_FILLED:
         raise NotAnswerable("too_few_units", f"units fall into {filled} of 64 replicates; intervals need {LEAST_FILLED}")
 

@@ -84,7 +84,7 @@ def _losses(view: View, options: EceOptions) -> tuple[TwoClassLosses, dict[str, 
 
 
 def _losses_of_case(view: View, case: str, options: EceOptions) -> tuple[TwoClassLosses, dict[str, Any]]:
-    asked = replace(view.question, bins=CELLS, options={"background": "in", "membership": "hard"})
+    asked = replace(view.question, bins=CELLS, options={"background": "in", "membership": "hard"}, own_bins=True)
     cases = case_errors(View(view.pane, asked))
     if case not in cases.names:
         raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from calibrant.accumulators.sample import below
 from calibrant.hashing import U64
 from calibrant.maps.rows import labelled_rows, row_losses
 from calibrant.pairing import shared, unit_correlation
 from calibrant.pane import Pane
 from calibrant.policies import policy_index
+from calibrant.sampled_rows import below
 
 Floats = NDArray[np.float64]
 BY_SAMPLE = "correlation of the units of both kept samples"

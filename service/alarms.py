@@ -1,6 +1,7 @@
 """What is declared of a model's alarm, and how alarms are shown."""
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -177,15 +178,25 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
     return kept
 
 
-def hidden(alarm: dict[str, Any], told: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return settings with secrets hidden, but those of the URLs in `told`."""
+def hidden(alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True) -> dict[str, Any]:
+    """Return settings with secrets hidden, but those of the URLs in `told`.
+
+    Of URLs only scheme and host are shown where they are not wanted `whole`: the path of many a receiver is its key.
+    """
     if not alarm.get("webhooks"):
         return alarm
     shown = [
         each if each["url"] in told else {**each, "secret": HIDDEN_SECRET}
         for each in alarm["webhooks"]
     ]
+    if not whole:
+        shown = [{**each, "url": _host_of(each["url"])} for each in shown]
     return {**alarm, "webhooks": shown}
+
+
+def _host_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:

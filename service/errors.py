@@ -282,7 +282,7 @@ class InvalidQuery(Problem):
 
 
 class InvalidName(Problem):
-    """An id breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-"""
+    """An id breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
 
     status = 422
 

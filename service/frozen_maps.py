@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import Path, Request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.auth import Caller
 from service.bodies import JSON, read_body
 from service.columns import object_of
+from service.document import ProblemError
 from service.documents import read_json
 from service.errors import MapsFull, MapUnknown, ModelUnknown, PreconditionFailed
 from service.map_questions import MapAnswer
@@ -47,6 +48,7 @@ class PromotionRecord(BaseModel):
     reason: str
     override: bool
     evidence: dict[str, Any] | None
+    warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
 
 
 async def document(request: Request, reception: Reception) -> dict[str, Any]:

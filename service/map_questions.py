@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant import maps
-from service.queries import Binning, Raters, WindowQuery, class_index
+from service.queries import Binning, Raters, WindowQuery, class_index, unanswerable
 from service.reading import Ask
 from workers.state.registry import ModelConfig
 
@@ -75,4 +75,13 @@ def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
     name = params.pop("class_", None)
     if name is not None:
         params["class"] = class_index(name, config, "/class")
+        _refuse_whole(query.method)
     return Ask("calibration_map", config, params, query)
+
+
+def _refuse_whole(method: str) -> None:
+    """Refuse one class of a method that maps whole rows."""
+    if "class" not in maps.MAPS[method].scopes:
+        others = ", ".join(name for name, each in maps.MAPS.items() if "class" in each.scopes)
+        detail = f"{method} does not map one class by itself: leave class out, or choose one of {others}"
+        raise unanswerable("/class", "one_of", detail)

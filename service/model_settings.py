@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
+from unicodedata import category
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +21,7 @@ from service.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from service.auth import Caller
 from service.columns import refuse_unknown
 from service.durations import duration_of
-from service.posted import Name
+from service.names import Name
 from service.problem_responses import invalid_input, offence_of
 from service.queries import duration
 from workers.durations import parse_duration
@@ -49,6 +50,9 @@ def pane_length(text: str) -> str:
         raise PydanticCustomError("pane", "a pane is a minute or longer and divides a day, or is whole days")
     return text
 
+# Control characters and line breaks: neither a figure's XML nor a table's cell can hold them.
+NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
+
 
 def named_or_numbered(value: Any) -> Any:
     """Return classes as they are, once they were seen to be different names, or a number."""
@@ -57,6 +61,10 @@ def named_or_numbered(value: Any) -> Any:
     good = isinstance(value, list) and all(isinstance(each, str) and 1 <= len(each) <= 200 for each in value)
     if not good:
         raise PydanticCustomError("classes", "a list of names of 1 to 200 characters, or the number of classes")
+    for place, each in enumerate(value):
+        if any(category(letter) in NOT_IN_NAMES for letter in each):
+            detail = "name {place} holds a control character or a line break"
+            raise PydanticCustomError("classes", detail, {"place": place})
     if len(set(value)) < len(value):
         raise PydanticCustomError("repeated", "classes have names of their own")
     return value
@@ -201,13 +209,13 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
     return {**config.alarm, "bets": [config.classes[index] for index in bets]}
 
 
-def shown(config: ModelConfig, told: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`."""
+def shown(config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True) -> dict[str, Any]:
+    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`; their URLs `whole` or by host."""
     document = declared(config)
     return {
         "model": config.model,
         **document,
-        "alarm": hidden(document["alarm"], told),
+        "alarm": hidden(document["alarm"], told, whole),
         "classes": config.classes,
         "n_classes": config.n_classes,
         "revision": config.revision,

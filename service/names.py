@@ -1,23 +1,35 @@
 """Ids: one rule for models, batches and predictions."""
 
-import re
 import uuid
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
+from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import Offence
 from service.errors import InvalidName
 
 PATTERN = r"[A-Za-z0-9._:@-]{1,128}"
-NAME = re.compile(PATTERN)
+NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
-ModelId = Annotated[
-    str, Path(description="Model id: 1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
-]
-BatchId = Annotated[
-    str, Path(description="Batch id: 1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
-]
+
+def no_folder(text: str) -> str:
+    """Return an id as it is, unless a path cannot end in it."""
+    if NAME.fullmatch(text):
+        return text
+    raise PydanticCustomError("string_folder", "neither . nor .. is an id, since clients take them for folders of a path")
+
+
+def _in_path(what: str) -> Any:
+    return Path(description=f"{what}: {NAME_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER)
+
+
+Name = Annotated[str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)]
+ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
+BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
+BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 
 def check_name(name: str, pointer: str) -> str:
@@ -25,7 +37,7 @@ def check_name(name: str, pointer: str) -> str:
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
-    detail = f"{shown!r} breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-"
+    detail = f"{shown!r} breaks the rule for ids: {NAME_RULE}"
     raise InvalidName(detail, errors=[Offence(pointer, "id", detail)])
 
 

@@ -4,18 +4,17 @@ Bodies are not read through the models here, which would cost more than the rest
 in the document what `service/columns.py` reads.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.batch import Batch, Checked
 from calibrant.errors import CalibrationInputError, Offence
 from service.columns import Posted
-from service.names import PATTERN
+from service.names import Name
 from workers.state.registry import ModelConfig
 
 Label = int | str | list[int | str] | None
-Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 
 
 class PredictionsBody(BaseModel):

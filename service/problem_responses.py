@@ -32,6 +32,7 @@ RULES = {
     "literal_error": "unknown_value",
     "string_pattern_mismatch": "pattern",
     "string_type": "string",
+    "string_folder": "id",
     "int_type": "integer",
     "int_parsing": "integer",
     "float_type": "number",

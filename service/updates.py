@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.posted import Name
+from service.names import Name
 from service.queries import Instant
 
 Sums = list[float]

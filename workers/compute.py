@@ -24,8 +24,9 @@ from workers.questions import FAILED, GONE, OK, REFUSED, UNKNOWN, Question, Repl
 from workers.state.marks import is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.versions import READ_ALARM, joined, seed_of
+from workers.versions import READ_ALARM, READ_RECORDS, joined, seed_of, with_records
 from workers.window_panes import State, WindowPanes
+from workers.window_records import WindowRecords
 from workers.windows import Window, rfc3339
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class AnswerFunction:
     is_slow : (params) -> whether it may take seconds, so that quick answers shall not wait behind it
     sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
 
-    Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument.
+    Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument, those in `READ_RECORDS` a `WindowRecords`; of these is
+    told with `consistent` whether nothing changed while records were read.
     """
 
     compute: Callable[..., dict[str, Any]]
@@ -127,8 +129,17 @@ class Compute:
                 other, theirs = self._other(question, wanted, function.by_pane)
                 subject, version = (subject, other), joined(version, theirs)
                 state = replace(state, version=version)
-            given = [] if view is None else [view]
+            given: list[Any] = [] if view is None else [view]
+            reads_records = question.kind in READ_RECORDS
+            if reads_records:
+                state = _recorded(state)
+                version = state.version
+                given.append(self._records(config, question, state))
             told = function.compute(subject, config, question.params, seed_of(version), *given)
+            if reads_records:
+                # Records are read piece by piece while others go on being written.
+                now = _recorded(self._panes.merged(*asked, wanted, alarm))
+                told["consistent"] = now.version == version
             body = json.dumps(
                 _headed(config, question.slice, state, told),
                 allow_nan=False,
@@ -160,6 +171,11 @@ class Compute:
         state = read(config, slice_, Window(*window), wanted)
         return state.merged if state.merged is not None else state.panes, state.version
 
+    def _records(self, config: ModelConfig, question: Question, state: State) -> WindowRecords:
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        return WindowRecords(node, keys, config, question.slice, state.window, state.marks)
+
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)
         models = self._store.keys.partition(partition).models
@@ -180,6 +196,12 @@ class Compute:
         wanted = tuple(sorted(sealed_parts))
         state = self._panes.merged(config, sealed_slice(plain_slice(question.slice)), since, wanted)
         return replace(view, sealed=state.merged)
+
+
+def _recorded(state: State) -> State:
+    """The same under the name of a state whose records are read too."""
+    starts = (start_s for start_s, _ in state.spans)
+    return replace(state, version=with_records(state.version, starts, state.marks))
 
 
 def _told(status: str, version: str, detail: str) -> Reply:

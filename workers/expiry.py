@@ -7,12 +7,10 @@ from typing import Any
 
 from workers.chain import Chain
 from workers.facts import Facts
-from workers.retained import TALLIES, tally
+from workers.retained import TALLIES, scanned, tally
 from workers.state.commit import Commit
 from workers.state.keys import RECORD_SHARDS, PartitionKeys
 from workers.state.registry import ModelConfig
-
-_A_SCAN = 500
 
 
 def old_records(
@@ -24,7 +22,7 @@ def old_records(
     """
     for shard in range(RECORD_SHARDS):
         name = keys.facts(config.key, config.generation, shard)
-        for fields in _scanned(node, name):
+        for fields in scanned(node, name):
             old = {
                 field.decode(): facts
                 for field, facts in ((field, Facts.unpack(text)) for field, text in fields.items())
@@ -53,15 +51,6 @@ def _began_s(facts: Facts) -> float:
     return facts.since_s if facts.prediction is None else facts.prediction.event_us / 1_000_000
 
 
-def _scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
-    cursor = 0
-    while True:
-        cursor, fields = node.hscan(name, cursor, count=_A_SCAN)
-        yield fields
-        if cursor == 0:
-            return
-
-
 def _remove(
     keys: PartitionKeys, chain: Chain, config: ModelConfig, shard: str, old: dict[str, Facts]
 ) -> None:
@@ -81,7 +70,7 @@ def _drop_old_members(
     node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
     name = keys.members(config.key, config.generation)
-    for fields in _scanned(node, name):
+    for fields in scanned(node, name):
         old = [field for field in fields if int(field.partition(b"|")[0]) < kept_from_s]
         if old:
             commit = Commit(keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workers.facts import Facts
@@ -17,6 +17,7 @@ from workers.windows import ALL_ROWS
 # What a field of a hash costs in the server beside its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
 _SEPARATOR = "\x1f"
+_A_SCAN = 500
 TALLIES = (
     "records",
     "bytes",
@@ -67,6 +68,16 @@ class RetainedRecords:
         """How far the model's panes are dropped and sealed."""
         name = self._keys.marks(config.key, config.generation)
         return Marks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
+
+
+def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
+    """The fields of a hash in pieces; one that changes meanwhile may give a field twice."""
+    cursor = 0
+    while True:
+        cursor, fields = node.hscan(name, cursor, count=_A_SCAN)
+        yield fields
+        if cursor == 0:
+            return
 
 
 def group_field(group: Group) -> str:

@@ -8,6 +8,7 @@ panes' versions read before are still right.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -21,6 +22,8 @@ from workers.windows import Window
 _SLICES_KEPT = 256
 # Kinds of answers that rest on the alarm's state beside that of panes.
 READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
+# Kinds that rest on retained records beside panes.
+READ_RECORDS = frozenset({"raters"})
 # Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
 READ_NO_PANE = frozenset({"drift_history"})
 
@@ -57,6 +60,20 @@ def name_state(
     return digest.hexdigest()
 
 
+def with_records(version: str, panes: Iterable[int], marks: Marks) -> str:
+    """The name of a state whose records are read too.
+
+    Commits change records together with panes. But records of a day that has outlived its retention in part are told no
+    more while its pane still stands whole: where the window holds such a pane, how far retention has come is in the name.
+
+    Parameters
+    ----------
+    panes : starts of the window's panes in seconds, oldest first
+    """
+    first = next(iter(panes), marks.kept_from)
+    return version if first >= marks.kept_from else joined(version, f"kept from {marks.kept_from}")
+
+
 def joined(version: str, other: str) -> str:
     """The name of two states together."""
     return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
@@ -76,6 +93,7 @@ class SliceState:
     panes : version of every pane by its start, as kept
     marks : how far panes are sealed and merged into days
     alarm : the version of the alarm's last change, where it was asked for
+    reads_records : whether retained records are read beside panes
     """
 
     config: ModelConfig
@@ -83,18 +101,19 @@ class SliceState:
     panes: dict[bytes, bytes]
     marks: Marks
     alarm: bytes = b""
+    reads_records: bool = False
 
     @classmethod
-    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], *more: Any) -> SliceState:
+    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Marks, alarm: bytes) -> SliceState:
         """The state that a kind of answers rests on."""
-        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, *more)
+        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, marks, alarm, kind in READ_RECORDS)
 
     def name(self, window: Window) -> str:
         """The name of the state that an answer about a window rests on."""
         window = self.marks.widened(window)
-        return name_state(
-            self.config, self.slice, window, panes_in(self.panes, window), self.marks, self.alarm
-        )
+        panes = panes_in(self.panes, window)
+        version = name_state(self.config, self.slice, window, panes, self.marks, self.alarm)
+        return with_records(version, panes, self.marks) if self.reads_records else version
 
 
 class Versions:

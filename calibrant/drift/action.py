@@ -6,6 +6,7 @@ curve of its own (flexible map). A richer one is advised only where the simpler 
 
 from __future__ import annotations
 
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,9 @@ ACTIONS = {
     "changed.",
     "intercept": "Shift every prediction by the same amount in log-odds: outcomes became more or less frequent than "
     "predicted, alike at all scores. Ask first whether the mix of cases changed, which may be legitimate.",
-    "temperature": "Spread or narrow the predictions by one number, the temperature: high scores are too high and low "
-    "ones too low, or the reverse.",
-    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are both shifted and too "
-    "extreme or too timid.",
+    "temperature": "Spread or narrow the predictions by one number, the temperature.",
+    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and spread too far "
+    "or not far enough.",
     "flexible_map": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
     "score, so no shift or stretch mends it. Look at the worst bins first; a data fault may be behind one of them.",
 }
@@ -74,11 +74,25 @@ def told(
     """An action with its words."""
     return {
         "action": action,
-        "text": ACTIONS[action],
+        "text": " ".join([ACTIONS[action], *_which_way(parameters or {})]),
         "parameters": parameters,
         "holds_later": holds_later,
         "tried": tried or [],
     }
+
+
+def _which_way(parameters: dict[str, float]) -> list[str]:
+    """What the parameters of an update say of the predictions, in words."""
+    found = []
+    slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
+    if slope <= 0:
+        found.append("High scores come true no more often than low ones: look at the data first.")
+    elif slope != 1:
+        way = "too extreme: high scores are too high and low ones too low" if slope < 1 else "too timid"
+        found.append(f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} mends that.")
+    if intercept != 0:
+        found.append(f"Their odds are to be multiplied by {exp(min(intercept, 700.0)):.2f}.")
+    return found
 
 
 def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = None) -> float:

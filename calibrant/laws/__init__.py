@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from calibrant.laws.basis import Laws
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 @lru_cache(maxsize=64)

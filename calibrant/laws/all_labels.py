@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.laws.basis import Laws
 from calibrant.laws.cells import laws_of_table
 from calibrant.laws.classes import laws_of_every_class
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

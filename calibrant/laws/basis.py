@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, replicates, scores
+from calibrant.pane import Pane
 from calibrant.policies import N_POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 TOLERANCE = 1e-6
 Floats = NDArray[np.float64]

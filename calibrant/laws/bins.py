@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.accumulators import replicates
 from calibrant.accumulators.block import Block
 from calibrant.laws.basis import Laws, inside, near, score_sums
+from calibrant.pane import Pane
 from calibrant.policies import POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws_of_bins(pane: Pane, name: str, block: Block, bins: int, tables: int) -> Laws:

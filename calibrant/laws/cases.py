@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant import case_tables
 from calibrant.accumulators import cells
 from calibrant.accumulators.cases import Cases
 from calibrant.laws.basis import Laws, inside, slack
+from calibrant.pane import Pane
 from calibrant.policies import POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

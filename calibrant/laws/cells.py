@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,8 @@ from calibrant.accumulators import cells
 from calibrant.accumulators.block import Block
 from calibrant.columns import MOST_WEIGHT
 from calibrant.laws.basis import Laws, inside, near, score_sums, square_within
+from calibrant.pane import Pane
 from calibrant.policies import POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 Floats = NDArray[np.float64]
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.columns import MOST_WEIGHT
 from calibrant.laws.basis import Laws, weight_of
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

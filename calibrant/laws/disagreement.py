@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.accumulators import disagreement
 from calibrant.laws.basis import Laws, inside, near, slack, square_within
 from calibrant.laws.label_uncertainty import of_several
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

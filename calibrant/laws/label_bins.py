@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, label_bins
 from calibrant.laws.basis import Floats, Laws, inside, near, slack, square_within
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

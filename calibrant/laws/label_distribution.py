@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import label_distribution
 from calibrant.laws.basis import Floats, Laws, inside, near, scores_by_replicate, weight_of
 from calibrant.laws.label_uncertainty import of_several
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

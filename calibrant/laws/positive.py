@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.accumulators import cells
 from calibrant.laws.basis import Laws, near, score_sums
 from calibrant.laws.cells import laws_of_table
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.accumulators import replicates
@@ -17,10 +15,8 @@ from calibrant.laws.basis import (
     slack,
 )
 from calibrant.laws.bins import laws_of_bins
+from calibrant.pane import Pane
 from calibrant.policies import N_POLICIES, POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

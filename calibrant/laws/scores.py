@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.laws.basis import Laws, inside, near, score_sums, slack, square_within, weight_of
+from calibrant.pane import Pane
 from calibrant.policies import N_POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,10 +17,8 @@ from calibrant.laws.basis import (
     square_within,
 )
 from calibrant.laws.bins import laws_of_bins
+from calibrant.pane import Pane
 from calibrant.policies import N_POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.accumulators import cells
 from calibrant.laws.basis import Laws, near, score_sums
 from calibrant.laws.cells import laws_of_table
+from calibrant.pane import Pane
 from calibrant.policies import N_POLICIES, POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.accumulators import uncertainty
 from calibrant.laws.basis import Laws, inside, near, score_sums, slack
+from calibrant.pane import Pane
 from calibrant.policies import POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.laws.basis import Laws
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
+from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from calibrant.accumulators import units
 from calibrant.laws.basis import Laws, inside, near, score_bins
+from calibrant.pane import Pane
 from calibrant.policies import POLICIES
-
-if TYPE_CHECKING:
-    from calibrant.pane import Pane
 
 
 def laws(pane: Pane) -> Laws:

@@ -6,6 +6,7 @@ From the kept state scores are cells' means, and `error_bound` holds for any pla
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,47 +191,25 @@ def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
+def _part(name: str, direction: str, **more: Any) -> ReadMetric:
+    """One of the three parts of the mean score."""
+    return ReadMetric(
+        slug=f"corp_{name}",
+        title=f"{name.capitalize()} (CORP)",
+        unit="score",
+        range=(0.0, None),
+        direction=direction,
+        needs=("scope",),
+        source="Dimitriadis, Gneiting, Jordan (PNAS 2021)",
+        options=("scope",),
+        own_options=(SCORE,),
+        read=_reader(name),
+        **more,
+    )
+
+
 METRICS = (
-    ReadMetric(
-        slug="corp_miscalibration",
-        title="Miscalibration (CORP)",
-        unit="score",
-        range=(0.0, None),
-        direction="lower",
-        needs=("scope",),
-        source="Dimitriadis, Gneiting, Jordan (PNAS 2021)",
-        options=("scope",),
-        own_options=(SCORE,),
-        read=_reader("miscalibration"),
-        interval=interval,
-        null=null,
-    ),
-    ReadMetric(
-        slug="corp_discrimination",
-        title="Discrimination (CORP)",
-        unit="score",
-        range=(0.0, None),
-        direction="higher",
-        needs=("scope",),
-        source="Dimitriadis, Gneiting, Jordan (PNAS 2021)",
-        options=("scope",),
-        own_options=(SCORE,),
-        read=_reader("discrimination"),
-        interval=_jackknife("discrimination"),
-        no_null="not_a_gap_metric",
-    ),
-    ReadMetric(
-        slug="corp_uncertainty",
-        title="Uncertainty (CORP)",
-        unit="score",
-        range=(0.0, None),
-        direction="lower",
-        needs=("scope",),
-        source="Dimitriadis, Gneiting, Jordan (PNAS 2021)",
-        options=("scope",),
-        own_options=(SCORE,),
-        read=_reader("uncertainty"),
-        interval=_jackknife("uncertainty"),
-        no_null="not_a_gap_metric",
-    ),
+    _part("miscalibration", "lower", interval=interval, null=null),
+    _part("discrimination", "higher", interval=_jackknife("discrimination"), no_null="not_a_gap_metric"),
+    _part("uncertainty", "lower", interval=_jackknife("uncertainty"), no_null="not_a_gap_metric"),
 )

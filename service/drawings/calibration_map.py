@@ -40,7 +40,8 @@ def _figure(answer: dict[str, Any], n_classes: int) -> Figure:
     lines = [f"{method.title}; {labels_of(answer)}", data_of(answer), _losses(answer)]
     figure = sheet(answer, "Calibration map", lines, (6.0, 6.4))
     axes = figure.subplots()
-    of = {"full": "probability of class 1", "class": f"probability of class {answer.get('class')}"}
+    whole = "probability of class 1" if n_classes == 2 else "probability"
+    of = {"full": whole, "class": f"probability of class {answer.get('class')}"}
     dressed(axes, of.get(answer["scope"]) or scope_of(answer), "recalibrated")
     diagonal(axes, "as it is")
     if answer.get("parameters") is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def which(answer: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
     """How many cases, of which classes."""
     names = answer.get("classes", [])
-    if of_class is not None:
+    if of_class is not None and of_class < len(names):
         return f"{count(answer)}; class {short(str(names[of_class]), 32)}"
     return f"{count(answer)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
 

@@ -8,6 +8,7 @@ figure is drawn at a time, since matplotlib's font machinery is shared.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 import threading
 from collections.abc import Callable, Iterable
@@ -174,6 +175,18 @@ def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> Non
         color=ORANGE,
         log=log,
     )
+    if log:
+        _whole_decades(axes)
+
+
+def _whole_decades(axes: Axes) -> None:
+    """At least one decade along the axis, with no marks but powers of ten: marks between them would overlap."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, high / 12), max(high, 1.05 * 10 ** math.floor(math.log10(high))))
+    axes.yaxis.set_major_locator(LogLocator(numticks=3))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def say_nothing(axes: Axes, answer: dict[str, Any], what: str = "no data") -> None:

@@ -47,7 +47,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
     rows = [row for row in answer.get("table", []) if row.get("mean_confidence") is not None]
-    dressed(curve, "", "accuracy")
+    dressed(curve, "", "accuracy" if answer.get("scope") == "top_label" else "observed frequency")
     dressed(scores, scope_of(answer), "share")
     _draw_curve(curve, rows, answer.get("ci"))
     density(scores, rows)

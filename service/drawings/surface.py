@@ -61,10 +61,10 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
     axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="as it is")
     lowest = (answer.get("lowest") or {}).get(objective)
     if lowest:
-        told = f"lowest: {lowest['value']:.4f} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
+        told = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
         axes.plot(
             *([lowest["background"]], [lowest["foreground"]]), color=ORANGE, marker="o", markersize=8, linestyle="",
-            markeredgecolor="white", markeredgewidth=1.2, label=told,
+            markeredgecolor="white", markeredgewidth=1.2, label=told, clip_on=False, zorder=5,
         )  # fmt: skip
     shown = [tick for tick in TICKS if along[0] <= tick <= along[-1]]
     for axis in (axes.xaxis, axes.yaxis):

@@ -19,8 +19,7 @@ from service.documents import read_json
 from service.engine import Connection, engine_errors
 from service.errors import AlarmClosed, AlarmUnknown
 from service.headers import preferred_wait
-from service.names import PATTERN
-from service.posted import Name
+from service.names import PATTERN, Name
 from service.problem_responses import invalid_input, offence_of
 from service.streams import Streams
 from workers.alarm.book import AlarmBook

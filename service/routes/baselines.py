@@ -1,11 +1,11 @@
 """Baselines: windows frozen under a name, to be compared with for good."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import Offence
@@ -17,7 +17,7 @@ from service.documents import read_json
 from service.engine import Connection, engine_errors
 from service.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from service.estimates import WindowShown
-from service.names import PATTERN, ModelId
+from service.names import BaselineName, ModelId
 from service.problem_responses import invalid_input, offence_of
 from service.queries import WindowQuery
 from service.reading import Ask
@@ -32,9 +32,6 @@ router = APIRouter(tags=["models"], default_response_class=Response)
 
 MAX_OBJECTS = 100
 WAIT_S = 20.0
-BaselineName = Annotated[
-    str, Path(description="1 to 128 of A-Za-z0-9._:@-", pattern=f"^{PATTERN}$")
-]
 
 
 class BaselineAnswer(BaseModel):

@@ -23,7 +23,7 @@ from service.dependencies import (
     TheReception,
 )
 from service.document import answers, problems, takes
-from service.engine import engine_errors
+from service.engine import Connection, engine_errors
 from service.errors import MapNotBetter, MapUnknown, PreconditionFailed, PreconditionRequired
 from service.frozen_maps import (
     MOST_VERSION,
@@ -39,6 +39,7 @@ from service.names import ModelId
 from service.queries import WindowQuery
 from service.reading import Ask, Reading
 from service.reception import model_of
+from workers.alarm.settings import AlarmSettings
 from workers.state.maps import CurrentMap
 from workers.state.registry import ModelConfig
 from workers.windows import rfc3339
@@ -142,6 +143,7 @@ async def promote_map(
             "reason": wanted.reason,
             "override": wanted.override,
             "evidence": evidence,
+            "warnings": await _warnings(connection, config, version),
         }
         promotion = 1 if now is None else now.promotion + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
@@ -191,6 +193,24 @@ async def _evidence(
     compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
     compared.pop("model", None)
     return compared
+
+
+async def _warnings(
+    connection: Connection, config: ModelConfig, version: dict[str, Any]
+) -> list[dict[str, str]]:
+    """Say of a map of whole rows that the drift alarm cannot follow it where predictions come without ids."""
+    watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
+    if not watched or version.get("scope") != "full":
+        return []
+    held = await connection.inbox.tallies(config)
+    if held.get("joined", 0) + held.get("pending", 0):
+        return []
+    detail = (
+        "This map takes whole rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "
+        "prediction by id: cohorts without ids are passed over, and no drift can be seen in them. Send ids with predictions, "
+        "promote a map of scope top_label, or set alarm.scores to raw."
+    )
+    return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]
 
 
 def _formula(fitted: dict[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from service.dependencies import (
 from service.document import answers, problems, takes
 from service.documents import read_json
 from service.drawings.disagreement import draw_disagreement
-from service.names import ModelId
+from service.names import ModelId, Name
 from service.pictures import Format, or_drawn
-from service.posted import Label, Name, checked_batch
+from service.posted import Label, checked_batch
 from service.queries import ConcentrationQuery, Edges
 from service.reading import Ask
 from service.reads import TheRead

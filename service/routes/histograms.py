@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
+from calibrant.checking import check_pane
 from calibrant.confidence_updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
+from calibrant.instants import OUT_OF_RANGE
 from calibrant.pane import Pane
 from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
@@ -146,6 +148,9 @@ def _from_lines(records: list[dict], lines: list[int]) -> tuple[str | None, list
 def _from_document(document: dict) -> tuple[str | None, list[tuple[str, dict]]]:
     batch_id = batch_id_of(document)
     if "histograms" not in document:
+        if "kind" not in document:
+            detail = f"An update has a kind, one of {', '.join(KINDS)}; several updates stand in histograms."
+            raise CalibrationInputError([Offence("/kind", "required", detail)])
         return batch_id, [("", {k: v for k, v in document.items() if k != "batch_id"})]
     refuse_unknown(document, ("batch_id", "histograms"))
     histograms = document["histograms"]
@@ -224,7 +229,7 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
         detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
     try:
-        pane.check(config.spec())
+        check_pane(pane, config.spec())
     except CalibrationInputError as error:
         offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
         raise CalibrationInputError(offences) from error
@@ -254,7 +259,7 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
     cumulative = head.mode == "cumulative"
     offences = []
     if head.event_time is not None and head.event_time < EPOCH:
-        offences.append(Offence(f"{pointer}/event_time", "rfc3339", "an event time lies after 1970"))
+        offences.append(Offence(f"{pointer}/event_time", *OUT_OF_RANGE))
     for key in head.slice or {}:
         if ":" in key:
             detail = "a slice key has no colon, which parts it from its value"

@@ -15,7 +15,8 @@ from service.columns import Posted, batch_id_of, object_of, refuse_unknown
 from service.document import answers, problems, takes
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
-from service.posted import Label, Name, refuse_too_many
+from service.names import Name
+from service.posted import Label, refuse_too_many
 from service.reception import (
     Circumstances,
     IngestAnswer,

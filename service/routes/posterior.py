@@ -16,8 +16,8 @@ from service.dependencies import AppSettings, MapReader, TheConnection, TheReadi
 from service.document import answers, problems, takes
 from service.documents import read_json
 from service.engine import engine_errors
-from service.names import ModelId
-from service.posted import Label, Name, checked_batch
+from service.names import ModelId, Name
+from service.posted import Label, checked_batch
 from service.queries import ConcentrationQuery
 from service.reading import Ask
 from service.reception import Sender, model_of
@@ -164,7 +164,10 @@ def _answered(
     given = fitted if fitted is not None else posted.get("concentration")
     alpha = None if belief == "ensemble" else _concentration(given, batch.n)
     weights = _weights(posted.get("member_weights"), members)
-    found, before = _belief(belief, batch, members, weights, alpha)
+    try:
+        found, before = _belief(belief, batch, members, weights, alpha)
+    except CalibrationInputError as error:
+        raise CalibrationInputError([_as_sent(each, posted) for each in error.offences]) from error
     answer = {
         "model": config.model,
         "belief": belief,
@@ -182,6 +185,13 @@ def _answered(
         "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _as_sent(offence: Offence, posted: dict[str, Any]) -> Offence:
+    """Return an offence that points at votes as they were sent, in lists or counts."""
+    if "labels" not in posted:
+        return offence
+    return Offence(offence.pointer.replace("/label_counts", "/labels", 1), offence.rule, offence.detail)
 
 
 def _belief(

@@ -20,7 +20,8 @@ from service.columns import Posted, read_columns
 from service.dependencies import AppSettings, Scorer, TheReception
 from service.document import ProblemError, answers, problems, takes
 from service.estimates import Estimates, TemperatureAnswer, metric_slug, metric_slugs
-from service.posted import Name, PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
+from service.names import Name
+from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
 from service.queries import Edges, MetricBinning, OptionsQuery, Raters, invalid_query
 from service.settings import Settings
 from service.threads import aside

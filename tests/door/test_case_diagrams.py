@@ -56,6 +56,11 @@ def test_none_and_one(draw, n_cases):
     assert draw(answer(n_cases), "image/png")
 
 
+@pytest.mark.parametrize("of_class", [0, 2])
+def test_one_class_of_no_cases(of_class):
+    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(answer(0), "image/png")
+
+
 @DRAWINGS
 def test_a_case_that_counts_nowhere(draw):
     given = answer(2, missing="skip_case")

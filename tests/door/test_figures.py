@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
@@ -22,6 +24,7 @@ from service.drawings.calibration_map import draw_map
 from service.drawings.case_sensitivity import draw_sensitivity
 from service.drawings.confidence_histogram import draw_confidence
 from service.drawings.disagreement import draw_disagreement
+from service.drawings.ground import ORANGE, density
 from service.drawings.label_distribution import draw_label_distribution
 from service.drawings.losses import draw_losses
 from service.drawings.radar import draw_radar
@@ -130,3 +133,31 @@ def test_relative_numbers_are_distances_from_the_best():
     answer = joined(answers, ["ece"], "mean")
     assert (answer["models"], answer["raters"]) == (["a", "b"], "mean")
     assert answer["relative"] == {"ece": {"a": 1.0, "b": 0.5}}
+
+
+@pytest.mark.parametrize("shares", [[0.42, 0.06, 0.12, 0.4], [1.0], [0.9, 0.1 - 1e-7, 1e-7], [0.3, 0.3, 0.4]])
+def test_marks_of_a_logarithmic_share_do_not_overlap(shares):
+    figure = Figure((3, 3))
+    axes = figure.add_axes((0.2, 0.1, 0.7, 0.2))
+    rows = [{"lower": i / len(shares), "upper": (i + 1) / len(shares), "weight": share} for i, share in enumerate(shares)]
+    density(axes, rows, log=True)
+    figure.draw_without_rendering()
+    low, high = axes.get_ylim()
+    marks = axes.yaxis.get_ticklabels() + axes.yaxis.get_ticklabels(minor=True)
+    boxes = [mark.get_window_extent() for mark in marks if mark.get_text() and low <= mark.get_position()[1] <= high]
+    assert 1 <= len(boxes) <= 4
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert low < min(shares) and high > max(shares)
+
+
+def _orange(drawn):
+    pixels = imread(io.BytesIO(drawn), format="png")[..., :3]
+    return int((np.abs(pixels - to_rgb(ORANGE)).max(axis=-1) < 0.01).sum())
+
+
+@pytest.mark.parametrize("found", [1 / 32, 32.0])
+def test_a_temperature_outside_the_usual_range_is_in_the_figure(found):
+    """The line at the fitted temperature runs through all three panels, and its legend is not of something out of sight."""
+    answer = ABOUT | fit_temperature(TWO)
+    bound = answer | {"temperature": found, "at_bound": True}
+    assert _orange(draw_losses(bound, "image/png")) > 0.9 * _orange(draw_losses(answer, "image/png"))

@@ -105,6 +105,7 @@ PANE = {"kind": "pane", "packed": packed(PaneSpec("multiclass", 3, BINS))}
 
 BAD = {
     "a bin that counts no prediction": (histogram(n_predictions=[0] * BINS), "/n_predictions/8"),
+    "more units than predictions": (histogram(n_predictions=[1] * BINS, n_units=BINS + 1), "/n_units"),
     "bins of another grid": (histogram(bins=7), "/bins"),
     "wrong length": (histogram(count=[1.0] * 9), "/count"),
     "negative count": (histogram(count=[-1.0] + [0.0] * 9), "/count/0"),
@@ -134,6 +135,7 @@ BAD = {
         "/sequence",
     ),
     "a time without offset": (histogram(event_time="2026-01-01T00:00:00"), "/event_time"),
+    "a time before 1970": (histogram(event_time="1969-12-31T23:59:59Z"), "/event_time"),
     "a time in the future": (histogram(event_time="2999-01-01T00:00:00Z"), "/event_time"),
     "a slice that is a list": (histogram(slice=["A"]), "/slice"),
     "a slice with a space": (histogram(slice={"site": "a b"}), "/slice/site"),
@@ -177,6 +179,7 @@ async def test_bad_updates(coarse, inbox, name):
         ({"histograms": {}}, "/histograms"),
         ({"histograms": [1]}, "/histograms"),
         ({"histograms": [], "bins": 1}, "/bins"),
+        ({"updates": [histogram()]}, "/kind"),
         ([], ""),
     ],
 )

@@ -224,6 +224,27 @@ async def test_ids_that_break_the_rule(client, model):
     problem(answer, 422, "invalid-name")
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_names_that_a_path_takes_for_folders(client, name):
+    encoded, made = name.replace(".", "%2E"), await client.put("/v1/models/digits", json={"task": "binary"})
+    assert made.status_code == 201
+    for path in (f"/v1/models/{encoded}", f"/v1/models/digits/baselines/{encoded}", f"/v1/models/digits/batches/{encoded}"):
+        [error] = problem(await client.get(path), 422, "invalid-name")["errors"]
+        assert error["rule"] == "id" and "neither . nor .." in error["detail"]
+    problem(await client.delete(f"/v1/models/digits/predictions/{encoded}"), 422, "invalid-input")
+    for place in ("ids", "units", "cases"):
+        [error] = problem(await client.post(URL, content=body(**{place: [name]}), headers=JSON), 422, "invalid-input")["errors"]
+        assert (error["pointer"], error["rule"]) == (f"/{place}/0", "name") and "neither . nor .." in error["detail"]
+    labels = await client.post("/v1/models/digits/labels", json={"ids": [name], "labels": [0]})
+    assert problem(labels, 422, "invalid-input")["errors"][0]["pointer"] == "/ids/0"
+    problem(await client.post(URL, content=body(batch_id=name), headers=JSON), 422, "invalid-name")
+    problem(await client.put("/v1/models/digits", json={"task": "binary", "slices": {name: None}}), 422, "invalid-input")
+    # What clients make of a path that ends in such a name deletes nothing.
+    problem(await client.delete("/v1/models/digits/"), 404, "path-unknown")
+    assert (await client.get("/v1/models/digits")).status_code == 200
+    assert (await client.post(URL, content=body(ids=[f"{name}a"]), headers=JSON)).status_code == 202
+
+
 @pytest.mark.parametrize("key", ["a b", "", "a/b", "a" * 129])
 async def test_idempotency_keys_that_break_the_rule(client, key):
     answer = await client.post(URL, content=body(), headers={**JSON, "Idempotency-Key": key})

@@ -95,6 +95,7 @@ OPERATIONS = {
     "promoteMap": ("PUT", "/v1/models/m/maps/current", {"all"}),
     "getDrift": ("GET", "/v1/models/m/drift", {"all", "reader"}),
     "getRoc": ("GET", "/v1/models/m/roc", {"all", "reader"}),
+    "getRaters": ("GET", "/v1/models/m/raters", {"all", "reader"}),
     "getStability": ("GET", "/v1/models/m/stability", {"all", "reader"}),
     "listCases": ("GET", "/v1/models/m/cases", {"all", "reader"}),
     "listDriftHistory": ("GET", "/v1/models/m/drift/history", {"all", "reader"}),
@@ -217,3 +218,21 @@ def test_keys_that_cannot_be_read_stop_the_start(document):
 def test_a_missing_keys_file_stops_the_start(tmp_path):
     with pytest.raises(KeysUnreadable):
         load_keyring(Settings(keys_file=tmp_path / "none.json"))
+
+
+async def test_where_alarms_are_sent_is_told_to_who_may_change_it(keyed):
+    """The path of a receiver's URL is often all that it takes to write to it."""
+    hook = {"url": "https://hooks.example.org:8443/services/T0/B0/key?token=t", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    path = "/v1/models/m"
+    async with client_of(keyed) as client:
+        await client.put(path, headers=bearer("all"), json={"task": "binary", "alarm": {"webhooks": [hook]}})
+        whole, reduced = [await client.get(path, headers=bearer(key)) for key in ("all", "reader")]
+        assert whole.json()["alarm"]["webhooks"] == [{"url": hook["url"], "secret": "whsec_…"}]
+        by_host = [{"url": "https://hooks.example.org:8443/…", "secret": "whsec_…"}]
+        assert reduced.json()["alarm"]["webhooks"] == by_host
+        listed = await client.get("/v1/models", headers=bearer("reader"))
+        assert listed.json()["models"][0]["alarm"]["webhooks"] == by_host
+        assert whole.headers["etag"] != reduced.headers["etag"]
+        for key, tag, status in (("reader", whole, 200), ("reader", reduced, 304), ("all", reduced, 200), ("all", whole, 304)):
+            asked = bearer(key) | {"If-None-Match": tag.headers["etag"]}
+            assert (await client.get(path, headers=asked)).status_code == status

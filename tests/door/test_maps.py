@@ -106,6 +106,33 @@ async def test_the_current_map_is_polled_for_one_read(made, inbox):
     assert len(inbox.asked) == asked
 
 
+@pytest.mark.parametrize(
+    ("declared", "scope", "held", "warned"),
+    [
+        ({"label_horizon": "P1D"}, "full", {}, True),
+        ({"label_horizon": "P1D"}, "full", {"joined": 0, "pending": 0, "waiting": 3}, True),
+        ({"label_horizon": "P1D", "alarm": {"scores": "raw"}}, "full", {}, False),
+        ({}, "full", {}, False),
+        ({"label_horizon": "P1D"}, "top_label", {}, False),
+        ({"label_horizon": "P1D"}, "full", {"joined": 1, "pending": 0}, False),
+        ({"label_horizon": "P1D"}, "full", {"joined": 0, "pending": 1}, False),
+    ],
+)
+async def test_a_promotion_that_blinds_the_alarm_says_so(client, inbox, monkeypatch, declared, scope, held, warned):
+    async def tallies(model):
+        return held
+
+    monkeypatch.setattr(inbox, "tallies", tallies)
+    assert (await client.put(URL, json={"classes": 3, **declared})).status_code == 201
+    inbox.answers |= {"calibration_map": FIT | {"scope": scope}, "map_comparison": BETTER}
+    await client.post(f"{URL}/maps", json={})
+    promoted = await promote(client, 1, FIRST)
+    warnings = promoted.json()["promotion"]["warnings"]
+    assert [each["rule"] for each in warnings] == ["alarm_blind"] * warned
+    assert (await client.get(f"{URL}/maps/current")).json()["promotion"]["warnings"] == warnings
+    assert all("alarm.scores to raw" in each["detail"] and each["pointer"] == "/version" for each in warnings)
+
+
 async def test_a_promotion_names_the_one_that_it_follows(made):
     problem(await promote(made, 1, {}), 428, "precondition-required")
     none = problem(await promote(made, 1, {"If-Match": "*"}), 412, "precondition-failed")

@@ -86,6 +86,11 @@ async def test_ensembles(model):
             {"probabilities": None, "concentration": None, "members": [[[1, 0, 0], [1, 0, 0]]]},
             "/label_counts/0",
         ),
+        (
+            {"members": [[[1, 0, 0], [1, 0, 0]]], "labels": [[0], [1]]}
+            | dict.fromkeys(("probabilities", "concentration", "label_counts")),
+            "/labels/1",
+        ),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_where_it_stands(model, changes, pointer):

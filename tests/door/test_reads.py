@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution"),
+    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution", "raters"),
 )
 
 
@@ -110,8 +110,14 @@ BAD_QUERIES = {
     "temperature?objective=acc": ("/objective", "nll"),
     "calibration-map?method=magic": ("/method", "isotonic"),
     "calibration-map?class=9": ("/class", "0 to 2"),
+    "calibration-map?class=1": ("/class", "temperature does not map one class by itself"),
+    "calibration-map?class=1&method=vector": ("/class", "isotonic"),
     "reliability?format=gif": ("/format", "svg"),
     "stability?metric=ecce": ("/metric", "ece"),
+    "raters?metric=ecce": ("/metric", "ece"),
+    "raters?clock=sealed": ("/clock", "event"),
+    "raters?raters=mean": ("/raters", "known: "),
+    "raters?bins=7": ("/bins", "8, 9, 10"),
     "stability?subsets=random": ("/subsets", "nested"),
     "stability?bins=7": ("/bins", "8, 9, 10"),
     "cases?membership=firm": ("/membership", "soft"),
@@ -138,7 +144,7 @@ async def test_classes_may_be_named(client, inbox):
     await client.put("/v1/models/animals", json={"classes": ["cat", "dog", "owl"]})
     assert (await client.get("/v1/models/animals/metrics?scope=class:dog")).status_code == 200
     assert inbox.asked[-1][2]["scope"] == "class:1"
-    assert (await client.get("/v1/models/animals/calibration-map?class=owl")).status_code == 200
+    assert (await client.get("/v1/models/animals/calibration-map?class=owl&method=beta")).status_code == 200
     assert inbox.asked[-1][2]["class"] == 2
 
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
 from calibrant.labels import WITHDRAWN, LabelRow
+from calibrant.sampled_rows import ROW_BYTES, VOTE_BYTES
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state
 from workers.facts import Facts
@@ -33,7 +34,7 @@ WORDS = st.tuples(
 )
 SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
-SAMPLE_BYTES = 3 * (2 * 8 + sample.ROW_BYTES + 2 * sample.VOTE_BYTES)
+SAMPLE_BYTES = 3 * (2 * 8 + ROW_BYTES + 2 * VOTE_BYTES)
 
 
 class Dictionary:

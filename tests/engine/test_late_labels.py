@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant.accumulators.sample import below
 from calibrant.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+from calibrant.sampled_rows import below
 from tests.engine.driving import MODEL
 from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
 from workers.filling import Ground

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from calibrant import Batch
+from calibrant.errors import CalibrationInputError
 from tests.ground import reference
 from tests.ground.data import random_columns, shapes
 
@@ -155,3 +156,15 @@ def test_rows_without_ids_hash_by_content() -> None:
         {"probabilities": [[0.7, 0.3]] * 2, "labels": [[0, 1, 1], [1, 0, 1]]}
     ).prediction_hash.tolist()
     assert reordered[0] == reordered[1]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\n", "", "ä"])
+def test_a_name_is_no_folder_of_a_path(name: str) -> None:
+    with pytest.raises(CalibrationInputError) as refused:
+        read({"confidences": [0.5, 0.5], "ids": ["a", name]})
+    assert [(each.pointer, each.rule) for each in refused.value.offences] == [("/ids/1", "name")]
+
+
+def test_dots_in_a_name_are_letters() -> None:
+    ids = ["...", ".a", "a.", "..a"]
+    assert read({"confidences": [0.5] * 4, "ids": ids}).ids.tolist() == ids

@@ -18,6 +18,7 @@ from calibrant.box_plot import box
 from calibrant.case_comparison import compare_case_errors, compare_cases, permutation_p
 from calibrant.case_errors import ERRORS, case_errors
 from calibrant.cases import case_reliability, cases_of
+from calibrant.checking import check_pane
 from calibrant.grid import equal_width_bin
 from calibrant.metrics import compute_metrics
 from calibrant.packing import PackingError
@@ -387,7 +388,7 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
         backward.merge(piece)
     assert_same(cases_in(forward), whole)
     assert_same(cases_in(backward), whole)
-    forward.check()
+    check_pane(forward)
     forward.subtract(pieces[2])
     assert_same(
         cases_in(forward), cases_in(pane_of(batch.take(order[:51]), batch.take(order[200:])))
@@ -414,7 +415,7 @@ def test_cases_beyond_the_bound_share_a_table(monkeypatch: pytest.MonkeyPatch, b
     expected = [naive_errors(every["p"][:, k], every["y"] == k, 10, "hard")["ece"] for k in (1, 2)]
     assert answer["value"] == pytest.approx(np.mean(expected), abs=1e-9)
     assert answer["n_cases_estimated"] is True
-    forward.check()
+    check_pane(forward)
     assert_same(cases_in(Pane.unpack(forward.pack())), cases)
     for batch in batches:
         forward.subtract(pane_of(batch))
@@ -479,7 +480,7 @@ def test_sums_that_no_rows_give_are_refused(name: str) -> None:
     arrays[name] = arrays[name] + 5.0
     pane._parts["cases"] = Cases.unpack(SPEC, pack(arrays, about))
     with pytest.raises(CalibrationInputError, match="cases"):
-        pane.check()
+        check_pane(pane)
 
 
 # Plain histograms of a case.
@@ -505,7 +506,7 @@ def test_a_case_sent_as_histograms_answers_as_its_rows(edges: Any) -> None:
     sent, filled = Pane(SPEC), pane_of(batch_of({"a": (p, labels)}))
     for histogram in histograms_of(p, labels, "a", edges=edges):
         sent.fill_histogram(histogram)
-    sent.check()
+    check_pane(sent)
     hard = [
         cases_of(view_of(pane, 20, edges))["summary"]["ace"]["macro"]["value"]
         for pane in (sent, filled)

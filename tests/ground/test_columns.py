@@ -116,9 +116,11 @@ ROW_OFFENCES: list[tuple[dict[str, Any], str, str]] = [
         "2026-11-20T09:00:00", "2026-11-20", "2026-11-20T09:00Z", "20261120T090000Z", "2026-W47-5T09:00:00Z",
         "2026-11-20T09:00:00+00", "2026-11-20T09:00:00+0000", "2026-11-20T09:00:00+00:00:30", "2026-02-30T09:00:00Z",
         "2026-11-20T24:00:01Z", "2026-11-20T09:00:00,5Z", "2026-11-20_09:00:00Z", "2026-11-20T09:00:00+25:00",
-        "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "٢٠٢٦-11-20T09:00:00Z", "2026-11-20T09:00:00Z\n",
+        "٢٠٢٦-11-20T09:00:00Z", "2026-11-20T09:00:00Z\n",
         "", 5, None, 1.5, ["x"],
         "2026-11-20T09:00:00." + "1" * 100 + "Z")],
+    *[(third("event_times", bad), "/event_times/2", "range") for bad in (
+        "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z", "1970-01-01T00:59:59+01:00")],
     (GOOD | {"slices": {"site": ["A", "B", "a b"]}}, "/slices/site/2", "name"),
     (GOOD | {"slices": {"site": ["A", "B", None]}}, "/slices/site/2", "name"),
     (GOOD | {"slices": {"site": ["A", "B", "a\nb"]}}, "/slices/site/2", "name"),
@@ -417,14 +419,37 @@ def test_times_as_arrays() -> None:
     assert Batch.unpack(small.pack()).digest() == small.digest()
 
 
-@pytest.mark.parametrize("times", [
-    np.array(["2026-11-20", "NaT", "10000-01-01"], "datetime64[s]"), np.array([0, -(2**62), 2**62]),
+@pytest.mark.parametrize(("times", "rules"), [
+    (np.array(["2026-11-20", "NaT", "10000-01-01"], "datetime64[s]"), ("rfc3339", "range")),
+    (np.array(["1970-01-01", "1969-12-31", "NaT"], "datetime64[D]"), ("range", "rfc3339")),
+    (np.array([0, -(2**62), 2**62]), ("range", "range")),
 ])  # fmt: skip
-def test_times_that_are_none(times: Any) -> None:
+def test_times_that_are_none(times: Any, rules: tuple[str, str]) -> None:
     assert offences(GOOD | {"event_times": times}) == [
-        ("/event_times/1", "rfc3339"),
-        ("/event_times/2", "rfc3339"),
+        ("/event_times/1", rules[0]),
+        ("/event_times/2", rules[1]),
     ]
+
+
+def test_a_refused_time_says_what_is_wrong_with_it() -> None:
+    times = ["2026-11-20T09:00:00Z", "yesterday", "1969-12-31T23:59:59Z"]
+    with pytest.raises(CalibrationInputError) as refused:
+        read(GOOD | {"event_times": times})
+    none, early = (each.detail for each in refused.value.offences)
+    assert "RFC 3339" in none and "1970 to 9999" in early and "RFC 3339" not in early
+
+
+@pytest.mark.parametrize(("rows", "n_classes", "said"), [
+    ([[0.2, 0.3, 0.5], [1.0]], None, "the row has 1 values, other rows have 3"),
+    ([[0.2, 0.3, 0.5], [0.5, 0.5], [0.1, 0.1, 0.8]], None, "the row has 2 values, other rows have 3"),
+    ([[0.2, 0.3, 0.5], [0.5, 0.5]], 3, "the row has 2 values, the model has 3 classes"),
+    ([[0.5, None]], 3, "the row has 2 values, the model has 3 classes"),
+    ([[0.5, 0.5]], 3, "rows have 2 classes, the model has 3"),
+])  # fmt: skip
+def test_a_row_of_another_length_is_told_what_it_is_compared_with(rows: Any, n_classes: int | None, said: str) -> None:
+    with pytest.raises(CalibrationInputError) as refused:
+        read({"probabilities": rows}, n_classes=n_classes)
+    assert said in [each.detail for each in refused.value.offences]
 
 
 def test_time_arrays_of_other_types_are_refused() -> None:

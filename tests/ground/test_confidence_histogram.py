@@ -10,6 +10,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.uncertainty import normalised_entropy
+from calibrant.checking import check_pane
 from calibrant.confidence_histogram import (
     FINE_BINS,
     ConfidenceHistogram,
@@ -308,7 +309,7 @@ def test_updates_of_the_service_and_back() -> None:
     filled.fill(batch)
     for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
-    sent.check()
+    check_pane(sent)
     question = Question(bins=20, edges="left")
     slugs = ["ece", "classwise_ece"]
     got, wanted = (compute_metrics(View(pane, question), slugs) for pane in (sent, filled))

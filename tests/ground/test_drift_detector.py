@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit, logit
 
 from benchmarks import drift_table as played
-from calibrant.drift.action import misfit, recommended_action
+from calibrant.drift.action import misfit, recommended_action, told
 from calibrant.drift.bets import bets_of
 from calibrant.drift.delay import Change, expected_delay
 from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, promote, unpack_state
@@ -274,6 +274,16 @@ def bent(n=20_000.0):
 )
 def test_the_simplest_update_that_mends_is_advised(table, action):
     assert recommended_action(table)["action"] == action
+
+
+def test_the_advice_says_which_way_and_how_much():
+    rarer = recommended_action(expected_table(Change(intercept=-np.log(2.0))))
+    assert rarer["text"].endswith("Their odds are to be multiplied by 0.50.")
+    narrow = recommended_action(expected_table(Change(slope=0.5)))["text"]
+    assert "too extreme" in narrow and narrow.endswith("dividing the score's log-odds by 2.00 mends that.")
+    assert "too timid; dividing the score's log-odds by 0.80" in recommended_action(expected_table(Change(slope=1.25)))["text"]
+    reversed_ = told("slope", {"intercept": 0.0, "slope": -0.5})["text"]
+    assert reversed_.endswith("look at the data first.") and "dividing" not in reversed_
 
 
 def test_an_update_must_hold_on_later_cohorts():

@@ -72,6 +72,19 @@ def test_the_gradient_is_seen_where_there_is_one_and_covers_zero_where_there_is_
     assert told["by_bin"][0] < 0.35 < 0.65 < told["by_bin"][-1]
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_a_constant_share_has_no_slope_to_the_last_bit(n: int, every: int) -> None:
+    p = np.repeat(np.random.default_rng(5).random(n // 20), every)
+    labelled = np.arange(len(p)) % every == 0
+    told = coverage(pane_of(p, labelled))["gradient"]
+    assert told["slope"] == 0.0
+    if every == 1:
+        assert (told["interval"], told["p_value"]) == ([0.0, 0.0], None)
+    one_less = coverage(pane_of(p, labelled & (np.arange(len(p)) != np.argmax(p * labelled))))["gradient"]
+    assert -1.0 < one_less["slope"] < -1e-7
+
+
 def test_nothing_is_not_zero_and_is_json() -> None:
     told = coverage(Pane(SPEC))
     assert (told["coverage"], told["gradient"]["slope"], told["n_predictions"]) == (None, None, 0)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from calibrant import CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cells, scores, temperature, units
 from calibrant.accumulators.unit_sample import UnitSample
+from calibrant.checking import check_pane
 from tests.ground.data import shapes
 from tests.ground.test_accumulators import (
     SHAPE,
@@ -29,7 +30,7 @@ def filled(name: str = "three", **options: Any) -> Pane:
 
 def refused(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
-        pane.check(spec)
+        check_pane(pane, spec)
     return [(o.pointer, o.rule, o.detail) for o in caught.value.offences]
 
 
@@ -39,10 +40,10 @@ def refused(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, st
 def test_every_pane_of_predictions_passes(spec: PaneSpec, options: dict[str, Any]) -> None:
     first, second = batches_of(spec, options, 2)
     pane = pane_of(spec, first, second)
-    pane.check()
+    check_pane(pane)
     pane.subtract(pane_of(spec, first))
-    pane.check(spec)
-    Pane.unpack(pane.pack()).check(spec)
+    check_pane(pane, spec)
+    check_pane(Pane.unpack(pane.pack()), spec)
 
 
 def test_masked_logits_pass() -> None:
@@ -50,7 +51,7 @@ def test_masked_logits_pass() -> None:
 
     rows = np.array([[0.0, -1e9, -3.4e38], [5.0, 1.0, 2.0]])
     pane = pane_of(SPECS["three"], Batch.from_columns({"logits": rows, "labels": [0, 1]}).batch)
-    pane.check()
+    check_pane(pane)
 
 
 def test_another_spec_is_refused() -> None:
@@ -173,7 +174,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Pane], None]]] = {
 @pytest.mark.parametrize("packed", [False, True])
 def test_one_accumulator_changed(name: str, packed: bool) -> None:
     pane = filled()
-    pane.check()
+    check_pane(pane)
     blamed, change = TAMPERED[name]
     change(pane)
     if packed:
@@ -223,7 +224,7 @@ def test_histograms_that_cannot_be() -> None:
         pane = Pane(spec)
         histogram: Histogram = a_histogram(spec)
         pane.fill_histogram(histogram)
-        pane.check()
+        check_pane(pane)
         pane.histograms.blocks[histogram.key].sums[row, 40] += change
         assert refused(pane)[0][1] == "disagreement"
     pane = Pane(spec)

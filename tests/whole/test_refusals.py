@@ -52,6 +52,47 @@ def test_a_coarse_model_answers_without_being_told_how_many_bins(embedded):
             embedded.get(f"/v1/models/{model}/{path}")
 
 
+@pytest.mark.parametrize(("grid", "fine"), [(7, 7), (16384, 128)])
+def test_tables_of_their_own_cells_are_read_whatever_the_grid_of_the_scope(embedded, grid, fine):
+    """Uncertainty, disagreement and cases are kept in 240, 120 and 600 cells beside any model's grid."""
+    rows = {
+        "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]] * 4,
+        "labels": [[0, 1], [1, 1], [2, 0]] * 4,
+        "cases": ["left", "right"] * 6,
+        "batch_id": "one",
+    }
+    plain, coarse = "/v1/models/own-cells", f"/v1/models/own-cells-{grid}"
+    for model, about in ((plain, {}), (coarse, {"grid": grid})):
+        embedded.client.put(model, json={"task": "segmentation", "classes": 3, **about})
+        embedded.post(f"{model}/predictions", rows)
+    about_state = {"model", "state_version", "window"}
+    for path, params in (
+        ("cases", {}),
+        ("cases", {"sensitivity": True, "case": "left"}),
+        ("cases", {"bins": 100}),
+        ("confidence-histogram", {"case": "left"}),
+        ("disagreement", {}),
+        ("disagreement", {"bins": 120}),
+        ("label-distribution", {}),
+    ):
+        expected, found = (embedded.get(f"{model}/{path}", **params) for model in (plain, coarse))
+        assert {k: v for k, v in found.items() if k not in about_state} == {
+            k: v for k, v in expected.items() if k not in about_state
+        }, path
+    # Their null reference is drawn with the seed of the state, which no two models share.
+    tables = [embedded.get(f"{model}/uncertainty", bins=240)["table"] for model in (plain, coarse)]
+    assert tables[0] == tables[1] and len(tables[1]) == 240
+    embedded.get(f"{coarse}/cases", against_model="own-cells")
+    histogram = embedded.get(f"{coarse}/confidence-histogram")
+    assert histogram["bins"] == fine and histogram["mass"] == 24.0
+    for path, allowed in (("uncertainty", "80, 120, 240"), ("disagreement", "40, 60, 120"), ("cases", "200, 300, 600")):
+        answer = embedded.client.get(f"{coarse}/{path}", params={"bins": 77})
+        assert answer.status_code == 422
+        (error,) = answer.json()["errors"]
+        assert (error["pointer"], error["rule"]) == ("/bins", "bins_not_exact")
+        assert allowed in error["detail"] and "(" not in error["detail"]
+
+
 def test_weights_of_nothing_are_no_number(embedded):
     embedded.post("/v1/models/weightless/predictions", ROWS | {"weights": [0, 0]})
     for slug in ("squared_loss", "refinement_loss", "ece", "brier"):

@@ -65,15 +65,19 @@ def read_rows(node: Any, keys: PartitionKeys, config: ModelConfig, seen: Seen) -
     return CohortRows(sorted(found, key=lambda each: each[0]), bool(names) and len(names) >= seen.n)
 
 
-def batch_of(rows: CohortRows, task: str) -> Batch | None:
-    """All rows as one batch, units named alike whatever they came as; None without a row."""
+def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None:
+    """All rows as one batch, units named alike whatever they came as; None without a row.
+
+    Every row counts once and is of no case; `as_sent` with its weight, and with its case where all rows have one.
+    """
     predictions = [each.prediction for _, each in rows.facts if each.prediction is not None]
     if not predictions:
         return None
     shared = any(each.group is not None for each in predictions)
     mixed = len({each.is_logits for each in predictions}) > 1
+    in_cases = as_sent and all(each.case is not None for each in predictions)
     alike = [
-        (name, replace(facts, prediction=_alike(name, facts.prediction, shared, mixed)))
+        (name, replace(facts, prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases)))
         for name, facts in rows.facts
         if facts.prediction is not None
     ]
@@ -89,7 +93,12 @@ def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Pred
         scores = power / power.sum()
     unit = (prediction.group or f"i{name}") if shared else None
     is_logits = prediction.is_logits and not mixed
-    return replace(prediction, scores=scores, is_logits=is_logits, unit=unit, case=None, weight=None)
+    return replace(prediction, scores=scores, is_logits=is_logits, unit=unit)
+
+
+def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
+    """A row with no more than what is kept of it."""
+    return replace(prediction, weight=prediction.weight if weight else None, case=prediction.case if case else None)
 
 
 def row_cohorts(

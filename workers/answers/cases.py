@@ -48,6 +48,7 @@ def question_of_cases(params: dict[str, Any]) -> Question:
         edges=params.get("edges", "right"),
         raters=params.get("raters", "pooled"),
         options={each.name: params[each.name] for each in CASE_OPTIONS if each.name in params},
+        own_bins=True,
     )
 
 

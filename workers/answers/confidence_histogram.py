@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from calibrant.confidence_state import confidence_of, left
@@ -29,7 +30,9 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         Bins that the kept cells cannot give exactly, or a case of which no table is kept.
     """
     case = params.get("case")
-    view = View(pane, left(params["bins"], params.get("raters", "pooled")))
+    question = left(params["bins"], params.get("raters", "pooled"))
+    # A case is kept in cells of its own, whatever the model's grid.
+    view = View(pane, replace(question, scope="class:0", own_bins=case is not None))
     classes = config.classes or [str(k) for k in range(pane.spec.n_classes)]
     about = {"classes": classes, "case": case, "reason": None}
     try:

@@ -8,6 +8,7 @@ from typing import Any
 from calibrant.alpha_calibration import compared
 from calibrant.concentration import PENALTY
 from calibrant.disagreement import NEEDS, disagreement_answer
+from calibrant.errors import CalibrationInputError
 from calibrant.maps.rows import about_sample
 from calibrant.pane import Pane
 from calibrant.question import Question
@@ -30,6 +31,11 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     """Losses before and after the fitted concentration, reliability by bin, warnings.
 
     Where nothing can be said every number is None, with a `reason`.
+
+    Raises
+    ------
+    CalibrationInputError
+        Bins that the 120 cells of disagreement cannot give exactly.
     """
     question = question_of_disagreement(params)
     view = View(pane, question)
@@ -37,6 +43,8 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     try:
         return {"reason": None} | disagreement_answer(view, seed) | compared
     except NotAnswerable as fault:
+        if fault.reason == "bins_not_exact":
+            raise CalibrationInputError.at("/bins", fault.reason, fault.detail) from fault
         return {
             **dict.fromkeys(NUMBERS),
             "n": 0,
@@ -59,6 +67,7 @@ def question_of_disagreement(params: dict[str, Any]) -> Question:
         edges=params.get("edges", "right"),
         ci=params.get("ci", 0.95),
         options={name: params[name] for name in _OPTIONS if name in params},
+        own_bins=True,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics import accumulators_for
 from calibrant.pane import Pane
-from calibrant.question import default_bins
 from calibrant.score import question_of
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
@@ -27,7 +27,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     CalibrationInputError
         Bins that the 240 cells of uncertainty cannot give exactly.
     """
-    view = View(pane, question_of({"bins": default_bins(pane.spec)} | params))
+    view = View(pane, replace(question_of(params), own_bins=True))
     found = uncertainty(view, seed)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])

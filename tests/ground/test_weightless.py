@@ -1,0 +1,52 @@
+"""Predictions without weight: nothing is said of what has no mass, and nothing fails for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.metrics import METRICS, compute_metrics
+from calibrant.question import Question
+from calibrant.reliability import reliability
+from calibrant.view import View
+
+N = 150
+
+
+def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
+    rng = np.random.default_rng(2)
+    p = rng.dirichlet(np.ones(n_classes), N)
+    labels = rng.integers(0, n_classes, (N, 2)).tolist()
+    task = "binary" if n_classes == 2 else "multiclass"
+    columns = {"probabilities": p, "labels": labels, "weights": np.asarray(weights, float)}
+    pane = Pane(PaneSpec(task, n_classes))
+    pane.fill(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
+    return View(pane, Question(**asked))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: int) -> None:
+    for slug, told in compute_metrics(view_of(np.zeros(N), n_classes), sorted(METRICS)).items():
+        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (None,) * 4, slug
+        assert told["reason"], slug
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_units_with_weight_are_counted_for_intervals_and_no_others(n_classes: int) -> None:
+    one = compute_metrics(view_of(np.arange(N) == 5, n_classes), sorted(METRICS))
+    assert one["ece"]["value"] is not None
+    assert {slug: told["interval"] for slug, told in one.items() if told["interval"] is not None} == {}
+    assert one["ece"]["interval_reason"] == "too_few_units"
+
+
+def test_bins_without_mass_are_told_and_drawn_by_nothing() -> None:
+    whole = reliability(view_of(np.ones(N), bins=10))["table"]
+    half = reliability(view_of(np.arange(N) % 2, bins=10, min_count=5))["table"]
+    assert any(row["weight"] == 0.0 for row in half) and any(row["weight"] > 0.0 for row in half)
+    for row in whole + half:
+        told = [row["mean_confidence"], row["accuracy"], row["gap"], row["interval"]]
+        assert [each is None for each in told] == [row["weight"] == 0.0] * 4
+        assert row["weight"] or row["n_effective"] == 0.0
