@@ -23,6 +23,7 @@ from calibrant.confidence.histogram import ConfidenceHistogram
 from calibrant.confidence.tables import BINS, DENOMINATORS, LEAST
 from calibrant.errors import CalibrationInputError
 from calibrant.filling import Filling
+from calibrant.logits import relative_logits
 from calibrant.policies import policy_index
 
 OBJECTIVES = ("nll", "brier", "ece")
@@ -185,7 +186,9 @@ class RowLosses:
         self.right = np.zeros((filling.n, batch.n_classes))
         self.right[hits.row, hits.klass] = filling.policy_weights[policy]
         with np.errstate(divide="ignore"):
-            self.zed = filling.batch.scores if batch.is_logits else np.log(filling.batch.scores)
+            scores = filling.batch.scores
+            # As they were sent: a temperature for each class tells logits apart that one temperature does not.
+            self.zed = _masked(scores) if batch.is_logits else np.log(scores)
 
     def at(self, temperatures: Floats) -> Losses:
         """Losses at one temperature a class, float64 (n_classes,)."""
@@ -226,3 +229,8 @@ def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x)) without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+
+
+def _masked(logits: Floats) -> Floats:
+    """Logits with minus infinity for classes that count as impossible."""
+    return np.where(np.isfinite(relative_logits(logits, axis=1)), logits, -np.inf)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.filling import Filling
+from calibrant.logits import relative_logits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,13 +60,12 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
     scores = np.ascontiguousarray(batch.scores[rows].T)
     weight_all = filling.policy_weights[:, first:last]
     if batch.is_logits:
-        zed = finite = scores - scores.max(axis=0)
-        zero = np.zeros(len(row), bool)
+        zed = relative_logits(scores, axis=0)
     else:
         with np.errstate(divide="ignore"):
             zed = np.log(scores / scores.max(axis=0))
-        finite = np.where(np.isfinite(zed), zed, 0.0)
-        zero = scores[klass, row] == 0.0
+    finite = np.where(np.isfinite(zed), zed, 0.0)
+    zero = zed[klass, row] == -np.inf
     chosen = (hits.votes, hits.votes, hits.majority, hits.single)
     score_hits = filling.score_hits
     begin, end = np.searchsorted(score_hits.row, [rows.start, rows.stop])
