@@ -11,7 +11,7 @@ from calibrant.maps import fit
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.score import score_batch
-from calibrant.temperature import fit_temperature
+from calibrant.temperature.fit import fit_temperature
 from calibrant.view import View
 
 SPEC = PaneSpec("multiclass", 3)
