@@ -103,7 +103,9 @@ def compare_calibrations(
         alpha = fit.concentration(validation)
         shown[method] = {
             **means,
-            "disagreement_ce": table_of_rows(predicted, validation.disagreement, bins).error(),
+            "disagreement_ce": table_of_rows(
+                predicted, validation.disagreement, bins, weight=validation.weight
+            ).error(),
             "gain": mean_by_unit(difference, validation.weight, validation.unit, ci),
             "temperature": float(np.exp(-fit.log_beta)),
             "concentration": None if alpha is None else float(np.median(alpha)),

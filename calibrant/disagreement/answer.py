@@ -149,8 +149,9 @@ def table_of_rows(
     bins: int = 15,
     edges: Edges = "right",
     epistemic: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
 ) -> DisagreementTable:
-    """The same table from rows, each of weight one.
+    """The same table from rows.
 
     Parameters
     ----------
@@ -158,17 +159,14 @@ def table_of_rows(
     disagreement : float64 (n,), observed share, as `label_statistics.disagreement`
     bins, edges : equal-width bins of `predicted`
     epistemic : float64 (n,), unbiased squared distance of each prediction from its label distribution; 0 where None
-
-    Returns
-    -------
-    DisagreementTable
+    weight : float64 (n,), or one of all rows
     """
     d, phi = np.asarray(predicted, np.float64), np.asarray(disagreement, np.float64)
     place = equal_width_bin(d, bins, edges)
-    one = np.ones(len(d))
+    w = np.broadcast_to(np.asarray(weight, np.float64), d.shape)
     distance = np.zeros(len(d)) if epistemic is None else np.asarray(epistemic, np.float64)
-    columns = (one, d, phi, d**2, d * phi, one, phi, phi**2, distance)
-    return _table(place, one, columns, bins)
+    columns = (w, w * d, w * phi, w * d**2, w * d * phi, w**2, w**2 * phi, w**2 * phi**2, w * distance)
+    return _table(place, np.ones(len(d)), columns, bins)
 
 
 def _table(

@@ -179,8 +179,7 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
 def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
     """Change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
-    variance = sum(float((t.gap_variance * t.weight**2).sum() / t.weight.sum() ** 2) for t in (now, before))
-    reach = float(norm.ppf(0.5 + ci / 2.0) * np.sqrt(variance))
+    reach = float(norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.mean_gap_variance + before.mean_gap_variance))
     difference = mean[0] - mean[1]
     usable = (now.weight >= 5.0) & (before.weight >= 5.0)
     spread = (now.gap_variance + before.gap_variance)[usable]

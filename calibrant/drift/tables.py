@@ -78,8 +78,22 @@ class UnitTable:
     @property
     def gap_variance(self) -> Floats:
         """Variance of the gap, a unit's contributions to a bin fully dependent; a half success and failure added."""
+        return _ratio(self._chance * self.squared, self.weight**2)
+
+    @property
+    def mean_gap_variance(self) -> float:
+        """Variance of the gap of all bins together, all of a unit's contributions fully dependent; 0 when empty.
+
+        A unit's weights sum to one, so that the square of its weighted sum of deviations is at most the weighted sum of
+        their squares.
+        """
+        return float((self._chance * self.weight).sum()) / self.n_units**2 if self.n_units else 0.0
+
+    @property
+    def _chance(self) -> Floats:
+        """Variance of a label in each bin, a half success and failure added."""
         rate = (self.correct + 0.5) / (self.weight + 1.0)
-        return _ratio(rate * (1.0 - rate) * self.squared, self.weight**2)
+        return rate * (1.0 - rate)
 
     @property
     def n_effective(self) -> float:

@@ -3,7 +3,8 @@
 The statistic's share over all subsets of a prediction's votes is unbiased for its label distribution; a model
 predicts it as the chance among as many labels drawn from its probabilities. The loss is unbiased, and its calibration
 part is binned by the predicted chance. Of two raters and `disagreement` this is `disagreement_loss`, which state
-holds; others need whole predictions: posted rows, or the kept sample.
+holds; others need whole predictions: posted rows, or the kept sample. Each prediction has its own weight whatever its
+number of votes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def read(view: View) -> Reading | None:
     if rows is None:
         return None
     name, order = str(STATISTIC.of(view.question)), int(N_RATERS.of(view.question))
-    enough = rows.votes.sum(axis=1) >= order
+    number = rows.votes.sum(axis=1)
+    enough = number >= order
     if not enough.any():
         raise NotAnswerable("too_few_votes", f"no prediction at hand has {order} votes")
     observed, predicted = STATISTICS[name]
@@ -44,6 +46,7 @@ def read(view: View) -> Reading | None:
         observed(rows.votes[enough], order),
         view.question.bins,
         view.question.edges,
+        weight=(rows.weight / number if view.question.raters == "pooled" else rows.weight)[enough],
     )
     weight = table.weight
     filled = weight > 0

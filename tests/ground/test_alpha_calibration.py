@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from calibrant.disagreement.alpha_fits import METHODS, dirichlet_multinomial_los
 from calibrant.disagreement.concentration import fit_concentration
 from calibrant.disagreement.posterior import posterior_epistemic_loss
 from calibrant.disagreement.voted_rows import voted_rows
-from calibrant.view import NotAnswerable
+from calibrant.metrics import compute_metrics
+from calibrant.question import Question
+from calibrant.view import NotAnswerable, View
 
 
 def played(n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0) -> Batch:
@@ -100,6 +103,19 @@ def test_the_best_on_the_validation_part_is_named() -> None:
     assert found["n_fit"] + found["n_validation"] == 3000
     by_posterior = compare_calibrations(played(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote")
     assert by_posterior["best"] in ("temperature_alpha", "joint")
+
+
+def test_weights_count_in_every_number_of_the_validation_part() -> None:
+    weights = np.random.default_rng(1).choice([0.5, 1.0, 4.0], 600)
+    batch = replace(played(600), weights=weights)
+    raw = compare_calibrations(batch)["methods"]["raw"]
+    # Every row has two votes and more, so that rows and batch stand in one order.
+    part = batch.take(voted_rows(batch).half == 1)
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill(part)
+    slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
+    for slug, answer in compute_metrics(View(pane, Question()), slugs).items():
+        assert raw[slug] == pytest.approx(answer["value"], abs=1e-9)
 
 
 def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:

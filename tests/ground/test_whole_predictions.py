@@ -240,11 +240,15 @@ def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> 
     assert found["calibration_loss_plugin"] == pytest.approx(plugin, abs=1e-12)
 
 
-def test_two_raters_disagreement_is_that_of_the_state() -> None:
-    batch = batch_of(90)
-    whole, held = asked(batch, "rater_statistic"), asked(batch, "disagreement_loss", False)
-    assert whole["value"] == pytest.approx(held["value"], abs=1e-12)
-    assert whole["ce"] == pytest.approx(asked(batch, "disagreement_ce", False)["value"], abs=1e-10)
+@pytest.mark.parametrize("raters", POLICIES)
+@pytest.mark.parametrize("raw", [True, False])
+def test_two_raters_disagreement_is_that_of_the_state(raters: str, raw: bool) -> None:
+    for weights in (None, np.random.default_rng(2).choice([0.5, 1.0, 3.0], 90)):
+        batch = batch_of(90) if weights is None else batch_of(90, weights=weights)
+        whole = asked(batch, "rater_statistic", raw, Question(raters=raters))
+        held, ce = (asked(batch, slug, False)["value"] for slug in ("disagreement_loss", "disagreement_ce"))
+        assert whole["value"] == pytest.approx(held, abs=1e-12)
+        assert whole["ce"] == pytest.approx(ce, abs=1e-9)
 
 
 def test_loss_of_a_statistic_is_unbiased() -> None:
