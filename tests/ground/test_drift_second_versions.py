@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import gammaln, logsumexp
 from scipy.spatial.distance import jensenshannon
+from scipy.special import gammaln, logsumexp
 from scipy.stats import chi2, chi2_contingency, norm
 
 from calibrant import Batch, Pane, PaneSpec
