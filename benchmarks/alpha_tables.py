@@ -23,17 +23,17 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, log_softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.alpha_calibration import row_losses
-from calibrant.alpha_fits import fit_method
-from calibrant.concentration import Concentration, fit_concentration
-from calibrant.disagreement import disagreement_table, table_of_rows
+from calibrant.disagreement.alpha_calibration import row_losses
+from calibrant.disagreement.alpha_fits import fit_method
+from calibrant.disagreement.answer import disagreement_table, table_of_rows
+from calibrant.disagreement.concentration import Concentration, fit_concentration
+from calibrant.disagreement.posterior import dirichlet_disagreement, posterior_epistemic_loss
+from calibrant.disagreement.voted_rows import voted_rows
 from calibrant.filling import Filling
 from calibrant.label_statistics import disagreement
 from calibrant.metrics import compute_metrics
-from calibrant.posterior import dirichlet_disagreement, posterior_epistemic_loss
 from calibrant.question import Question
 from calibrant.view import View
-from calibrant.voted_rows import voted_rows
 
 Floats = NDArray[np.float64]
 Numbers = tuple[float | None, ...]

@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.cases import cases_of
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.confidence_measures import calibration_errors
+from calibrant.cases.answer import cases_of
+from calibrant.confidence.histogram import ConfidenceHistogram
+from calibrant.confidence.measures import calibration_errors
 from calibrant.filling import Filling
 from calibrant.losses import l1_ace_loss
 from calibrant.question import Question

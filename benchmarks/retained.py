@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.batch import Batch
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 from workers.aggregate import PartitionLoop
 from workers.embedded import EmbeddedServer
 from workers.entries import LABELS, PREDICTIONS, pack_labels

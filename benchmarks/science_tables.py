@@ -24,8 +24,8 @@ from benchmarks.vote_tables import MODELS, Arrays, batch_of, headed, pane_of, sh
 from calibrant import Batch
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
-from calibrant.stability import stability
-from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.stability.curves import stability
+from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.view import View
 
 Wanted = tuple[str, int, int, tuple[float, ...]]

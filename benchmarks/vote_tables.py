@@ -15,7 +15,7 @@ from rich.table import Table
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
-from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.view import View
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.columns import Columns
 from calibrant.errors import Offence
 from calibrant.hashing import U64, hash_names, hash_rows, mix, uniform
-from calibrant.offences import Offences
+from calibrant.input.columns import Columns
+from calibrant.input.offences import Offences
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.summing import over_classes
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.case_errors import spread
 from calibrant.case_tables import numbered
+from calibrant.cases.errors import spread
 from calibrant.metrics import chosen
 from calibrant.pane import Pane
 from calibrant.view import NotAnswerable, View

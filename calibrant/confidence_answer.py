@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.confidence_measures import (
+from calibrant.confidence.histogram import ConfidenceHistogram
+from calibrant.confidence.measures import (
     brier,
     calibration_errors,
     nll,
     roc,
     uncertainty_errors,
 )
-from calibrant.confidence_tables import BINS, LEAST
-from calibrant.confidence_temperature import fit_histogram_temperature
-from calibrant.temperature_losses import EceOptions, HistogramLosses
-from calibrant.temperature_surface import loss_curve
+from calibrant.confidence.tables import BINS, LEAST
+from calibrant.loss_curves.losses import EceOptions, HistogramLosses
+from calibrant.loss_curves.of_confidence import fit_histogram_temperature
+from calibrant.loss_curves.surface import loss_curve
 
 CURVE = np.arange(5, 101) / 10.0
 

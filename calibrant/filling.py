@@ -14,6 +14,7 @@ from calibrant.batch import Batch
 from calibrant.grid import Grid
 from calibrant.hashing import mix
 from calibrant.label_distribution import entropy_of_columns
+from calibrant.logits import relative_logits
 from calibrant.policies import N_POLICIES
 from calibrant.summing import over_classes
 
@@ -210,9 +211,9 @@ class Filling:
         if not batch.is_logits:
             with np.errstate(divide="ignore"):
                 return np.asarray(np.log(batch.scores[hits.row, hits.klass]))
-        top = batch.scores.max(axis=1)
-        log_total = np.log(np.exp(batch.scores - top[:, None]).sum(axis=1))
-        return np.asarray(batch.scores[hits.row, hits.klass] - top[hits.row] - log_total[hits.row])
+        zed = relative_logits(batch.scores, axis=1)
+        log_total = np.log(np.exp(zed).sum(axis=1))
+        return np.asarray(zed[hits.row, hits.klass] - log_total[hits.row])
 
     @cached_property
     def row_scores(self) -> tuple[Floats, Floats]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError
-from calibrant.instants import instant, refusal
+from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.instants import instant, refusal
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec

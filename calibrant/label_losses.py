@@ -24,9 +24,9 @@ from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
 from calibrant.accumulators.replicates import CLASS_BINS
 from calibrant.filling import N_REPLICATES
-from calibrant.intervals import gap_interval, ratio_interval, resampled_gaps
+from calibrant.inference.intervals import gap_interval, ratio_interval, resampled_gaps
+from calibrant.inference.replication import LEAST_FILLED, class_tables, nearest_divisor
 from calibrant.options import Option
-from calibrant.replication import LEAST_FILLED, class_tables, nearest_divisor
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
+from calibrant.cases.bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
 from calibrant.errors import CalibrationInputError
 from calibrant.grid import Edges, equal_width_bin
 

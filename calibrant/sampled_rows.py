@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.batch import Batch, Votes
-from calibrant.columns import MOST_LOGIT, MOST_WEIGHT
 from calibrant.hashing import U64, hash_rows, mix
+from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
 
 ROW_BYTES, VOTE_BYTES = 32, 4
 MOST_HALVINGS = 64

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.baselines import of_raters, values_by_policy
 from calibrant.batch import Batch
-from calibrant.case_errors import MEMBERSHIP
+from calibrant.cases.errors import MEMBERSHIP
 from calibrant.label_statistics import disagreement
 from calibrant.metrics import DEFAULT_METRICS, chosen, compute_metrics
 from calibrant.pane import Pane
@@ -18,7 +17,8 @@ from calibrant.question import Question
 from calibrant.reliability import reliability
 from calibrant.sections import PARAMETERS, answer_sections
 from calibrant.spec import PaneSpec
-from calibrant.temperature import fit_temperature_exact
+from calibrant.stability.baselines import of_raters, values_by_policy
+from calibrant.temperature.fit import fit_temperature_exact
 from calibrant.view import View
 
 _QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from calibrant.alpha_calibration import compare_calibrations
 from calibrant.case_by_case import by_case
-from calibrant.case_sensitivity import sensitivity
-from calibrant.cases import case_reliability, cases_of
-from calibrant.concentration import fit_concentration
+from calibrant.cases.answer import case_reliability, cases_of
+from calibrant.cases.sensitivity import sensitivity
+from calibrant.confidence.histogram import ConfidenceHistogram
 from calibrant.confidence_answer import histogram_answer
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.disagreement import disagreement_answer
+from calibrant.disagreement.alpha_calibration import compare_calibrations
+from calibrant.disagreement.answer import disagreement_answer
+from calibrant.disagreement.concentration import fit_concentration
+from calibrant.disagreement.posterior import posterior_epistemic_loss
 from calibrant.errors import CalibrationInputError
+from calibrant.estimators.roc import POINTS, roc
+from calibrant.loss_curves.answer import surface_answer
 from calibrant.metrics import compute_metrics
-from calibrant.posterior import posterior_epistemic_loss
-from calibrant.roc import POINTS, roc
-from calibrant.stability_answer import stability_answer
-from calibrant.surface_answer import surface_answer
+from calibrant.stability.answer import stability_answer
 from calibrant.uncertainty import uncertainty
 from calibrant.view import NotAnswerable, View
 

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant.columns import NAME
 from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.tables import DRIFT_BINS
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.input.columns import NAME
 from calibrant.policies import POLICIES
 from calibrant.question import Question
 from service.queries import duration

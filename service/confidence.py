@@ -4,8 +4,8 @@ import base64
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.confidence_updates import FIELDS, read_arrays
+from calibrant.confidence.histogram import ConfidenceHistogram
+from calibrant.confidence.updates import FIELDS, read_arrays
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.packing import PackingError
 

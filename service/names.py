@@ -7,8 +7,8 @@ from fastapi import Path
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import Offence
+from calibrant.input.columns import NAME, NAME_RULE
 from service.errors import InvalidName
 
 PATTERN = r"[A-Za-z0-9._:@-]{1,128}"

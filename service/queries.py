@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from calibrant.case_errors import MEMBERSHIP
+from calibrant.cases.errors import MEMBERSHIP
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.metrics import OPTIONS
 from calibrant.options import Option

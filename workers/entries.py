@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"

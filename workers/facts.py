@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.batch import Batch, Votes
-from calibrant.labels import WITHDRAWN
+from calibrant.input.labels import WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED = "expired", "revised"

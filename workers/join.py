@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 from workers.entries import Places
 from workers.facts import (
     CONFLICT,

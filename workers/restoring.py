@@ -19,6 +19,7 @@ from workers.entries import EntryError
 from workers.export_shapes import shaped
 from workers.facts import Facts
 from workers.filling import Ground
+from workers.map_lines import check_map_line
 from workers.retained import TALLIES, tally
 from workers.run import Item
 from workers.state.commit import Commit
@@ -90,7 +91,8 @@ class Restoring:
                     note(commit, self._keys, self._config, {start: [line["id"]]})
             commit.set_fields(self._keys.facts_of(*self._name, line["id"]), {line["id"]: packed})
         elif kind == MAP:
-            field, text = str(line["field"]), str(line["text"])
+            field, text = line["field"], line["text"]
+            check_map_line(field, text, self._config)
             commit.set_fields(self._keys.map_versions(*self._name), {field: text.encode()})
         elif kind in ALARM_KINDS:
             self._alarm.put(line, commit)

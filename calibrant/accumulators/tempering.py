@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.filling import Filling
+from calibrant.logits import relative_logits
 
 STEPS_PER_OCTAVE = 2
 OCTAVES = 5
@@ -320,13 +321,12 @@ class Ratings:
         """Some rows."""
         filling = self.filling
         scores = np.ascontiguousarray(self.scores[:, rows])
-        top = scores.max(axis=0)
         if filling.batch.is_logits:
-            zed = finite = scores - top
+            zed = relative_logits(scores, axis=0)
         else:
             with np.errstate(divide="ignore"):
-                zed = np.log(scores / top)
-            finite = zed if scores.min() > 0.0 else np.where(np.isfinite(zed), zed, 0.0)
+                zed = np.log(scores / scores.max(axis=0))
+        finite = zed if zed.min(initial=0.0) > -np.inf else np.where(np.isfinite(zed), zed, 0.0)
         return TemperedRows(
             zed,
             finite,

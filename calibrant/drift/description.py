@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr, xlogy
 
 from calibrant.drift.tables import UnitTable
-from calibrant.intervals import GapStatistic
-from calibrant.null_reference import gap_null
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import gap_null
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators import cells
 from calibrant.accumulators.block import Block
-from calibrant.columns import MOST_WEIGHT
+from calibrant.input.columns import MOST_WEIGHT
 from calibrant.laws.basis import Laws, inside, near, score_sums, square_within
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.columns import MOST_WEIGHT
+from calibrant.input.columns import MOST_WEIGHT
 from calibrant.laws.basis import Laws, weight_of
 from calibrant.pane import Pane
 

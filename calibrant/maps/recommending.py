@@ -19,7 +19,7 @@ from calibrant.maps.base import REASONS, Floats, Solved
 from calibrant.maps.cross_fitting import Halves
 from calibrant.maps.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
 from calibrant.maps.rows import FEWEST_UNITS, LabelledRows, mean_by_unit
-from calibrant.temperature import fit_temperature_exact
+from calibrant.temperature.fit import fit_temperature_exact
 from calibrant.view import NotAnswerable, View
 
 LEAVE = "leave it"

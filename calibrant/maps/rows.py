@@ -18,6 +18,7 @@ from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
 from calibrant.filling import Filling
 from calibrant.hashing import mix
+from calibrant.logits import relative_logits
 from calibrant.pane import Pane
 
 Floats = NDArray[np.float64]
@@ -95,7 +96,7 @@ def log_probabilities(batch: Batch) -> Floats:
     if not batch.is_logits:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(batch.scores))
-    shifted = batch.scores - batch.scores.max(axis=1, keepdims=True)
+    shifted = relative_logits(batch.scores, axis=1)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from calibrant.accumulators.temperature import BETAS
 from calibrant.cells import Cells
 from calibrant.maps.base import Floats, Map, Options, Solved, log_odds, logistic, why_not
-from calibrant.temperature import PROOF, fit_temperature, fit_temperature_exact
+from calibrant.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
 from calibrant.view import NotAnswerable, View
 
 KEPT = ("standard_error", "interval", "at_bound", "bound", "verdict", "n_zero_probability", *PROOF)

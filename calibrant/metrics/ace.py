@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric
 
 Floats = NDArray[np.float64]

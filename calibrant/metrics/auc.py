@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.intervals import jackknife_interval
+from calibrant.estimators.roc import area, hits_and_misses, roc_cells, unordered_share
+from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.null_reference import (
+    DRAWN,
+    N_DRAWS,
+    drawn_hits,
+    few,
+    independent,
+    quantiles_of,
+)
+from calibrant.inference.replication import tables_for
 from calibrant.metrics.reading import (
     JACKKNIFE,
     Interval,
@@ -17,9 +27,6 @@ from calibrant.metrics.reading import (
     ReadMetric,
     bin_scores,
 )
-from calibrant.null_reference import DRAWN, N_DRAWS, drawn_hits, few, independent, quantiles_of
-from calibrant.replication import tables_for
-from calibrant.roc import area, hits_and_misses, roc_cells, unordered_share
 from calibrant.view import NotAnswerable, View
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
-from calibrant.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
+from calibrant.inference.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.options import TIES, Option
-from calibrant.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.view import NotAnswerable, Table, View
 
 Floats = NDArray[np.float64]

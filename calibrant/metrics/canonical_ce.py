@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics.kde_ece import BANDWIDTH
 from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.null_reference import quantiles_of
 from calibrant.options import NORM
 from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
 from calibrant.view import NotAnswerable, View

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from calibrant.case_errors import CaseErrors, case_errors
+from calibrant.cases.errors import CaseErrors, case_errors
 from calibrant.metrics.base import Estimate, Metric
 from calibrant.view import View
 

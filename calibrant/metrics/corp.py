@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells, equal_mass_groups
-from calibrant.intervals import GapStatistic, jackknife_interval
-from calibrant.isotonic import (
+from calibrant.estimators.isotonic import (
     SCORES,
     Decomposition,
     decompose,
@@ -23,6 +22,9 @@ from calibrant.isotonic import (
     mean_score,
     recalibrated,
 )
+from calibrant.inference.intervals import GapStatistic, jackknife_interval
+from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.inference.replication import tables_for
 from calibrant.metrics.reading import (
     JACKKNIFE,
     Interval,
@@ -32,9 +34,7 @@ from calibrant.metrics.reading import (
     interval_of_bins,
     scored_cells,
 )
-from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.options import Option
-from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

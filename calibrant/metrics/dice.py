@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.case_errors import BACKGROUND, MISSING_CLASS, case_errors, spread
+from calibrant.cases.errors import BACKGROUND, MISSING_CLASS, case_errors, spread
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.metrics.case_metric import mean_interval
 from calibrant.view import View

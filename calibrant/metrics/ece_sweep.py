@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells, cuts_inside
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
     Interval,
@@ -21,7 +22,6 @@ from calibrant.metrics.reading import (
     interval_of_bins,
     scored_cells,
 )
-from calibrant.null_reference import gap_null
 from calibrant.options import NORM, TIES
 from calibrant.view import NotAnswerable, View
 

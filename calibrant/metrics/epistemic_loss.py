@@ -7,6 +7,7 @@ them in, uncorrected).
 
 from __future__ import annotations
 
+from calibrant.inference.pairing import Ratio
 from calibrant.label_losses import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
@@ -16,7 +17,6 @@ from calibrant.label_losses import (
     rows_with_spread,
 )
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.pairing import Ratio
 from calibrant.view import View
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
-from calibrant.intervals import GapStatistic
-from calibrant.kernel import (
+from calibrant.estimators.kernel import (
     CLIP,
     LEAVES,
     Points,
@@ -23,7 +22,9 @@ from calibrant.kernel import (
     likeliest_bandwidth,
     points_of,
 )
-from calibrant.kernel_bound import kernel_error_bound
+from calibrant.estimators.kernel_bound import kernel_error_bound
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
     Interval,
@@ -33,7 +34,6 @@ from calibrant.metrics.reading import (
     interval_of_bins,
     scored_cells,
 )
-from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 

@@ -11,13 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cumulative import (
+from calibrant.estimators.cumulative import (
     ks_statistic,
     ks_survival,
     kuiper_statistic,
     kuiper_survival,
 )
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import few, gap_null, independent
 from calibrant.metrics.reading import (
     Interval,
     Reading,
@@ -25,7 +26,6 @@ from calibrant.metrics.reading import (
     interval_of_bins,
     scored_cells,
 )
-from calibrant.null_reference import few, gap_null, independent
 from calibrant.view import View
 
 Floats = NDArray[np.float64]

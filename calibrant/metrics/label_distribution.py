@@ -17,10 +17,10 @@ from calibrant.accumulators.label_distribution import (
     SUMS,
     compare_rows,
 )
-from calibrant.intervals import ratio_interval
+from calibrant.inference.intervals import ratio_interval
+from calibrant.inference.replication import refuse_if_thin
 from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric
 from calibrant.options import Option
-from calibrant.replication import refuse_if_thin
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import Estimate, GapMetric, share
 from calibrant.options import TIES, Option
 from calibrant.view import View

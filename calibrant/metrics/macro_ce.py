@@ -9,7 +9,8 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells
-from calibrant.intervals import jackknife_interval
+from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.replication import tables_for
 from calibrant.metrics.reading import (
     JACKKNIFE,
     Interval,
@@ -18,7 +19,6 @@ from calibrant.metrics.reading import (
     bin_scores,
     scored_cells,
 )
-from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.case_errors import CASE_OPTIONS
+from calibrant.cases.errors import CASE_OPTIONS
 from calibrant.metrics.case_metric import CaseMetric
 
 METRIC = CaseMetric(

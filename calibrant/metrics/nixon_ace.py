@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells, rank_groups
+from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.null_reference import gap_null
 from calibrant.options import TIES, Option
 from calibrant.view import NotAnswerable, View
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
     Interval,
@@ -14,7 +15,6 @@ from calibrant.metrics.reading import (
     bin_scores,
     interval_of_bins,
 )
-from calibrant.null_reference import gap_null
 from calibrant.view import View
 
 Floats = NDArray[np.float64]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.cells import Cells
-from calibrant.intervals import GapStatistic, gap_interval, resampled_gaps
+from calibrant.inference.intervals import GapStatistic, gap_interval, resampled_gaps
+from calibrant.inference.replication import tables_for
 from calibrant.metrics.base import INTERVAL_METHOD, Estimate, Metric
-from calibrant.replication import tables_for
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

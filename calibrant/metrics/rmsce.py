@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.intervals import jackknife_interval
+from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics.base import Estimate
 from calibrant.metrics.reading import Interval, Reading, ReadMetric
-from calibrant.null_reference import quantiles_of
 from calibrant.options import Option
 from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
 from calibrant.view import NotAnswerable, View

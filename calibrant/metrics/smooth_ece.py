@@ -6,8 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
+from calibrant.estimators.smoothing import (
+    fixed_point,
+    grid_coefficients,
+    least_bandwidth,
+    reflected_kernel,
+    smooth_calibration_error,
+)
 from calibrant.grid import grid_of
-from calibrant.intervals import GapStatistic
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
     Interval,
@@ -16,14 +24,6 @@ from calibrant.metrics.reading import (
     bin_scores,
     interval_of_bins,
     scored_cells,
-)
-from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
-from calibrant.smoothing import (
-    fixed_point,
-    grid_coefficients,
-    least_bandwidth,
-    reflected_kernel,
-    smooth_calibration_error,
 )
 from calibrant.view import View
 

@@ -18,8 +18,8 @@ from calibrant.accumulators.uncertainty import (
     uncertainty_grid,
 )
 from calibrant.grid import equal_width_bin
+from calibrant.inference.null_reference import N_DRAWS, quantiles_of
 from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.null_reference import N_DRAWS, quantiles_of
 from calibrant.policies import POLICIES
 from calibrant.view import NotAnswerable, View
 

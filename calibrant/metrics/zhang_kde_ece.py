@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cells import Cells
+from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
-from calibrant.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.view import View
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.case_errors import AVERAGE, CASE_OPTIONS
+from calibrant.cases.errors import AVERAGE, CASE_OPTIONS
 from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.case_boxes import draw_boxes

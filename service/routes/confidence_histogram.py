@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.channel_smoothing import WIDEST
+from calibrant.confidence.smoothing import WIDEST
 from calibrant.question import default_bins
 from service.document import answers
 from service.drawings.confidence_histogram import draw_confidence

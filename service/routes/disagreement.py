@@ -7,9 +7,9 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.alpha_calibration import compared as compared_ways
+from calibrant.disagreement.alpha_calibration import compared as compared_ways
+from calibrant.disagreement.voted_rows import MOST_FEATURE
 from calibrant.errors import CalibrationInputError, Offence
-from calibrant.voted_rows import MOST_FEATURE
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
 from service.comparing import AgainstQuery, compared

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
 from calibrant.checking import check_pane
-from calibrant.confidence_updates import updates_of
+from calibrant.confidence.updates import updates_of
 from calibrant.errors import CalibrationInputError, Offence
 from calibrant.histogram import Histogram
-from calibrant.instants import OUT_OF_RANGE
+from calibrant.input.instants import OUT_OF_RANGE
 from calibrant.pane import Pane
 from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body

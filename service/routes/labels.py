@@ -6,9 +6,9 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.columns import NAME, NAME_RULE
 from calibrant.errors import CalibrationInputError, Offence
-from calibrant.labels import read_labels
+from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.labels import read_labels
 from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
 from service.columns import Posted, batch_id_of, object_of, refuse_unknown

@@ -7,8 +7,8 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant import posterior
 from calibrant.batch import Batch
+from calibrant.disagreement import posterior
 from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown

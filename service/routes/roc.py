@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.roc import MOST_POINTS, POINTS
+from calibrant.estimators.roc import MOST_POINTS, POINTS
 from service.document import answers
 from service.drawings.roc import draw_roc
 from service.estimates import Estimate, WindowShown

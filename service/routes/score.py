@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.batch import Checked
 from calibrant.errors import CalibrationInputError, Offence
-from calibrant.labels import named_raters
-from calibrant.roc import MOST_POINTS
+from calibrant.estimators.roc import MOST_POINTS
+from calibrant.input.labels import named_raters
 from calibrant.score import score_batch
 from calibrant.sections import SECTIONS, chosen
 from service.bodies import Body, read_body

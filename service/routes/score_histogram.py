@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.confidence_answer import histogram_answer
 from calibrant.errors import CalibrationInputError
-from calibrant.temperature_losses import EceOptions, HistogramLosses
-from calibrant.temperature_surface import loss_surface
+from calibrant.loss_curves.losses import EceOptions, HistogramLosses
+from calibrant.loss_curves.surface import loss_surface
 from service.bodies import JSON, Body, read_body
 from service.columns import object_of, refuse_unknown
 from service.confidence import read_confidence

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.surface_answer import POINTS
+from calibrant.loss_curves.answer import POINTS
 from service.document import answers
 from service.drawings.surface import draw_surface
 from service.estimates import WindowShown

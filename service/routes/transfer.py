@@ -22,8 +22,9 @@ from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDel
 from service.model_settings import redeclared
 from service.names import ModelId
 from service.reception import Reception, digest_of, model_of
-from workers.entries import RESTORE
+from workers.entries import RESTORE, EntryError
 from workers.inbox import Delivery, ModelGone, Receipt
+from workers.map_lines import check_map
 from workers.state import records
 from workers.state.maps import CurrentMap
 from workers.state.registry import ModelConfig, RevisionConflict
@@ -241,9 +242,10 @@ def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
             continue
         try:
             raw = str(_line(line, number)["text"]).encode()
-            fits = CurrentMap.from_bytes(raw).generation == config.generation
-            orjson.loads(CurrentMap.from_bytes(raw).body)
-        except (KeyError, ValueError):
+            current = CurrentMap.from_bytes(raw)
+            check_map(orjson.loads(current.body), config)
+            fits = current.generation == config.generation
+        except (AttributeError, EntryError, KeyError, ValueError):
             fits = False
         if not fits:
             raise _refused(number, "export_format", "this is not a current map of the model")

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases import case_reliability, cases_of
+from calibrant.cases.answer import case_reliability, cases_of
 from calibrant.question import Question
 from calibrant.view import View
 from service.drawings.case_boxes import draw_boxes

@@ -4,8 +4,8 @@ import numpy as np
 import orjson
 import pytest
 
-from calibrant.alpha_calibration import compare_calibrations
 from calibrant.batch import Batch
+from calibrant.disagreement.alpha_calibration import compare_calibrations
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio

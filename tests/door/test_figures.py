@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.confidence_state import confidence_of, left
-from calibrant.disagreement import disagreement_answer
+from calibrant.confidence.state import confidence_of, left
+from calibrant.disagreement.answer import disagreement_answer
+from calibrant.loss_curves.answer import surface_answer
 from calibrant.maps import fit as fit_map
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
-from calibrant.stability import stability
-from calibrant.surface_answer import surface_answer
-from calibrant.temperature import fit_temperature
+from calibrant.stability.curves import stability
+from calibrant.temperature.fit import fit_temperature
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
 from service.drawings.calibration_map import draw_map

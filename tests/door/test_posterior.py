@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant import posterior
+from calibrant.disagreement import posterior
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from calibrant import Batch
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.rows import row_table
 from calibrant.drift.tables import unit_table
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 from calibrant.pane import Pane
 from tests.engine.driving import MODEL
 from workers.alarm.episodes import read_episodes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 from tests.engine.driving import MODEL
 from workers.compute import Compute
 from workers.entries import LABELS, PREDICTIONS, pack_labels

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
-from calibrant.labels import WITHDRAWN, LabelRow
+from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.sampled_rows import ROW_BYTES, VOTE_BYTES
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state

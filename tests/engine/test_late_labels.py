@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant.labels import WITHDRAWN, LabelRow
+from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
 from calibrant.sampled_rows import below
 from tests.engine.driving import MODEL

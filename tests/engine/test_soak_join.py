@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.labels import LabelRow
+from calibrant.input.labels import LabelRow
 from calibrant.metrics import Question, View, compute_metrics
 from tests.engine.driving import MODEL
 from tests.engine.processes import WorkerProcess

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.errors import CalibrationInputError
-from calibrant.labels import WITHDRAWN, named_raters
+from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.score import question_of, raters_compared
 from calibrant.view import View

@@ -23,8 +23,8 @@ from calibrant.accumulators import (
 from calibrant.accumulators.sample import PANE_BYTES, Sample
 from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
 from calibrant.checking import check_pane
-from calibrant.columns import MOST_LOGIT, MOST_WEIGHT
 from calibrant.filling import N_REPLICATES
+from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
 from tests.ground import reference
 from tests.ground.data import random_batch, shapes
 

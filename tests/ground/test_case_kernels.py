@@ -9,8 +9,8 @@ import pytest
 from scipy.interpolate import BSpline
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.case_errors import case_errors
-from calibrant.case_kernels import KERNELS, memberships
+from calibrant.cases.errors import case_errors
+from calibrant.cases.kernels import KERNELS, memberships
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View

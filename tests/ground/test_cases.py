@@ -15,9 +15,9 @@ from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cases as module
 from calibrant.accumulators.cases import Cases
 from calibrant.box_plot import box
-from calibrant.case_comparison import compare_case_errors, compare_cases, permutation_p
-from calibrant.case_errors import ERRORS, case_errors
-from calibrant.cases import case_reliability, cases_of
+from calibrant.cases.answer import case_reliability, cases_of
+from calibrant.cases.comparison import compare_case_errors, compare_cases, permutation_p
+from calibrant.cases.errors import ERRORS, case_errors
 from calibrant.checking import check_pane
 from calibrant.grid import equal_width_bin
 from calibrant.metrics import compute_metrics

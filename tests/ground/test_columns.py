@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
-from calibrant.columns import MOST_LOGIT, MOST_WEIGHT
-from calibrant.instants import instant
+from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
+from calibrant.input.instants import instant
 
 GOOD: dict[str, Any] = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]}
 BINARY: dict[str, Any] = {"confidences": [0.1, 0.5, 1.0]}

@@ -11,11 +11,11 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.case_tables import CELLS as CASE_CELLS
-from calibrant.channel_smoothing import smoothed
+from calibrant.confidence.histogram import ConfidenceHistogram
+from calibrant.confidence.smoothing import smoothed
+from calibrant.confidence.state import confidence_of, left
+from calibrant.confidence.updates import read_arrays, updates_of
 from calibrant.confidence_answer import histogram_answer
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.confidence_state import confidence_of, left
-from calibrant.confidence_updates import read_arrays, updates_of
 from calibrant.metrics import compute_metrics
 from calibrant.view import NotAnswerable, View
 

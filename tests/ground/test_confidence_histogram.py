@@ -11,13 +11,13 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.uncertainty import normalised_entropy
 from calibrant.checking import check_pane
-from calibrant.confidence_histogram import (
+from calibrant.confidence.histogram import (
     FINE_BINS,
     ConfidenceHistogram,
     by_case,
     merged,
 )
-from calibrant.confidence_measures import (
+from calibrant.confidence.measures import (
     brier,
     calibration_errors,
     nll,
@@ -25,16 +25,16 @@ from calibrant.confidence_measures import (
     roc,
     uncertainty_errors,
 )
-from calibrant.confidence_tables import coarse_table
-from calibrant.confidence_temperature import fit_histogram_temperature, fold_temperature
-from calibrant.confidence_updates import histogram_of, updates_of
+from calibrant.confidence.tables import coarse_table
+from calibrant.confidence.updates import histogram_of, updates_of
+from calibrant.loss_curves.losses import EceOptions, HistogramLosses, RowLosses
+from calibrant.loss_curves.of_confidence import fit_histogram_temperature, fold_temperature
+from calibrant.loss_curves.surface import loss_curve, loss_surface
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.packing import PackingError
 from calibrant.question import Question
-from calibrant.temperature import fit_temperature_exact
-from calibrant.temperature_losses import EceOptions, HistogramLosses, RowLosses
-from calibrant.temperature_surface import loss_curve, loss_surface
+from calibrant.temperature.fit import fit_temperature_exact
 from calibrant.view import View
 
 

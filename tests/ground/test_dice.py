@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.cases import cases_of
+from calibrant.cases.answer import cases_of
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.view import View

@@ -21,7 +21,7 @@ from calibrant.maps import MAPS, Options, apply, fit, needs
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.spec import PaneSpec
-from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.kernel import BANDWIDTHS, log_likelihood, points_of
+from calibrant.estimators.kernel import BANDWIDTHS, log_likelihood, points_of
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.reading import ReadMetric, scored_cells
 from calibrant.metrics.uce import inverse_binary_entropy

@@ -9,12 +9,17 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.cells import Cells
-from calibrant.isotonic import decompose, each_recalibrated, recalibrated
+from calibrant.estimators.isotonic import decompose, each_recalibrated, recalibrated
+from calibrant.estimators.smoothing import (
+    cosine_coefficients,
+    fixed_point,
+    grid_coefficients,
+    smoothed_error,
+)
+from calibrant.inference.null_reference import drawn_hits, independent
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.reading import scored_cells
-from calibrant.null_reference import drawn_hits, independent
 from calibrant.question import Question
-from calibrant.smoothing import cosine_coefficients, fixed_point, grid_coefficients, smoothed_error
 from calibrant.view import View
 
 CURVES = ("smooth_ece", "corp_miscalibration", "kde_ece", "ks", "kuiper")

@@ -8,18 +8,23 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.difference import differences
-from calibrant.disagreement import disagreement_answer
-from calibrant.disagreement_difference import MEANS, SMOOTH, disagreement_difference
+from calibrant.differences.disagreement import MEANS, SMOOTH, disagreement_difference
+from calibrant.differences.metrics import differences
+from calibrant.differences.reliability import reliability_difference
+from calibrant.differences.temperature import temperature_difference
+from calibrant.disagreement.answer import disagreement_answer
 from calibrant.hashing import mix
+from calibrant.inference.pairing import (
+    put_together,
+    replicate_correlation,
+    shared,
+    unit_correlation,
+)
 from calibrant.maps import Options, apply, fit
 from calibrant.maps.against import gain_over
 from calibrant.maps.rows import labelled_rows
 from calibrant.metrics import Question, View
-from calibrant.pairing import put_together, replicate_correlation, shared, unit_correlation
-from calibrant.reliability_difference import reliability_difference
-from calibrant.temperature import fit_temperature
-from calibrant.temperature_difference import temperature_difference
+from calibrant.temperature.fit import fit_temperature
 
 BINARY = PaneSpec("binary", 2)
 TEN = Question(bins=10, scope="positive")

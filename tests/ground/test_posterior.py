@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import CalibrationInputError
-from calibrant.posterior import (
+from calibrant.disagreement.posterior import (
     dirichlet_disagreement,
     dirichlet_ensemble_disagreement,
     dirichlet_ensemble_posterior,

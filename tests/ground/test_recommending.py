@@ -16,7 +16,7 @@ from calibrant.maps.cross_fitting import Halves
 from calibrant.maps.from_rows import rows_of
 from calibrant.maps.recommending import Weighing, recommend
 from calibrant.question import Question
-from calibrant.temperature import fit_temperature, fit_temperature_exact
+from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.view import View
 
 CHANGES = {

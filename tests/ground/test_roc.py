@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
+from calibrant.estimators.roc import area, rates, roc
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
-from calibrant.roc import area, rates, roc
 from calibrant.view import View
 
 Rows = tuple[np.ndarray, np.ndarray]

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cumulative import ks_survival, kuiper_survival
+from calibrant.estimators.cumulative import ks_survival, kuiper_survival
 from calibrant.filling import Filling
 from calibrant.maps import fit
 from calibrant.maps.rows import mean_by_unit

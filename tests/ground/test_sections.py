@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.cases import cases_of
-from calibrant.disagreement import disagreement_answer
-from calibrant.posterior import posterior_epistemic_loss
+from calibrant.cases.answer import cases_of
+from calibrant.disagreement.answer import disagreement_answer
+from calibrant.disagreement.posterior import posterior_epistemic_loss
 from calibrant.question import Question
 from calibrant.score import score_batch
 from calibrant.sections import SECTIONS

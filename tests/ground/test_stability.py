@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.baselines import baselines
-from calibrant.labels import named_raters
+from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.score import score_batch
-from calibrant.stability import FRACTIONS, disagreement, stability, total_variation
-from calibrant.subsets import draws_of, repeated
+from calibrant.stability.baselines import baselines
+from calibrant.stability.curves import FRACTIONS, disagreement, stability, total_variation
+from calibrant.stability.subsets import draws_of, repeated
 from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import rows_of

@@ -17,7 +17,7 @@ from calibrant.histogram import Histogram
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
-from calibrant.temperature import OBJECTIVES, fit_temperature, fit_temperature_exact
+from calibrant.temperature.fit import OBJECTIVES, fit_temperature, fit_temperature_exact
 
 
 def drawn(n, n_classes, temperature, seed=0, raters=1, tail="normal"):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.loss_curves.answer import surface_answer
+from calibrant.loss_curves.losses import EceOptions, RowLosses, TwoClassLosses
+from calibrant.loss_curves.surface import loss_surface
 from calibrant.question import Question
-from calibrant.surface_answer import surface_answer
-from calibrant.temperature_losses import EceOptions, RowLosses, TwoClassLosses
-from calibrant.temperature_surface import loss_surface
 from calibrant.view import NotAnswerable, View
 
 

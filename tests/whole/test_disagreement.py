@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec, posterior
-from calibrant.disagreement import disagreement_answer
+from calibrant.disagreement.answer import disagreement_answer
 from calibrant.question import Question
 from calibrant.view import View
 

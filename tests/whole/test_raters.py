@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.labels import named_raters
+from calibrant.input.labels import named_raters
 from calibrant.question import Question
 from calibrant.score import raters_compared
 from calibrant.view import View

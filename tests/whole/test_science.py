@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.baselines import baselines
-from calibrant.case_comparison import compare_case_errors
-from calibrant.case_errors import case_errors
-from calibrant.cases import case_reliability, cases_of
+from calibrant.cases.answer import case_reliability, cases_of
+from calibrant.cases.comparison import compare_case_errors
+from calibrant.cases.errors import case_errors
+from calibrant.confidence.histogram import ConfidenceHistogram
+from calibrant.confidence.state import confidence_of, left
 from calibrant.confidence_answer import histogram_answer
-from calibrant.confidence_histogram import ConfidenceHistogram
-from calibrant.confidence_state import confidence_of, left
-from calibrant.disagreement import disagreement_answer
+from calibrant.disagreement.answer import disagreement_answer
+from calibrant.estimators.roc import roc
+from calibrant.loss_curves.answer import surface_answer
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.question import Question
-from calibrant.roc import roc
-from calibrant.stability import stability
-from calibrant.surface_answer import surface_answer
+from calibrant.stability.baselines import baselines
+from calibrant.stability.curves import stability
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
 from workers.versions import seed_of

@@ -15,7 +15,7 @@ import numpy as np
 from calibrant.batch import Batch, Votes
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.rows import row_table
-from calibrant.labels import WITHDRAWN
+from calibrant.input.labels import WITHDRAWN
 from workers.alarm.cohorts import RATER, Cohort, Seen, detector_name
 from workers.alarm.in_force import InForce
 from workers.alarm.settings import AlarmSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.case_errors import CASE_OPTIONS
-from calibrant.case_sensitivity import sensitivity
-from calibrant.cases import case_reliability, cases_of
+from calibrant.cases.answer import case_reliability, cases_of
+from calibrant.cases.errors import CASE_OPTIONS
+from calibrant.cases.sensitivity import sensitivity
 from calibrant.errors import CalibrationInputError
 from calibrant.pane import Pane
 from calibrant.question import Question

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant.case_comparison import compare_case_errors
-from calibrant.case_errors import case_errors
+from calibrant.cases.comparison import compare_case_errors
+from calibrant.cases.errors import case_errors
 from calibrant.pane import Pane
 from calibrant.view import NotAnswerable, View
 from workers.answers import cases

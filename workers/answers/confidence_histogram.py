@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from calibrant.confidence_state import confidence_of, left
+from calibrant.confidence.state import confidence_of, left
 from calibrant.errors import CalibrationInputError
 from calibrant.pane import Pane
 from calibrant.view import NotAnswerable, View

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.alpha_calibration import compared
-from calibrant.concentration import PENALTY
-from calibrant.disagreement import NEEDS, disagreement_answer
+from calibrant.disagreement.alpha_calibration import compared
+from calibrant.disagreement.answer import NEEDS, disagreement_answer
+from calibrant.disagreement.concentration import PENALTY
 from calibrant.errors import CalibrationInputError
 from calibrant.maps.rows import about_sample
 from calibrant.pane import Pane

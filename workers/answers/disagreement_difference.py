@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.disagreement_difference import disagreement_difference
+from calibrant.differences.disagreement import disagreement_difference
 from calibrant.pane import Pane
 from calibrant.view import View
 from workers.answers import disagreement

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.difference import differences
+from calibrant.differences.metrics import differences
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.pairing import shared
 from calibrant.metrics import DEFAULT_METRICS
-from calibrant.pairing import shared
 from calibrant.pane import Pane
 from calibrant.score import question_of
 from calibrant.view import View

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.labels import WITHDRAWN
+from calibrant.input.labels import WITHDRAWN
 from calibrant.pane import Pane
 from calibrant.score import question_of, raters_compared
 from calibrant.spec import PaneSpec

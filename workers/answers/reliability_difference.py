@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.coverage import coverage
+from calibrant.differences.reliability import reliability_difference
 from calibrant.pane import Pane
-from calibrant.reliability_difference import reliability_difference
 from calibrant.score import question_of
 from calibrant.view import View
 from workers.answers import reliability

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from calibrant.estimators.roc import POINTS, roc
 from calibrant.metrics import accumulators_for, compute_metrics
 from calibrant.pane import Pane
 from calibrant.question import default_bins
-from calibrant.roc import POINTS, roc
 from calibrant.score import question_of
 from calibrant.view import View
 

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.metrics import accumulators_for
 from calibrant.pane import Pane
 from calibrant.score import question_of
-from calibrant.stability_answer import stability_answer
+from calibrant.stability.answer import stability_answer
 from calibrant.view import View
 
 OWN = ("metric", "subsets")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from calibrant.difference import differences
+from calibrant.differences.metrics import differences
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
 from calibrant.score import question_of

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.maps.recommending import Weighing
 from calibrant.pane import Pane
 from calibrant.question import Question, default_bins
-from calibrant.temperature import fit_temperature
+from calibrant.temperature.fit import fit_temperature
 from calibrant.view import View
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from calibrant.differences.temperature import temperature_difference
 from calibrant.pane import Pane
-from calibrant.temperature_difference import temperature_difference
 from workers.answers import temperature
 from workers.answers.metrics_difference import other_side, plain, refuse_other_classes
 

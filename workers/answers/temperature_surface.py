@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.errors import CalibrationInputError
+from calibrant.loss_curves.answer import POINTS, surface_answer
 from calibrant.pane import Pane
 from calibrant.question import Question
-from calibrant.surface_answer import POINTS, surface_answer
 from calibrant.view import NotAnswerable, View
 
 

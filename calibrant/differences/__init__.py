@@ -1,0 +1,1 @@
+"""Two windows or two models compared: one file for each kind of answer."""

@@ -1,0 +1,1 @@
+"""How raters disagree and how well a model predicts it: tables, concentrations, what some votes tell of the next."""

@@ -1,0 +1,1 @@
+"""Intervals and nulls: replicates of units, resampled, and what two windows have in common."""

@@ -1,0 +1,145 @@
+"""Intervals from replicates: units are resampled, never single rows.
+
+A calibration error is a sum of absolute gaps, so its plain estimate lies above the truth where the truth is small and
+a naive bootstrap interval misses 0. Here the interval is the set of truths that the estimate does not contradict:
+true gaps are placed along the ray through the observed ones, resampled noise is added, and those lengths of the ray
+are kept under which the observed estimate is within the central part of what would be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from calibrant.inference.replication import ReplicateTables, resamples
+
+Floats = NDArray[np.float64]
+GapStatistic = Callable[[Any, Any], Any]
+_LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
+
+
+@dataclass(frozen=True)
+class ResampledGaps:
+    """Gaps as they could be seen under truths of several lengths along one ray.
+
+    Attributes
+    ----------
+    whole : float64 (n_tables, n_bins), weight of all replicates together
+    gap : float64 (n_tables, n_bins), the observed gaps
+    truth : float64 (n_lengths, n_tables, n_bins), true gaps
+    weight : float32 (1, n_resamples, n_tables, n_bins)
+    seen : float32 (n_lengths, n_resamples, n_tables, n_bins)
+    bins : int
+    """
+
+    whole: Floats
+    gap: Floats
+    truth: Floats
+    weight: NDArray[np.float32]
+    seen: NDArray[np.float32]
+    bins: int
+
+
+def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
+    """Resample whole replicates and place the truth along the observed gaps.
+
+    Parameters
+    ----------
+    tables : ReplicateTables, at least two replicates
+    seed : of the resamples
+    """
+    n = len(tables.weight)
+    drawn = resamples(n, seed)
+    weight = np.tensordot(drawn, tables.weight, axes=1)
+    difference = np.tensordot(drawn, tables.difference, axes=1)
+    whole = tables.weight.sum(axis=0)
+    gap = _ratio(tables.difference.sum(axis=0), whole)
+    noise = (_ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
+    noise[weight <= 0] = 0.0
+    ray = np.where(gap < 0, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
+    truth = _LENGTHS[:, None, None] * ray
+    # Single precision: quantiles of noise need no more, and these are the largest arrays of an answer.
+    seen = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
+    return ResampledGaps(whole, gap, truth, weight.astype(np.float32)[None], seen, tables.bins)
+
+
+def gap_interval(
+    statistic: GapStatistic, of_truth: GapStatistic, gaps: ResampledGaps, ci: float
+) -> tuple[float, float]:
+    """Interval of a statistic of gaps: the truths that the observed value does not contradict.
+
+    Parameters
+    ----------
+    statistic : of weight and gap, each float64 (..., n_tables, n_bins), to float64 (...)
+    of_truth : the same of true gaps; differs where the statistic takes a bias away
+    gaps : ResampledGaps
+    ci : nominal coverage
+
+    Returns
+    -------
+    lower and upper bound
+    """
+    observed = float(statistic(gaps.whole, gaps.gap))
+    values = np.sort(statistic(gaps.weight, gaps.seen), axis=1)
+    truth = of_truth(gaps.whole, gaps.truth)
+    place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
+    low, high = round(place), values.shape[1] - 1 - round(place)
+    lower = _reached(values[:, high], truth, observed)
+    upper = -_reached(-values[::-1, low], -truth[::-1], -observed)
+    return min(lower, observed), max(upper, lower)
+
+
+def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[float, float]:
+    """Interval of a ratio of sums by the jackknife over replicates.
+
+    Parameters
+    ----------
+    numerator, denominator : float64 (n,), each replicate's sums
+    ci : nominal coverage
+
+    Returns
+    -------
+    lower and upper bound, symmetric about the ratio
+    """
+    top, bottom = numerator.sum(), denominator.sum()
+    return jackknife_interval(top / bottom, (top - numerator) / (bottom - denominator), ci)
+
+
+def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float, float]:
+    """Interval of a smooth function of sums by the jackknife over replicates.
+
+    Parameters
+    ----------
+    value : of all replicates together
+    left_out : float64 (n,), the function without each replicate
+    ci : nominal coverage
+
+    Returns
+    -------
+    lower and upper bound, symmetric about the value
+    """
+    n = len(left_out)
+    error = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
+    reach = student.ppf(0.5 + ci / 2.0, n - 1) * error
+    return float(value - reach), float(value + reach)
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+
+
+def _reached(seen: Floats, truth: Floats, observed: float) -> float:
+    """The first truth, in order, at which `seen` is no less than the observed value; the last where it never is."""
+    enough = np.flatnonzero(seen >= observed)
+    if not len(enough):
+        return float(truth[-1])
+    i = int(enough[0])
+    if i == 0:
+        return float(truth[0])
+    part = (observed - seen[i - 1]) / (seen[i] - seen[i - 1])
+    return float(truth[i - 1] + part * (truth[i] - truth[i - 1]))

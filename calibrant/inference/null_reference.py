@@ -1,0 +1,117 @@
+"""What a perfectly calibrated model would show at this n: the estimate's distribution were labels drawn from the predictions.
+
+In a bin, hits minus confidence then has mean 0 and the kept variance, in which all contributions of a unit move together:
+the cautious end. Sums of bins are taken as normal, hits of cells are drawn. The draws are seeded, so that an answer
+repeats.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cells import Cells, equal_mass_groups
+from calibrant.inference.intervals import GapStatistic
+
+ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"
+DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
+N_DRAWS = 400
+_MOST_UNGROUPED = 2000
+_MOST_CELLS = 1000
+_NORMAL_FROM = 4.0
+_Z95 = 1.6448536269514722
+Floats = NDArray[np.float64]
+
+
+def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: int) -> tuple[float, float]:
+    """Mean and 95 % quantile of a statistic of gaps under the null.
+
+    Parameters
+    ----------
+    statistic : as in `intervals.gap_interval`
+    weight, variance : float64 (n_tables, n_bins), weight and variance of hits minus confidence
+    seed : of the draws
+    """
+    draws = _draws(weight.shape, seed)
+    spread = np.divide(np.sqrt(variance), weight, out=np.zeros_like(weight), where=weight > 0)
+    # A gap lies in [-1, 1] whatever its variance; the cautious variance of large units can exceed that.
+    values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
+    return float(values.mean()), float(np.quantile(values, 0.95))
+
+
+@lru_cache(maxsize=8)
+def _draws(shape: tuple[int, ...], seed: int) -> Floats:
+    """Standard normal draws, shared by the metrics of one answer."""
+    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, *shape))
+    draws.setflags(write=False)
+    return draws
+
+
+def sum_null(expected: float, variance: float, weight: float) -> tuple[float, float]:
+    """Mean and upper 95 % quantile of a mean whose sum has this expectation and variance under the null."""
+    return expected / weight, (expected + _Z95 * float(np.sqrt(variance))) / weight
+
+
+def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
+    """Sums of hits of every cell were labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
+
+    Each cell is so many independent trials as its kept variance says, and has that variance. Cells come from
+    `independent`: one of less than a trial has too little of it.
+    """
+    rate = np.clip(cells.mean, 0.0, 1.0)
+    trials = np.maximum(_trials(cells.weight, rate, cells.null_variance), 1.0)
+    whole = np.floor(trials * (1.0 + 1e-9))
+    chance = rate * (1.0 - rate)
+    normal = whole * chance >= _NORMAL_FROM
+    draws = np.random.default_rng(seed)
+    share = np.empty((n_draws, len(cells)))
+    noise = draws.standard_normal((n_draws, int(normal.sum()))) * np.sqrt(chance / whole)[normal]
+    share[:, normal] = noise
+    few = ~normal
+    share[:, few] = draws.binomial(whole[few].astype(np.int64), rate[few], (n_draws, int(few.sum()))) / whole[few]
+    share[:, few] -= rate[few]
+    # What the whole number of trials leaves over makes the deviations smaller, never larger than the cell allows.
+    share *= np.sqrt(np.minimum(whole / trials, 1.0))
+    return np.asarray(np.clip(share + rate, 0.0, 1.0) * cells.weight)
+
+
+def independent(cells: Cells) -> Cells:
+    """Cells, with neighbours together until each holds at least one independent trial.
+
+    Units that spread over cells leave less than a trial in each; hits of a single cell could not then vary as much as
+    all of them together do.
+    """
+    if not len(cells) or (_trials(cells.weight, cells.mean, cells.null_variance) >= 1.0 - 1e-9).all():
+        return cells
+    if len(cells) > _MOST_UNGROUPED:
+        cells = cells.at_places(equal_mass_groups(cells.weight, _MOST_UNGROUPED))
+    group, number = np.zeros(len(cells), np.int64), 0
+    weight = confidence = variance = 0.0
+    for i, (w, c, v) in enumerate(zip(cells.weight.tolist(), cells.confidence.tolist(), cells.null_variance.tolist(), strict=True)):
+        group[i] = number
+        weight, confidence, variance = weight + w, confidence + c, variance + v
+        if confidence * (weight - confidence) >= variance * (1.0 - 1e-9):
+            number += 1
+            weight = confidence = variance = 0.0
+    # What is left at the end falls to the last full group.
+    return cells.at_places(np.minimum(group, max(number - 1, 0)))
+
+
+def few(cells: Cells) -> Cells:
+    """The cells, or where they are many their groups of equal mass."""
+    if len(cells) <= _MOST_CELLS:
+        return cells
+    return cells.at_places(equal_mass_groups(cells.weight, _MOST_CELLS))
+
+
+def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:
+    """Independent trials of these sums of hits; without variance as many as there is weight, at least one."""
+    chance = weight**2 * rate * (1.0 - rate)
+    return np.divide(chance, variance, out=np.maximum(weight, 1.0), where=variance > 0)
+
+
+def quantiles_of(draws: Floats) -> tuple[float, float]:
+    """Mean and 95 % quantile."""
+    return float(draws.mean()), float(np.quantile(draws, 0.95))

@@ -1,0 +1,1 @@
+"""Columns of a request, checked: values, ratings, instants, labels by id."""

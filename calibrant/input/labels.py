@@ -1,0 +1,191 @@
+"""Labels that come by id, checked: which ratings, by whom, for which prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import CalibrationInputError, Offence
+from calibrant.input.columns import NAME, NAME_RULE
+
+KNOWN = ("ids", "labels", "raters", "revision")
+WITHDRAWN = -1
+MOST_REVISION = 2**31 - 1
+MOST_RATERS = 200
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """Labels for one prediction id.
+
+    Attributes
+    ----------
+    votes : class to number of unnamed ratings, which add
+    ratings : (rater, class or `WITHDRAWN`, revision or None)
+    """
+
+    id: str
+    votes: dict[int, int]
+    ratings: list[tuple[str, int, int | None]]
+
+
+@dataclass
+class CheckedLabels:
+    """The good rows and the offences of the others."""
+
+    rows: list[LabelRow] = field(default_factory=list)
+    offences: list[Offence] = field(default_factory=list)
+
+
+def read_labels(
+    columns: Mapping[str, Any],
+    n_classes: int,
+    class_names: Sequence[str] | None = None,
+    partial: bool = False,
+) -> CheckedLabels:
+    """Check the columns of a `labels` body.
+
+    Parameters
+    ----------
+    columns : `ids`; `labels` with a class (or one a rater) a row, null where a named rater withdraws his; optional
+        `raters` (a name, or one a rating, null for unnamed) and `revision` (a whole number a row, or one a rating)
+    n_classes, class_names : the model's
+    partial : keep the good rows instead of refusing the batch
+
+    Raises
+    ------
+    CalibrationInputError
+        A rule about the whole batch is broken, or any row's and not `partial`.
+    """
+    for name in columns:
+        if name not in KNOWN:
+            raise CalibrationInputError.at(f"/{name}", "unknown_field", f"{name!r} is not a field of labels")
+    for name in ("ids", "labels"):
+        if columns.get(name) is None:
+            raise CalibrationInputError.at(f"/{name}", "missing", f"{name} is required")
+    n = len(_list("ids", columns["ids"]))
+    for name, column in columns.items():
+        if column is not None and len(_list(name, column)) != n:
+            raise CalibrationInputError.at(f"/{name}", "length", f"{name} has {len(column)} rows, ids has {n}")
+    if n == 0:
+        raise CalibrationInputError.at("/ids", "empty", "a batch has at least one row")
+    index = {name: i for i, name in enumerate(class_names or ())}
+    checked = CheckedLabels()
+    for i in range(n):
+        row = {name: column[i] for name, column in columns.items() if column is not None}
+        try:
+            checked.rows.append(_row(row, i, n_classes, index))
+        except CalibrationInputError as error:
+            checked.offences += error.offences
+    if checked.offences and not partial:
+        raise CalibrationInputError(checked.offences[:100])
+    return checked
+
+
+def named_raters(
+    labels: Any, raters: Any, n_classes: int, rows: NDArray[np.int64] | None = None
+) -> dict[str, NDArray[np.int64]]:
+    """Each named rater's class for every row, or for those of `rows` alone, -1 where he gave none.
+
+    Parameters
+    ----------
+    labels : a class (or one a rater) a row, null for none, already checked
+    raters : a name, or one a rating, null for unnamed
+    n_classes : of the labels
+    rows : places of the rows that are good
+
+    Raises
+    ------
+    CalibrationInputError
+        Names that are none, that fit no rating, or that stand twice in a row; more than `MOST_RATERS` of them.
+    """
+    if not isinstance(labels, list):
+        detail = "raters name the ratings in labels, one each; label_counts have no order"
+        raise CalibrationInputError.at("/raters", "labels_required", detail)
+    if len(_list("raters", raters)) != len(labels):
+        raise CalibrationInputError.at("/raters", "length", f"raters has {len(raters)} rows, labels has {len(labels)}")
+    found: dict[str, NDArray[np.int64]] = {}
+    good = range(len(labels)) if rows is None else rows.tolist()
+    for place, i in enumerate(good):
+        label, names = labels[i], raters[i]
+        ratings = label if isinstance(label, list) else [] if label is None else [label]
+        if not ratings and names in (None, []):
+            continue
+        for name, rating in zip(_spread(names, len(ratings), f"/raters/{i}", "rater"), ratings, strict=True):
+            if name is None:
+                continue
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
+            own = found.setdefault(name, np.full(len(good), -1, np.int64))
+            if own[place] >= 0:
+                raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice")
+            own[place] = _class(rating, name, i, n_classes, {})
+        if len(found) > MOST_RATERS:
+            detail = f"more than {MOST_RATERS} raters are named; so many are compared"
+            raise CalibrationInputError.at("/raters", "too_many_raters", detail)
+    return found
+
+
+def _list(name: str, column: Any) -> list[Any]:
+    if not isinstance(column, list):
+        raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")
+    return column
+
+
+def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int]) -> LabelRow:
+    name = row["ids"]
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise CalibrationInputError.at(f"/ids/{i}", "name", NAME_RULE)
+    label = row["labels"]
+    ratings = label if isinstance(label, list) else [label]
+    if not ratings:
+        raise CalibrationInputError.at(f"/labels/{i}", "empty_ratings", "a row has at least one rating")
+    raters = _spread(row.get("raters"), len(ratings), f"/raters/{i}", "rater")
+    revisions = _spread(row.get("revision"), len(ratings), f"/revision/{i}", "revision")
+    votes: dict[int, int] = {}
+    named: dict[str, tuple[str, int, int | None]] = {}
+    for rating, rater, revision in zip(ratings, raters, revisions, strict=True):
+        klass = _class(rating, rater, i, n_classes, index)
+        if rater is None:
+            if revision not in (None, 0):
+                raise CalibrationInputError.at(f"/revision/{i}", "rater_required", "only named raters revise")
+            votes[klass] = votes.get(klass, 0) + 1
+            continue
+        if not isinstance(rater, str) or not NAME.fullmatch(rater):
+            raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
+        if rater in named:
+            detail = f"{rater!r} rates this row twice"
+            raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
+        if revision is not None and (type(revision) is not int or not 0 <= revision <= MOST_REVISION):
+            raise CalibrationInputError.at(f"/revision/{i}", "integer", "a revision is a whole number from 0")
+        named[rater] = (rater, klass, revision)
+    return LabelRow(name, votes, list(named.values()))
+
+
+def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
+    """One value a rating: the list itself, or the same for all."""
+    if not isinstance(value, list):
+        if value is not None and n > 1 and what == "rater":
+            raise CalibrationInputError.at(pointer, "length", f"{n} ratings need {n} raters")
+        return [value] * n
+    if len(value) != n:
+        raise CalibrationInputError.at(pointer, "length", f"{n} ratings, but {len(value)} entries of {what}")
+    return value
+
+
+def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, int]) -> int:
+    if rating is None:
+        if rater is None:
+            detail = "null withdraws the rating of a named rater, and no rater is named"
+            raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
+        return WITHDRAWN
+    klass = index.get(rating, rating) if isinstance(rating, str) else rating
+    if type(klass) is not int:
+        raise CalibrationInputError.at(f"/labels/{i}", "class_index", "a rating is a class of the model")
+    if not 0 <= klass < n_classes:
+        raise CalibrationInputError.at(f"/labels/{i}", "class_range", f"class {klass} is not in 0 to {n_classes - 1}")
+    return klass

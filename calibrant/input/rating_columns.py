@@ -1,0 +1,140 @@
+"""Ratings of a request, as lists of classes or as counts: votes by row and class, or an offence where they are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import CalibrationInputError
+from calibrant.input.offences import Offences
+from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
+
+MOST_RATINGS = 1_000_000
+# Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.
+_DENSE = 16
+Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+class RatingColumns:
+    """Reads `labels` or `label_counts` of checked length."""
+
+    def __init__(self, columns: Mapping[str, Any], offences: Offences) -> None:
+        self.columns = columns
+        self.offences = offences
+
+    def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
+        """Row, class and number of votes, by row, then class; faults of rows are noted."""
+        if "labels" in self.columns and "label_counts" in self.columns:
+            raise CalibrationInputError.at("/label_counts", "one_label_column", "send labels or label_counts, not both")
+        if "label_counts" in self.columns:
+            return self._from_counts(n, k)
+        if "labels" in self.columns:
+            row, klass = self._ratings(n, k, class_names)
+            return _votes_of(row, klass, n, k)
+        return (np.zeros(0, np.int64),) * 3
+
+    def _from_counts(self, n: int, k: int) -> Votes:
+        column = self.columns["label_counts"]
+        array = as_array(column)
+        if array is None or array.shape != (n, k) or array.dtype.kind not in "iu" or has_bools(column):
+            array = self._counts_by_row(column, n, k)
+        array = np.clip(array, -1, MOST_RATINGS + 1).astype(np.int64)
+        negative = np.asarray((array < 0).any(axis=1))
+        self.offences.rows("label_counts", negative, "negative_count", "votes are not negative")
+        most = np.asarray((array > MOST_RATINGS).any(axis=1))
+        self.offences.rows("label_counts", most, "count_limit", f"a class has at most {MOST_RATINGS} votes")
+        array = np.clip(array, 0, MOST_RATINGS)
+        row, klass = np.nonzero(array)
+        return row.astype(np.int64), klass.astype(np.int64), array[row, klass]
+
+    def _counts_by_row(self, column: Any, n: int, k: int) -> NDArray[np.int64]:
+        result = np.zeros((n, k), np.int64)
+        rows = column.tolist() if isinstance(column, np.ndarray) else column
+        for i, row in enumerate(map(as_list, rows)):
+            if row is None:
+                continue
+            if not isinstance(row, list) or len(row) != k:
+                self.offences.row("label_counts", i, "n_classes", f"the row has one count for each of {k} classes")
+            elif not all(is_whole(value) for value in row):
+                self.offences.row("label_counts", i, "integer", "votes are whole numbers")
+            else:
+                result[i] = [min(max(value, -1), MOST_RATINGS + 1) for value in row]
+        return result
+
+    def _ratings(
+        self, n: int, k: int, class_names: Sequence[str] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Row and class of every rating."""
+        column = self.columns["labels"]
+        if isinstance(column, np.ndarray):
+            column = column.tolist()
+        kinds = set(map(type, column))
+        if kinds == {list}:
+            flat = list(chain.from_iterable(column))
+            lengths = np.fromiter(map(len, column), np.int64, n)
+            if set(map(type, flat)) == {int} and (lengths > 0).all():
+                return self._in_range(np.repeat(np.arange(n), lengths), flat, k)
+        elif kinds == {int}:
+            return self._in_range(np.arange(n), column, k)
+        return self._ratings_by_row(column, k, class_names)
+
+    def _in_range(self, row: NDArray[np.int64], flat: list[int], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        try:
+            klass = np.array(flat, np.int64)
+        except OverflowError:
+            klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
+        good = (klass >= 0) & (klass < k)
+        for i in np.flatnonzero(~good):
+            detail = f"class {_short(flat[i])} is not in 0 to {k - 1}"
+            self.offences.row("labels", int(row[i]), "class_range", detail)
+        return row[good], klass[good]
+
+    def _ratings_by_row(
+        self, column: list[Any], k: int, class_names: Sequence[str] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        index = {name: i for i, name in enumerate(class_names or ())}
+        rows: list[int] = []
+        flat: list[int] = []
+        for i, label in enumerate(map(as_list, column)):
+            if label is None:
+                continue
+            ratings = label if isinstance(label, list) else [label]
+            if not ratings:
+                detail = "a list of ratings has at least one; send null for none"
+                self.offences.row("labels", i, "empty_ratings", detail)
+            for rating in ratings:
+                klass = index.get(rating, rating) if isinstance(rating, str) else rating
+                if not is_whole(klass):
+                    self.offences.row("labels", i, "class_index", _class_detail(rating, index))
+                    break
+                rows.append(i)
+                flat.append(int(klass))
+        return self._in_range(np.array(rows, np.int64), flat, k)
+
+
+def _votes_of(
+    row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int
+) -> Votes:
+    """Row, class and number of every class that a row's ratings name, by row, then class."""
+    if n * k <= _DENSE * len(row):
+        votes = np.bincount(row * k + klass, minlength=n * k)
+        pairs = np.flatnonzero(votes)
+        return pairs // k, pairs % k, votes[pairs]
+    pairs, count = np.unique(row * k + klass, return_counts=True)
+    return pairs // k, pairs % k, count.astype(np.int64)
+
+
+def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
+    if rating is None:
+        return "null inside a list of ratings is refused; leave the rating out"
+    if isinstance(rating, str) and index:
+        return f"{rating[:40]!r} is not a class of this model"
+    return "a rating is a class index"
+
+
+def _short(value: int) -> str:
+    return str(value) if abs(value) < 2**63 else "beyond 64 bits"

@@ -1,0 +1,1 @@
+"""How steady an estimate is as data shrink, and under every label policy."""

@@ -1,0 +1,184 @@
+"""How steady a calibration error is as data shrink: its curve against their fraction, and the curve's variation.
+
+From the kept state the replicates are what is drawn, from raw rows the units themselves. Several raters are compared
+with one reference label on the same draws, so that their ratio is of pairs. The ratio is set by how far raters
+disagree, which stands beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.label_distribution import SUMS
+from calibrant.errors import CalibrationInputError
+from calibrant.metrics import chosen
+from calibrant.stability.subsets import (
+    FRACTIONS,
+    SUBSETS,
+    CurveSource,
+    Draws,
+    curves_of,
+    draws_of,
+)
+from calibrant.view import View
+
+Floats = NDArray[np.float64]
+N_BOOTSTRAPS = 100
+REFERENCES = ("majority", "single")
+COVERS = "other units with their ratings, sampled as these were"
+_Z975 = 1.959963984540054
+
+
+def stability(
+    view: View, slug: str, *, subsets: str = "nested", n_bootstraps: int = N_BOOTSTRAPS, seed: int = 0
+) -> dict[str, Any]:
+    """The stability curve of a calibration error under several raters and under one reference label.
+
+    Parameters
+    ----------
+    view : of a pane, and of its raw rows where they are at hand: then the curve is exact, and any metric that reads
+        cells may be asked
+    slug : the metric; from the kept state a statistic of equal-width bins
+    subsets : "nested" (each a part of the next) or "independent"
+    n_bootstraps : resamples of the units
+    seed : of all draws
+
+    Returns
+    -------
+    dict with `fractions`, for each policy in `raters` its `curve`, `full` and `tv` (mean absolute step; also `signed`
+    as the paper prints it, `relative` to the full estimate, `per_cent`, `sum` not divided by the steps) and
+    `bootstrap` (mean and sd of the mean absolute step); `ratio` of each reference to the several raters;
+    `disagreement`. JSON-able.
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown metric, kind of subset, or fewer than 2 bootstraps.
+    NotAnswerable
+        The state cannot give this metric on parts of the data.
+
+    Source
+    ------
+    Riera-Marin et al., eq. 6, figures 1 and 3, table 1.
+    """
+    metric = chosen([slug])[0]
+    if subsets not in SUBSETS:
+        raise CalibrationInputError.at("/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}")
+    if not 2 <= n_bootstraps <= 10_000:
+        raise CalibrationInputError.at("/n_bootstraps", "range", "n_bootstraps lies in 2 to 10000")
+    source = curves_of(view, metric)
+    rng = np.random.default_rng(seed)
+    once = draws_of(source.n, 0, 1, subsets, rng)
+    many = draws_of(source.n, n_bootstraps, source.n_orders, subsets, rng)
+    several = view.question.raters
+    policies = (several, *(policy for policy in REFERENCES if policy != several))
+    found = {policy: _one_policy(_under(view, policy), source, once, many) for policy in policies}
+    return {
+        "metric": slug,
+        "source": "rows" if view.is_raw else "replicates",
+        "subsets": subsets,
+        "n_drawn": source.n,
+        "fractions": FRACTIONS.tolist(),
+        "raters": {policy: about for policy, (about, _) in found.items()},
+        "ratio": {policy: _ratio(found[several], found[policy]) for policy in policies[1:]},
+        "disagreement": disagreement(view),
+    }
+
+
+def total_variation(curve: Floats) -> dict[str, float | None]:
+    """Total variation of a curve over its steps, in the readings that the paper allows.
+
+    Parameters
+    ----------
+    curve : float64 (n_fractions,), from the smallest fraction to the whole
+
+    Examples
+    --------
+    >>> total_variation(np.array([0.5, 0.25, 0.375]))["absolute"]
+    0.1875
+    """
+    steps = np.diff(curve)
+    absolute = float(np.abs(steps).mean())
+    return {
+        "absolute": absolute,
+        "signed": float(steps.mean()),
+        "relative": absolute / float(curve[-1]) if curve[-1] else None,
+        "per_cent": 100.0 * absolute,
+        "sum": float(np.abs(steps).sum()),
+    }
+
+
+def disagreement(view: View) -> float | None:
+    """Mean share of pairs of raters that differ, over predictions with two ratings or more; None without such.
+
+    Raises
+    ------
+    NotAnswerable
+        As `View.refuse_histograms`.
+    """
+    view.refuse_histograms()
+    sums = dict(zip(SUMS, view.pane["label_distribution"].blocks["sums"].sums.sum(axis=1), strict=True))
+    return float(sums["disagreement"] / sums["weight_of_two"]) if sums["weight_of_two"] else None
+
+
+def _under(view: View, policy: str) -> View:
+    batch = None if view.filling is None else view.filling.whole
+    return View(view.pane, replace(view.question, raters=policy), batch)
+
+
+def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[dict[str, Any], Floats]:
+    """What is answered of a policy, and its mean absolute step by resample and order."""
+    curve = source.curves(view, once)[0]
+    steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
+    about = {
+        "curve": curve.tolist(),
+        "full": float(curve[-1]),
+        "tv": total_variation(curve),
+        "bootstrap": {
+            "n": len(steps) // source.n_orders,
+            "orders": source.n_orders,
+            "mean": float(steps.mean()),
+            "sd": float(steps.std(ddof=1)),
+        },
+    }
+    return about, steps.reshape(-1, source.n_orders)
+
+
+def _ratio(several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats]) -> dict[str, Any]:
+    """Ratio of mean variations with its interval."""
+    below, above = several[1], single[1]
+    if not below.mean() > 0.0:
+        return {"value": None, "reason": "no_variation"}
+    value = float(above.mean() / below.mean())
+    error = ratio_error(below, above)
+    full, reference = several[0]["full"], single[0]["full"]
+    return {
+        "value": value,
+        "standard_error": error,
+        "interval": [value - _Z975 * error, value + _Z975 * error],
+        "interval_covers": COVERS,
+        "relative": value * full / reference if reference else None,
+    }
+
+
+def ratio_error(below: Floats, above: Floats) -> float:
+    """Standard error of a ratio of mean variations, had other units been sampled.
+
+    Parameters
+    ----------
+    below, above : float64 (n_resamples, n_orders), on the same draws
+
+    Notes
+    -----
+    By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the
+    orders add is estimated within resamples and taken away, but never more than three quarters of the variance,
+    because the difference of two estimates may by chance leave nothing.
+    """
+    residual = above - above.mean() / below.mean() * below
+    by_resample = residual.mean(axis=1).var(ddof=1)
+    by_order = residual.var(axis=1, ddof=1).mean() / residual.shape[1]
+    return float(np.sqrt(max(by_resample - by_order, by_resample / 4.0)) / below.mean())

@@ -1,0 +1,1 @@
+"""The temperature that fits the labels best, from kept profiles and from rows."""
