@@ -25,9 +25,9 @@ from scipy.special import gammaln, log_softmax
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.disagreement.alpha_calibration import row_losses
 from calibrant.disagreement.alpha_fits import fit_method
-from calibrant.disagreement.answer import disagreement_table, table_of_rows
 from calibrant.disagreement.concentration import Concentration, fit_concentration
 from calibrant.disagreement.posterior import dirichlet_disagreement, posterior_epistemic_loss
+from calibrant.disagreement.tables import disagreement_table, table_of_rows
 from calibrant.disagreement.voted_rows import voted_rows
 from calibrant.filling import Filling
 from calibrant.label_statistics import disagreement

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.disagreement.answer import replicated
+from calibrant.disagreement.tables import replicated
 from calibrant.inference.pairing import (
     INDEPENDENT,
     RESAMPLED,

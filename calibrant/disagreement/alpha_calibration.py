@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.batch import Batch
 from calibrant.disagreement.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
-from calibrant.disagreement.answer import table_of_rows
 from calibrant.disagreement.concentration import PENALTY
+from calibrant.disagreement.tables import table_of_rows
 from calibrant.disagreement.voted_rows import VotedRows, voted_rows
 from calibrant.errors import CalibrationInputError
 from calibrant.maps.rows import mean_by_unit

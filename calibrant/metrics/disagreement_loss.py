@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.disagreement.answer import disagreement_loss_interval
+from calibrant.disagreement.tables import disagreement_loss_interval
 from calibrant.inference.pairing import Ratio
 from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 from calibrant.metrics.base import Estimate, FunctionMetric

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.disagreement.answer import table_of_rows
+from calibrant.disagreement.tables import table_of_rows
 from calibrant.label_statistics import STATISTICS
 from calibrant.metrics.reading import Reading, ReadMetric
 from calibrant.options import Option

@@ -16,12 +16,11 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
 from calibrant.disagreement.answer import (
     disagreement_answer,
-    disagreement_table,
-    table_of_rows,
     thresholds,
 )
 from calibrant.disagreement.concentration import Concentration, fit_concentration
 from calibrant.disagreement.posterior import dirichlet_disagreement, point_disagreement
+from calibrant.disagreement.tables import disagreement_table, table_of_rows
 from calibrant.filling import Filling
 from calibrant.label_statistics import disagreement, u_statistic
 from calibrant.metrics import compute_metrics

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant import Batch, Pane, PaneSpec, posterior
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.disagreement import posterior
 from calibrant.disagreement.answer import disagreement_answer
 from calibrant.question import Question
 from calibrant.view import View

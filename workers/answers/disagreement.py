@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.disagreement.alpha_calibration import compared
-from calibrant.disagreement.answer import NEEDS, disagreement_answer
+from calibrant.disagreement.answer import (
+    NEEDS,
+    disagreement_answer,
+)
 from calibrant.disagreement.concentration import PENALTY
 from calibrant.errors import CalibrationInputError
 from calibrant.maps.rows import about_sample
