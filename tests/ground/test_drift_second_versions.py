@@ -1,17 +1,21 @@
-"""Naive second versions of what drift says beside its evidence: the scores' watch, ratios, the debiased error."""
+"""Naive second versions of what drift says beside its evidence: the scores' watch, ratios, two windows, raters."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.spatial.distance import jensenshannon
 from scipy.special import gammaln, logsumexp
-from scipy.stats import chi2, norm
+from scipy.stats import chi2, chi2_contingency, norm
 
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.drift.comparison import compare
 from calibrant.drift.description import description
 from calibrant.drift.effect import effect
 from calibrant.drift.occupancy import log_shift_evidence
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.tables import UnitTable, unit_table
+from calibrant.drift.verdict import rater_or_model
 
 
 def table_of(seed: int, bins: int = 8) -> UnitTable:
@@ -66,3 +70,48 @@ def test_the_described_error_is_debiased_by_each_bins_variance() -> None:
     told = description(table)
     assert told is not None
     assert told["debiased_ece"]["value"] == pytest.approx(np.sqrt(squares), abs=1e-12)
+
+
+def window(seed: int, n: int, power: float) -> Pane:
+    rng = np.random.default_rng(seed)
+    score = rng.random(n) ** power
+    pane = Pane(PaneSpec("binary", 2))
+    labels = (rng.random(n) < score).astype(int)
+    pane.fill(Batch.from_columns({"confidences": score, "labels": labels}).batch)
+    return pane
+
+
+def test_two_windows_differ_as_naive_tests_say() -> None:
+    panes = window(1, 700, 1.0), window(2, 900, 1.2)
+    now, before = (unit_table(pane, "mean", 10) for pane in panes)
+    answer = compare(*panes, bins=10)
+    shift, change = answer["score_shift"], answer["calibration_change"]
+    counts = np.stack([now.occupancy, before.occupancy])
+    p, q = counts / counts.sum(axis=1, keepdims=True)
+    assert shift["jensen_shannon"] == pytest.approx(jensenshannon(p, q) ** 2)
+    assert shift["total_variation"] == pytest.approx(np.abs(p - q).sum() / 2.0)
+    # Every bin holds enough, so that none are joined.
+    assert counts.min() > 20
+    assert shift["p_value"] == pytest.approx(chi2_contingency(counts, correction=False).pvalue)
+    statistic = variance = 0.0
+    for k in range(10):
+        spread = 0.0
+        for table in (now, before):
+            rate = (table.correct[k] + 0.5) / (table.weight[k] + 1.0)
+            spread += rate * (1.0 - rate) / table.weight[k]
+            variance += rate * (1.0 - rate) * table.weight[k] / table.n_units**2
+        statistic += (now.gap[k] - before.gap[k]) ** 2 / spread
+    assert change["statistic"] == pytest.approx(statistic)
+    assert change["p_value"] == pytest.approx(chi2.sf(statistic, 10))
+    reach = norm.ppf(0.975) * np.sqrt(variance)
+    assert change["interval"] == pytest.approx([change["change"] - reach, change["change"] + reach])
+
+
+@pytest.mark.parametrize(
+    ("alarmed", "leaning", "quiet", "title"),
+    [(0, 2, 1, "none"), (1, 0, 2, "rater shift"), (1, 1, 1, "model drift"), (1, 1, 2, "undecided"), (1, 0, 0, "undecided")],
+)
+def test_raters_that_lean_the_same_way_speak_for_the_model(alarmed: int, leaning: int, quiet: int, title: str) -> None:
+    said = [{"status": "alarm"}] * alarmed + [{"status": "ok", "leans": True}] * leaning + [{"status": "ok"}] * quiet
+    told = rater_or_model({f"r{i}": each for i, each in enumerate(said)})
+    assert told["title"] == title
