@@ -19,12 +19,12 @@ from service.drawings.ground import (
     sheet,
     short,
 )
+from service.drawings.losses import LOSSES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOSSES = {"nll": "NLL (nats)", "brier": "Brier score", "ece": "ECE"}
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
 N_LEVELS = 24
 SOURCES = {
