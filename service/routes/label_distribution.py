@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.label_distribution import draw_label_distribution
 from service.estimates import Estimate, WindowShown
@@ -16,7 +17,7 @@ from service.reads import TheRead
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class LabelDistributionQuery(WindowQuery):
+class LabelDistributionQuery(WindowQuery, AgainstQuery):
     """Which window; ratings are compared as they are, whatever the label policy."""
 
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
@@ -51,4 +52,5 @@ async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributi
     params = query.params()
     params.pop("format", None)
     ask = Ask("label_distribution", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_label_distribution)

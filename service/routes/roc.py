@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.estimators.roc import MOST_POINTS, POINTS
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.roc import draw_roc
 from service.estimates import Estimate, WindowShown
@@ -17,7 +18,7 @@ from service.reads import TheRead
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class RocQuery(WindowQuery):
+class RocQuery(WindowQuery, AgainstQuery):
     """Which score is put in order against which labels."""
 
     scope: str | None = Field(
@@ -62,4 +63,5 @@ async def get_roc(read: TheRead, query: Annotated[RocQuery, Query()]) -> Respons
     config = await read.config()
     params = query.params() | {"scope": scope_of(query.scope, config)}
     params.pop("format", None)
-    return await read.answer(Ask("roc", config, params, query), query.format, draw_roc)
+    ask = await compared(Ask("roc", config, params, query), query, read.caller, read.connection, read.reading)
+    return await read.answer(ask, query.format, draw_roc)

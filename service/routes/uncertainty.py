@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.uncertainty import draw_uncertainty
 from service.estimates import Estimate, WindowShown
@@ -16,7 +17,7 @@ from service.reads import TheRead
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class UncertaintyQuery(WindowQuery):
+class UncertaintyQuery(WindowQuery, AgainstQuery):
     """How the table is made and shown."""
 
     bins: int = Field(15, ge=1, le=240, description="Divisors of 240.")
@@ -52,4 +53,5 @@ async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Quer
     params = query.params()
     params.pop("format", None)
     ask = Ask("uncertainty", await read.config(), params, query)
+    ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_uncertainty)

@@ -126,6 +126,17 @@ def test_every_read_says_what_it_differs_by(played):
         assert steady["baselines"].keys() == {"pooled", "mean", "majority", "single"}
         for each in steady["baselines"].values():
             interval_of(each)
+        curve = played.get(f"{model}/roc", **against)
+        same = played.get(f"{model}/metrics", metrics="auc", **against)["metrics"]["auc"]
+        for told in ("value", "against", "difference", "difference_interval"):
+            assert curve["area"][told] == pytest.approx(same[told], abs=1e-12)
+        interval_of(curve["area"])
+        unsure = played.get(f"{model}/uncertainty", **against)
+        assert unsure["difference"] == pytest.approx(unsure["value"] - unsure["against"]["value"])
+        assert len(unsure["against"]["table"]) == len(unsure["table"]) and unsure["against"]["n_predictions"]
+        measures = played.get(f"{model}/label-distribution", **against)
+        assert measures["dist_ce"]["difference"] == pytest.approx(measures["dist_ce"]["value"] - measures["dist_ce"]["against"])
+        interval_of(measures["dist_ce"])
         disagreement = played.get(f"{model}/disagreement", **against)
         assert disagreement["differences"]["rater_disagreement"]["difference_reason"] == "one_vote"
         drift = played.get(f"{model}/drift", **against)
@@ -135,7 +146,10 @@ def test_every_read_says_what_it_differs_by(played):
     assert (picture.status_code, picture.headers["content-type"][:9]) == (200, "image/svg")
     mass = played.client.get(f"{model}/reliability", params={"against": "own", "binning": "equal_mass"})
     assert mass.json()["errors"][0]["rule"] == "equal_width"
-    for read in ("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"):
+    for read in (
+        *("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"),
+        *("roc", "uncertainty", "label-distribution"),
+    ):
         both = played.client.get(f"{model}/{read}", params={"against": "own", "against_model": "now"})
         assert both.json()["errors"][0]["rule"] == "one_of"
         wrong = played.client.get(f"{model}/{read}", params={"against": "none"})

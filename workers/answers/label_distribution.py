@@ -20,6 +20,11 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """EntCE, DistCE and RankCS with their quantiles and histograms."""
-    view = View(pane, Question(bins=default_bins(pane.spec), ci=params.get("ci", 0.95)))
+    view = View(pane, question_of_measures(pane, params))
     about = {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"], "ci": view.question.ci}
     return about | compute_metrics(view, SLUGS, seed)
+
+
+def question_of_measures(pane: Pane, params: dict[str, Any]) -> Question:
+    """What the view is asked; the measures have no bins, but every question has some, which the grid must give."""
+    return Question(bins=default_bins(pane.spec), ci=params.get("ci", 0.95))

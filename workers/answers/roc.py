@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.estimators.roc import POINTS, roc
 from calibrant.metrics import accumulators_for, compute_metrics
 from calibrant.pane import Pane
-from calibrant.question import default_bins
+from calibrant.question import Question, default_bins
 from calibrant.score import question_of
 from calibrant.view import View
 
@@ -20,8 +20,12 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """The curve; `area` is the metric `auc` as `GET metrics` tells it."""
-    asked = {name: value for name, value in params.items() if name != "points"}
-    # Bins are not asked for, but every question has some, which the grid must give.
-    view = View(pane, question_of({**asked, "bins": default_bins(pane.spec, params["scope"])}))
+    view = View(pane, question_of_roc(pane, params))
     found = roc(view, params.get("points", POINTS))
     return found | {"ci": view.question.ci, "area": compute_metrics(view, ["auc"], seed)["auc"]}
+
+
+def question_of_roc(pane: Pane, params: dict[str, Any]) -> Question:
+    """What the view is asked. Bins are not asked for, but every question has some, which the grid must give."""
+    asked = {name: value for name, value in params.items() if name != "points"}
+    return question_of({**asked, "bins": default_bins(pane.spec, params["scope"])})

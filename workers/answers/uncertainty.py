@@ -9,6 +9,7 @@ from typing import Any
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics import accumulators_for
 from calibrant.pane import Pane
+from calibrant.question import Question
 from calibrant.score import question_of
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
@@ -27,8 +28,13 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     CalibrationInputError
         Bins that the 240 cells of uncertainty cannot give exactly.
     """
-    view = View(pane, replace(question_of(params), own_bins=True))
+    view = View(pane, question_of_uncertainty(params))
     found = uncertainty(view, seed)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
     return found
+
+
+def question_of_uncertainty(params: dict[str, Any]) -> Question:
+    """What the view is asked; bins are of the table's own cells."""
+    return replace(question_of(params), own_bins=True)
