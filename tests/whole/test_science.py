@@ -202,8 +202,10 @@ def test_cases_are_those_of_the_library(scanned, options):
     assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
 
 
-def test_models_are_compared_over_their_cases(scanned):
-    deployment, batch, pane = scanned
+@pytest.fixture(scope="module")
+def blunted(scanned):
+    """A second model, less sure of itself, over the first eight scans."""
+    deployment, batch, _ = scanned
     blunt = 0.7 * batch.probabilities[:1200] + 0.1
     columns = {
         "probabilities": blunt.tolist(),
@@ -213,8 +215,13 @@ def test_models_are_compared_over_their_cases(scanned):
     made = {"task": "segmentation", "classes": TISSUES}
     assert deployment.client.put("/v1/models/blunt", json=made).status_code == 201
     sent(deployment, "/v1/models/blunt", columns)
+    return columns
+
+
+def test_models_are_compared_over_their_cases(scanned, blunted):
+    deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
-    other = filled(columns, "segmentation")[1]
+    other = filled(blunted, "segmentation")[1]
     views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
     expected = compare_case_errors(*(case_errors(view) for view in views), seed_of(found["state_version"]))
     for measure in expected.values():
@@ -385,7 +392,7 @@ def test_measures_against_votes_stand_together(voted):
     assert sum(found["ent_ce"]["histogram"]["weight"]) == pytest.approx(900)
 
 
-def test_models_stand_side_by_side(scanned):
+def test_models_stand_side_by_side(scanned, blunted):
     deployment, _, _ = scanned
     found = deployment.get(f"{SCANS}/comparison", models="blunt")
     assert found["models"] == ["scans", "blunt"]
