@@ -118,6 +118,10 @@ class GapMetric(Metric):
         """Whether it is more than a statistic of weights and gaps."""
         return self.bias is not _no_bias
 
+    def asked(self, view: View) -> GapMetric:
+        """The metric as the question's own options make it; itself where it reads none."""
+        return self
+
     def value(self, view: View) -> float | None:
         table = view.binned(self.scope or view.scope, self.binning or view.question.binning, view.question.bins)
         cells = table.cells

@@ -36,16 +36,16 @@ def order_statistic(order: float) -> GapStatistic:
 class OrderMetric(GapMetric):
     """A statistic of gaps whose power is asked for."""
 
-    def _of(self, view: View) -> GapMetric:
+    def asked(self, view: View) -> GapMetric:
         statistic = order_statistic(float(ORDER.of(view.question)))
         fields = {name: getattr(self, name) for name in GapMetric.__dataclass_fields__}
         return GapMetric(**(fields | {"statistic": lambda bias: statistic}))
 
     def value(self, view: View) -> float | None:
-        return self._of(view).value(view)
+        return self.asked(view).value(view)
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        found = self._of(view).estimate(view, seed)
+        found = self.asked(view).estimate(view, seed)
         return found if found.value is None else replace(found, extra={**found.extra, "order": float(ORDER.of(view.question))})
 
 

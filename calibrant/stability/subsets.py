@@ -105,7 +105,7 @@ def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
     if isinstance(metric, ClasswiseGapMetric) and metric.binning is None:
         return mean_over_classes(metric.statistic)
     if isinstance(metric, GapMetric) and metric.binning is None and not metric.takes_bias:
-        return metric.statistic(0.0)
+        return metric.asked(view).statistic(0.0)
     return None
 
 

@@ -89,9 +89,9 @@ def test_binned_and_slow_curves_of_rows_agree() -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-@pytest.mark.parametrize("slug", ["ece", "classwise_ece"])
+@pytest.mark.parametrize("slug", ["ece", "classwise_ece", "all_label_ece", "mce", "ace", "rmsce", "lp_ece"])
 def test_the_curve_ends_in_the_estimate(raw: bool, slug: str) -> None:
-    view = viewed(noisy_batch(), raw)
+    view = viewed(noisy_batch(), raw, options={"order": 3.0})
     found = stability(view, slug, n_bootstraps=5)
     assert found["source"] == ("rows" if raw else "replicates")
     full = compute_metrics(view, [slug])[slug]["value"]
