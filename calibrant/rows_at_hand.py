@@ -68,12 +68,8 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     view.refuse_histograms()
     if not view.counts["n_labelled"]:
         return None
-    batch, counts, source = _at_hand(view)
-    weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
-    keep = np.flatnonzero((batch.row_total > 0) & weighted)
-    if not len(keep):
-        raise NotAnswerable("too_few_samples", "no labelled prediction of positive weight is at hand")
-    filling = Filling(batch.take(_each(batch, counts, keep, most)))
+    batch, source = batch_at_hand(view, most)
+    filling = Filling(batch)
     hits = filling.hits
     share, votes = np.zeros((filling.n, batch.n_classes)), np.zeros((filling.n, batch.n_classes), np.int64)
     share[hits.row, hits.klass] = filling.policy_weights[view.policy]
@@ -81,6 +77,23 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
     return RowsAtHand(filling.batch.probabilities, share / weight[:, None], votes, weight, filling.unit_index, about)
+
+
+def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
+    """The labelled predictions of positive weight, as `rows_at_hand`, and whether they are the "rows" or the "sample".
+
+    Raises
+    ------
+    NotAnswerable
+        As `rows_at_hand`, or no such prediction is at hand.
+    """
+    view.refuse_histograms()
+    batch, counts, source = _at_hand(view)
+    weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
+    keep = np.flatnonzero((batch.row_total > 0) & weighted)
+    if not len(keep):
+        raise NotAnswerable("too_few_samples", "no labelled prediction of positive weight is at hand")
+    return batch.take(_each(batch, counts, keep, most)), source
 
 
 def most_paired(n_classes: int) -> int:

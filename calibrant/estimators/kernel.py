@@ -132,6 +132,38 @@ def kernel_error(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats
     return mean, float(points.weight[~estimated].sum())
 
 
+def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
+    """Mean distance over the samples of resamples: each takes points so often, as so many predictions of their own.
+
+    Parameters
+    ----------
+    points : one a prediction
+    times : float64 (n_resamples, n_points)
+    bandwidth : of the beta kernel
+
+    Returns
+    -------
+    float64 (n_resamples,), nan where every sample is isolated
+    """
+    total, seen = np.zeros((2, len(times)))
+    weights, outcomes = points.weight[:, None], points.hits[:, None]
+    taken_weight, taken_hits = (times * points.weight).T, (times * points.hits).T
+    for rows, matrix in kernel_rows(points.score, bandwidth):
+        at = np.arange(*rows.indices(len(points.score)))
+        own = matrix[at - rows.start, at][:, None]
+        matrix[at - rows.start, at] = 0.0
+        # The same point taken again stays, at distance zero; of its own prediction the other votes.
+        again = own * np.maximum(times.T[at] - 1.0, 0.0)
+        left = own * np.maximum(weights[at] - points.own_weight[at, None], 0.0)
+        rest = matrix @ taken_weight + again * weights[at] + left
+        among = matrix @ taken_hits + again * outcomes[at]
+        near = (rest > _LEAST) & (times.T[at] > 0)
+        distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
+        total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
+        seen += np.where(near, taken_weight[at], 0.0).sum(axis=0)
+    return np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0)
+
+
 def _distance(
     points: Points, at: NDArray[np.int64], outcomes: Floats, own: Floats, among: Floats, rest: Floats
 ) -> Floats:

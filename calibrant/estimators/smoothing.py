@@ -114,11 +114,22 @@ def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, 
     >>> round(error, 6), round(bandwidth, 6)
     (0.2, 0.2)
     """
+    error, bandwidth = smooth_calibration_errors(score, difference[None])
+    return float(error[0]), float(bandwidth[0])
+
+
+def smooth_calibration_errors(
+    score: Floats, difference: Floats, tolerance: float = 1e-9
+) -> tuple[Floats, Floats]:
+    """Smooth ECE and its bandwidth of several differences at the same scores; (n_rows, n) to (n_rows,) twice."""
+    error, bandwidth = np.empty((2, len(difference)))
+    left = np.arange(len(difference))
     for n in N_COEFFICIENTS:
-        error, bandwidth = fixed_point(cosine_coefficients(score, difference, n))
-        if error >= least_bandwidth(n):
+        error[left], bandwidth[left] = fixed_point(cosine_coefficients(score, difference[left], n), tolerance)
+        left = left[error[left] < least_bandwidth(n)]
+        if not len(left):
             break
-    return float(error), float(bandwidth)
+    return error, bandwidth
 
 
 def reflected_kernel(score: Floats, bandwidth: float, n_points: int) -> Floats:

@@ -21,16 +21,17 @@ from calibrant.view import NotAnswerable, View
 Floats = NDArray[np.float64]
 CLIP = 1e-6
 _N_DRAWS = 60
-_LEAST = 1e-290
+_LEAST, _LARGEST = 1e-290, 600.0
 
 
-def dirichlet_kernel(probabilities: Floats, bandwidth: float) -> Floats:
-    """Density at row i of a Dirichlet distribution about row j, over the largest j of each row; the diagonal is 0.
+def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool = False) -> Floats:
+    """Density at row i of a Dirichlet distribution about row j, over the largest other j of each row.
 
     Parameters
     ----------
     probabilities : float64 (n, n_classes), rows that sum to 1; logarithms are taken of no less than `CLIP`
     bandwidth : positive
+    diagonal : whether rows' densities about themselves stand on the diagonal, or 0
 
     Returns
     -------
@@ -43,9 +44,13 @@ def dirichlet_kernel(probabilities: Floats, bandwidth: float) -> Floats:
     alpha = probabilities / bandwidth + 1.0
     constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
     matrix = np.log(np.maximum(probabilities, CLIP)) @ (alpha - 1.0).T + constant
+    itself = np.diag(matrix).copy()
     np.fill_diagonal(matrix, -np.inf)
     top = matrix.max(axis=1, keepdims=True, initial=-1e300)
-    return np.asarray(np.exp(matrix - top))
+    matrix -= top
+    if diagonal:
+        np.fill_diagonal(matrix, np.minimum(itself - top[:, 0], _LARGEST))
+    return np.asarray(np.exp(matrix))
 
 
 def canonical_error(kernel: Floats, rows: RowsAtHand, share: Floats, norm: int) -> tuple[float, float]:
@@ -65,6 +70,32 @@ def canonical_error(kernel: Floats, rows: RowsAtHand, share: Floats, norm: int) 
     gaps = (np.abs(expected - rows.probabilities[seen]) ** norm).sum(axis=1)
     weight = rows.weight[seen]
     return float((weight @ gaps / weight.sum()) ** (1.0 / norm)), float(rows.weight[~seen].sum())
+
+
+def of_resamples(view: View, times: Floats) -> Floats:
+    """A row that is taken twice has another one at no distance.
+
+    Raises
+    ------
+    NotAnswerable
+        More rows than can be compared with each other.
+    """
+    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
+    if rows is None or len(rows) != times.shape[1]:
+        raise NotAnswerable("too_many_rows", "not all of the rows can be compared with each other")
+    norm = int(NORM.of(view.question))
+    kernel = dirichlet_kernel(rows.probabilities, float(BANDWIDTH.of(view.question)), diagonal=True)
+    again, weight = np.diag(kernel) * rows.weight * np.maximum(times - 1.0, 0.0), times * rows.weight
+    np.fill_diagonal(kernel, 0.0)
+    near = weight @ kernel.T + again
+    seen = (near > _LEAST) & (times > 0)
+    gaps = np.zeros(times.shape)
+    for share, probability in zip(rows.share.T, rows.probabilities.T, strict=True):
+        expected = np.divide((weight * share) @ kernel.T + again * share, near, out=np.zeros(times.shape), where=seen)
+        gaps += np.where(seen, np.abs(expected - probability) ** norm, 0.0)
+    total = (weight * seen).sum(axis=1)
+    mean = np.divide((weight * gaps).sum(axis=1), total, out=np.full(len(times), np.nan), where=total > 0)
+    return np.asarray(mean ** (1.0 / norm))
 
 
 def read(view: View) -> Reading | None:
@@ -105,5 +136,6 @@ METRIC = ReadMetric(
     source="Popordanoska, Sayer, Blaschko (NeurIPS 2022), Dirichlet kernel",
     own_options=(BANDWIDTH, NORM),
     read=read,
+    of_resamples=of_resamples,
     null=null,
 )

@@ -28,10 +28,10 @@ from calibrant.inference.replication import tables_for
 from calibrant.metrics.reading import (
     JACKKNIFE,
     Interval,
+    OfBins,
     Reading,
     ReadMetric,
     bin_scores,
-    interval_of_bins,
     scored_cells,
 )
 from calibrant.options import Option
@@ -133,13 +133,13 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
     return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
-    """Miscalibration's, from the replicates' bins, each recalibrated as a whole.
+def of_bins(view: View, reading: Reading) -> OfBins:
+    """Miscalibration of bins, each recalibrated as a whole.
 
     Raises
     ------
     NotAnswerable
-        The log score, in whose long tails resampled gaps cover the truth too seldom; or as `interval_of_bins`.
+        The log score, in whose long tails resampled gaps cover the truth too seldom.
     """
     kind = SCORE.of(view.question)
     if kind == "log":
@@ -156,7 +156,7 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
 
         return of_gaps
 
-    return interval_of_bins(view, statistic, seed, reading.value, _INTERVAL_BINS)
+    return OfBins(statistic, _INTERVAL_BINS)
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -209,7 +209,7 @@ def _part(name: str, direction: str, **more: Any) -> ReadMetric:
 
 
 METRICS = (
-    _part("miscalibration", "lower", interval=interval, null=null),
+    _part("miscalibration", "lower", of_bins=of_bins, null=null),
     _part("discrimination", "higher", interval=_jackknife("discrimination"), no_null="not_a_gap_metric"),
     _part("uncertainty", "lower", interval=_jackknife("uncertainty"), no_null="not_a_gap_metric"),
 )

@@ -16,10 +16,9 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
-    Interval,
+    OfBins,
     Reading,
     ReadMetric,
-    interval_of_bins,
     scored_cells,
 )
 from calibrant.options import NORM, TIES
@@ -135,14 +134,14 @@ def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
     return float(min(np.sqrt(square), square / value if value else np.inf))
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
-    """From the replicates' equal-width bins, as many as the sweep chose."""
+def of_bins(view: View, reading: Reading) -> OfBins:
+    """The gaps of equal-width bins, as many as the sweep chose."""
     norm = int(str(reading.extra["norm"]))
 
     def statistic(bins: int) -> GapStatistic:
         return lambda weight, gap: (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
 
-    return interval_of_bins(view, statistic, seed, reading.value, int(str(reading.extra["bins_chosen"])))
+    return OfBins(statistic, int(str(reading.extra["bins_chosen"])))
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -171,6 +170,6 @@ METRIC = ReadMetric(
     options=("scope",),
     own_options=(NORM, TIES),
     read=read,
-    interval=interval,
+    of_bins=of_bins,
     null=null,
 )

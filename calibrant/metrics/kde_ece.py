@@ -21,17 +21,17 @@ from calibrant.estimators.kernel import (
     kernel_rows,
     likeliest_bandwidth,
     points_of,
+    resampled_errors,
 )
 from calibrant.estimators.kernel_bound import kernel_error_bound
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
-    Interval,
+    OfBins,
     Reading,
     ReadMetric,
     bin_scores,
-    interval_of_bins,
     scored_cells,
 )
 from calibrant.options import Option
@@ -128,8 +128,8 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
     return float(np.abs(change).sum() / cells.weight.sum())
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
-    """From the replicates' bins at the bandwidth of the value: their gaps' kernel means.
+def of_bins(view: View, reading: Reading) -> OfBins:
+    """Kernel means of the bins' gaps at the bandwidth of the value.
 
     So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
     """
@@ -145,7 +145,18 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
 
         return of_gaps
 
-    return interval_of_bins(view, statistic, seed, reading.value)
+    return OfBins(statistic)
+
+
+def of_resamples(view: View, times: Floats) -> Floats:
+    """At the bandwidth that is asked for, or that is likeliest for all rows together."""
+    rows = view.rows(view.scope)
+    kept = rows.weight > 0
+    found = points_of(rows.kept(kept), LEAVE.of(view.question), view.question.raters == "mean")
+    bandwidth = float(BANDWIDTH.of(view.question))
+    if SELECTION.of(view.question) == "likelihood":
+        bandwidth = likeliest_bandwidth(found)[0]
+    return resampled_errors(found, np.tile(times, len(rows) // times.shape[1])[:, kept], bandwidth)
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -170,6 +181,7 @@ METRIC = ReadMetric(
     options=("scope",),
     own_options=(BANDWIDTH, LEAVE, SELECTION),
     read=read,
-    interval=interval,
+    of_bins=of_bins,
+    of_resamples=of_resamples,
     null=null,
 )

@@ -20,10 +20,9 @@ from calibrant.estimators.cumulative import (
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import few, gap_null, independent
 from calibrant.metrics.reading import (
-    Interval,
+    OfBins,
     Reading,
     ReadMetric,
-    interval_of_bins,
     scored_cells,
 )
 from calibrant.view import View
@@ -51,11 +50,11 @@ def _reader(
     return read
 
 
-def _interval(statistic: GapStatistic) -> Callable[[View, Reading, int], Interval]:
+def _of_bins(statistic: GapStatistic) -> Callable[[View, Reading], OfBins]:
     def one_table(weight: Floats, gap: Floats) -> Floats:
         return np.asarray(statistic(weight, gap)[..., 0])
 
-    return lambda view, reading, seed: interval_of_bins(view, lambda bins: one_table, seed, reading.value)
+    return lambda view, reading: OfBins(lambda bins: one_table)
 
 
 def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float, float]]:
@@ -77,7 +76,7 @@ METRICS = (
         source="Gupta et al. (ICLR 2021); p-value of Arrieta-Ibarra et al. (JMLR 2022)",
         options=("scope",),
         read=_reader(ks_statistic, ks_survival, 1),
-        interval=_interval(ks_statistic),
+        of_bins=_of_bins(ks_statistic),
         null=_null(ks_statistic),
     ),
     ReadMetric(
@@ -90,7 +89,7 @@ METRICS = (
         source="Arrieta-Ibarra, Gujral, Tannen, Tygert, Xu (JMLR 2022)",
         options=("scope",),
         read=_reader(kuiper_statistic, kuiper_survival, 2),
-        interval=_interval(kuiper_statistic),
+        of_bins=_of_bins(kuiper_statistic),
         null=_null(kuiper_statistic),
     ),
 )

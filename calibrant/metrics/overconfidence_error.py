@@ -9,11 +9,10 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
-    Interval,
+    OfBins,
     Reading,
     ReadMetric,
     bin_scores,
-    interval_of_bins,
 )
 from calibrant.view import View
 
@@ -46,14 +45,14 @@ def read(view: View) -> Reading | None:
     return Reading(float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra)
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def of_bins(view: View, reading: Reading) -> OfBins:
     """As of the other binned metrics; the bins' mean scores are taken as known."""
 
     def statistic(bins: int) -> GapStatistic:
-        of_bins = overconfidence(bin_scores(view, bins))
-        return lambda weight, gap: of_bins(weight, gap)[..., 0]
+        of_gaps = overconfidence(bin_scores(view, bins))
+        return lambda weight, gap: of_gaps(weight, gap)[..., 0]
 
-    return interval_of_bins(view, statistic, seed, reading.value, view.question.bins)
+    return OfBins(statistic, view.question.bins)
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -71,6 +70,6 @@ METRIC = ReadMetric(
     source="Thulasidasan et al. (NeurIPS 2019), eq. 3",
     options=("bins", "binning", "edges", "min_count", "scope"),
     read=read,
-    interval=interval,
+    of_bins=of_bins,
     null=null,
 )

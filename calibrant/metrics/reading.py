@@ -40,6 +40,14 @@ class Interval:
     about: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class OfBins:
+    """What a metric is of equal-width bins alone: its statistic for a number of them, and the number that it wants."""
+
+    statistic: Callable[[int], GapStatistic]
+    bins: int = SCORE_BINS
+
+
 def _unread(view: View) -> Reading | None:
     return None
 
@@ -51,11 +59,16 @@ class ReadMetric(Metric):
     Attributes
     ----------
     read : the value from a view, None where there is no data
-    interval : from view, reading, seed; without it `no_interval` is the reason
+    of_bins : what the value is of bins, which gives an interval and a stability curve from replicates
+    of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
+        float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
+    interval : from view, reading, seed, in place of `of_bins`; without either `no_interval` is the reason
     null : mean and 95 % quantile for a calibrated model, from view, reading, seed; without it `no_null` is the reason
     """
 
     read: Callable[[View], Reading | None] = _unread
+    of_bins: Callable[[View, Reading], OfBins] | None = None
+    of_resamples: Callable[[View, Floats], Floats] | None = None
     interval: Callable[[View, Reading, int], Interval] | None = None
     no_interval: str = "estimator_not_replicated"
     null: Callable[[View, Reading, int], tuple[float, float]] | None = None
@@ -72,9 +85,7 @@ class ReadMetric(Metric):
         extra = dict(reading.extra)
         bounds = None
         try:
-            if self.interval is None:
-                raise NotAnswerable(self.no_interval, "")
-            found = self.interval(view, reading, seed)
+            found = self._interval(view, reading, seed)
             bounds = found.bounds
             extra |= found.about
         except NotAnswerable as refusal:
@@ -86,6 +97,14 @@ class ReadMetric(Metric):
         except NotAnswerable as refusal:
             return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason})
         return Estimate(reading.value, interval=bounds, null=null, extra=extra)
+
+
+    def _interval(self, view: View, reading: Reading, seed: int) -> Interval:
+        if self.interval is not None:
+            return self.interval(view, reading, seed)
+        if self.of_bins is None:
+            raise NotAnswerable(self.no_interval, "")
+        return interval_of_bins(view, self.of_bins(view, reading), seed, reading.value)
 
 
 def scored_cells(view: View) -> Cells:
@@ -100,24 +119,19 @@ def scored_cells(view: View) -> Cells:
     return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
 
 
-def interval_of_bins(
-    view: View, statistic: Callable[[int], GapStatistic], seed: int, value: float, bins: int = SCORE_BINS
-) -> Interval:
+def interval_of_bins(view: View, of_bins: OfBins, seed: int, value: float) -> Interval:
     """Interval of a statistic of gaps from the replicates' tables of the asked scope, widened to hold the value.
 
-    Parameters
-    ----------
-    statistic : makes the statistic for a number of equal-width bins
-    bins : as many as wanted; the replicates give the nearest that they can
+    Of the bins that are wanted the replicates give the nearest number that they can.
 
     Raises
     ------
     NotAnswerable
         As `replication.tables_for`.
     """
-    key = ("resampled", view.scope, seed, bins)
-    gaps = view.once(key, lambda: resampled_gaps(tables_for(view, view.scope, bins), seed))
-    made = statistic(gaps.bins)
+    key = ("resampled", view.scope, seed, of_bins.bins)
+    gaps = view.once(key, lambda: resampled_gaps(tables_for(view, view.scope, of_bins.bins), seed))
+    made = of_bins.statistic(gaps.bins)
     lower, upper = gap_interval(made, made, gaps, view.question.ci)
     about = {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
     return Interval((min(lower, value), max(upper, value)), about)

@@ -12,17 +12,17 @@ from calibrant.estimators.smoothing import (
     least_bandwidth,
     reflected_kernel,
     smooth_calibration_error,
+    smooth_calibration_errors,
 )
 from calibrant.grid import grid_of
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
 from calibrant.metrics.reading import (
-    Interval,
+    OfBins,
     Reading,
     ReadMetric,
     bin_scores,
-    interval_of_bins,
     scored_cells,
 )
 from calibrant.view import View
@@ -58,8 +58,8 @@ def read(view: View) -> Reading | None:
     return Reading(value, extra)
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
-    """From the replicates' bins, at the bandwidth of the value."""
+def of_bins(view: View, reading: Reading) -> OfBins:
+    """The bins' gaps smoothed at the bandwidth of the value."""
     bandwidth = float(str(reading.extra["bandwidth"]))
 
     def statistic(bins: int) -> GapStatistic:
@@ -70,7 +70,17 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
 
         return of_gaps
 
-    return interval_of_bins(view, statistic, seed, reading.value)
+    return OfBins(statistic)
+
+
+def of_resamples(view: View, times: Floats) -> Floats:
+    """To a relative 1e-5."""
+    rows = view.rows(view.scope)
+    taken = np.tile(times, len(rows) // times.shape[1])
+    total = taken @ rows.weight
+    difference = taken * (rows.correct - rows.confidence) / np.where(total > 0, total, 1.0)[:, None]
+    errors = smooth_calibration_errors(np.clip(rows.lower, 0.0, 1.0), difference, tolerance=1e-5)[0]
+    return np.where(total > 0, errors, np.nan)
 
 
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
@@ -103,6 +113,7 @@ METRIC = ReadMetric(
     source="Błasiok, Nakkiran (ICLR 2024), reflected Gaussian",
     options=("scope",),
     read=read,
-    interval=interval,
+    of_bins=of_bins,
+    of_resamples=of_resamples,
     null=null,
 )

@@ -10,21 +10,30 @@ from typing import Any
 
 from calibrant.metrics import chosen
 from calibrant.stability.baselines import by_policy
-from calibrant.stability.curves import stability
-from calibrant.stability.subsets import binned_statistic
+from calibrant.stability.curves import N_BOOTSTRAPS, stability
+from calibrant.stability.replicated import binned_statistic
 from calibrant.view import NotAnswerable, View
+
+# Of curves that are computed subset by subset: about ten seconds.
+MOST_ROWS, MOST_CLASSES = 1000, 10
 
 
 def stability_answer(
-    view: View, slug: str, *, subsets: str = "nested", seed: int = 0, most_ratings: int | None = None
+    view: View,
+    slug: str,
+    *,
+    subsets: str = "nested",
+    source: str | None = None,
+    seed: int = 0,
+    most_ratings: int | None = None,
 ) -> dict[str, Any]:
     """Curves, total variation and its ratios, and baselines.
 
     Parameters
     ----------
-    view, slug, subsets, seed : as in `stability`
-    most_ratings : where given, curves are of statistics of equal-width bins only, and of so many ratings: the rest takes
-        minutes, which nobody should wait for at a service
+    view, slug, subsets, source, seed : as in `stability`
+    most_ratings : of raw rows at a service, so that nobody waits for minutes: curves of equal-width bins are of so many
+        ratings at most, others of `MOST_ROWS` rows
 
     Returns
     -------
@@ -38,9 +47,8 @@ def stability_answer(
     """
     found: dict[str, Any] = {"metric": slug, "subsets": subsets, "reason": None}
     try:
-        if most_ratings is not None:
-            _refuse_costly(view, slug, most_ratings)
-        found |= stability(view, slug, subsets=subsets, seed=seed)
+        _refuse_costly(view, slug, most_ratings)
+        found |= stability(view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed)
     except NotAnswerable as refusal:
         found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
     return {
@@ -53,10 +61,20 @@ def stability_answer(
     }
 
 
-def _refuse_costly(view: View, slug: str, most_ratings: int) -> None:
-    if binned_statistic(view, chosen([slug])[0]) is None:
-        raise NotAnswerable("not_from_bins", f"curves of {slug} take minutes; the library's `stability` draws them")
-    size = view.counts["n_ratings"]
-    if size > most_ratings:
-        detail = f"curves of {size} ratings take too long, {most_ratings} are the most: a model's window has no such limit"
-        raise NotAnswerable("too_many_ratings", detail)
+def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
+    metric = chosen([slug])[0]
+    if binned_statistic(view, metric) is not None:
+        if view.is_raw and most_ratings is not None:
+            _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
+        return
+    if "classes" in metric.needs:
+        _refuse_more(view.spec.n_classes, MOST_CLASSES, "classes", slug)
+    if view.filling is not None and most_ratings is not None:
+        copies = view.spec.n_classes if view.scope == "all" else 1
+        _refuse_more(view.filling.n * copies, MOST_ROWS, "rows", slug)
+
+
+def _refuse_more(size: int, most: int, things: str, slug: str) -> None:
+    if size > most:
+        detail = f"curves of {slug} of {size} {things} take too long here: {most} are the most, and the library has no such limit"
+        raise NotAnswerable(f"too_many_{things}", detail)

@@ -7,7 +7,6 @@ disagree, which stands beside it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,8 @@ from numpy.typing import NDArray
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics import chosen
-from calibrant.stability.subsets import (
-    FRACTIONS,
-    SUBSETS,
-    CurveSource,
-    Draws,
-    curves_of,
-    draws_of,
-)
+from calibrant.stability.sources import curves_of, under
+from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
 from calibrant.view import View
 
 Floats = NDArray[np.float64]
@@ -34,15 +27,22 @@ _Z975 = 1.959963984540054
 
 
 def stability(
-    view: View, slug: str, *, subsets: str = "nested", n_bootstraps: int = N_BOOTSTRAPS, seed: int = 0
+    view: View,
+    slug: str,
+    *,
+    subsets: str = "nested",
+    source: str | None = None,
+    n_bootstraps: int = N_BOOTSTRAPS,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """The stability curve of a calibration error under several raters and under one reference label.
 
     Parameters
     ----------
-    view : of a pane, and of its raw rows where they are at hand: then the curve is exact, and any metric that reads
-        cells may be asked
-    slug : the metric; from the kept state a statistic of equal-width bins
+    view : of a pane, and of its raw rows where they are at hand: then the curve is exact
+    slug : the metric, one that is read from scores and hits
+    source : of a kept state "replicates" or "sample": without it replicates, or the sample where they do not carry
+        the metric
     subsets : "nested" (each a part of the next) or "independent"
     n_bootstraps : resamples of the units
     seed : of all draws
@@ -52,7 +52,8 @@ def stability(
     dict with `fractions`, for each policy in `raters` its `curve`, `full` and `tv` (mean absolute step; also `signed`
     as the paper prints it, `relative` to the full estimate, `per_cent`, `sum` not divided by the steps) and
     `bootstrap` (mean and sd of the mean absolute step); `ratio` of each reference to the several raters;
-    `disagreement`. JSON-able.
+    `disagreement`; `source`, `n_drawn`, `exact` (whether curves are of the metric itself) and, from replicates, `bins`.
+    JSON-able.
 
     Raises
     ------
@@ -70,18 +71,17 @@ def stability(
         raise CalibrationInputError.at("/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}")
     if not 2 <= n_bootstraps <= 10_000:
         raise CalibrationInputError.at("/n_bootstraps", "range", "n_bootstraps lies in 2 to 10000")
-    source = curves_of(view, metric)
+    drawn_of, curves = curves_of(view, metric, source)
     rng = np.random.default_rng(seed)
-    once = draws_of(source.n, 0, 1, subsets, rng)
-    many = draws_of(source.n, n_bootstraps, source.n_orders, subsets, rng)
+    once = draws_of(curves.n, 0, 1, subsets, rng)
+    many = draws_of(curves.n, n_bootstraps, curves.n_orders, subsets, rng)
     several = view.question.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
-    found = {policy: _one_policy(_under(view, policy), source, once, many) for policy in policies}
+    found = {policy: _one_policy(under(drawn_of, policy), curves, once, many) for policy in policies}
     return {
         "metric": slug,
-        "source": "rows" if view.is_raw else "replicates",
+        **curves.about,
         "subsets": subsets,
-        "n_drawn": source.n,
         "fractions": FRACTIONS.tolist(),
         "raters": {policy: about for policy, (about, _) in found.items()},
         "ratio": {policy: _ratio(found[several], found[policy]) for policy in policies[1:]},
@@ -123,11 +123,6 @@ def disagreement(view: View) -> float | None:
     view.refuse_histograms()
     sums = dict(zip(SUMS, view.pane["label_distribution"].blocks["sums"].sums.sum(axis=1), strict=True))
     return float(sums["disagreement"] / sums["weight_of_two"]) if sums["weight_of_two"] else None
-
-
-def _under(view: View, policy: str) -> View:
-    batch = None if view.filling is None else view.filling.whole
-    return View(view.pane, replace(view.question, raters=policy), batch)
 
 
 def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[dict[str, Any], Floats]:
@@ -176,9 +171,10 @@ def ratio_error(below: Floats, above: Floats) -> float:
     -----
     By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the
     orders add is estimated within resamples and taken away, but never more than three quarters of the variance,
-    because the difference of two estimates may by chance leave nothing.
+    because the difference of two estimates may by chance leave nothing. Of one order it stays in.
     """
     residual = above - above.mean() / below.mean() * below
     by_resample = residual.mean(axis=1).var(ddof=1)
-    by_order = residual.var(axis=1, ddof=1).mean() / residual.shape[1]
+    n_orders = residual.shape[1]
+    by_order = residual.var(axis=1, ddof=1).mean() / n_orders if n_orders > 1 else 0.0
     return float(np.sqrt(max(by_resample - by_order, by_resample / 4.0)) / below.mean())

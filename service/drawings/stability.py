@@ -27,7 +27,7 @@ def draw_stability(answer: dict[str, Any], media_type: str) -> bytes:
 
 
 def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [data_of(answer), f"{scope_of(answer)}; {answer.get('subsets', '')} subsets of {answer.get('source') or 'data'}"]
+    lines = [data_of(answer), f"{scope_of(answer)}; {answer.get('subsets', '')} subsets of {_drawn_of(answer)}"]
     if answer.get("disagreement") is not None:
         lines.append(f"raters disagree on {answer['disagreement']:.3f} of their pairs")
     lines += [_ratio(name, each) for name, each in (answer.get("ratio") or {}).items() if each.get("value") is not None]
@@ -45,6 +45,16 @@ def _figure(answer: dict[str, Any]) -> Figure:
         say_nothing(axes, answer)
     legend(axes, "upper right")
     return figure
+
+
+def _drawn_of(answer: dict[str, Any]) -> str:
+    """What subsets are drawn of, and where curves are not of the metric itself, of what they are."""
+    source, n, bins = answer.get("source"), answer.get("n_drawn"), answer.get("bins")
+    if source == "replicates":
+        return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else ", which stand for the metric")
+    if source == "sample":
+        return f"{n} units of the kept sample of {answer.get('n_sample')}"
+    return "the rows" if source else "data"
 
 
 def _ratio(name: str, about: dict[str, Any]) -> str:

@@ -10,19 +10,24 @@ from service.document import answers
 from service.drawings.stability import draw_stability
 from service.estimates import Estimate, WindowShown, metric_slug
 from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, asked_of
+from service.queries import BinningQuery, OptionsQuery, asked_of
 from service.reading import Ask
 from service.reads import TheRead
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class StabilityQuery(BinningQuery, AgainstQuery):
+class StabilityQuery(BinningQuery, AgainstQuery, OptionsQuery):
     """Which metric, on which subsets; several raters are read as `raters` says."""
 
     metric: str = Field("ece", max_length=100, description="A slug.")
     subsets: Literal["nested", "independent"] = Field(
         "nested", description="nested: each subset is a part of the next."
+    )
+    source: Literal["replicates", "sample"] | None = Field(
+        None,
+        description="replicates: all data, as 64 shares of its units; sample: exact subsets of the kept predictions. "
+        "Replicates without it, or the sample where they do not carry the metric.",
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -56,8 +61,15 @@ class StabilityAnswer(BaseModel):
     state_version: str
     metric: str
     subsets: str
-    source: str | None = Field(None, description="What subsets are drawn of: replicates of units.")
-    n_drawn: int | None = None
+    source: str | None = Field(None, description="What subsets are drawn of: replicates of units, or sample.")
+    n_drawn: int | None = Field(None, description="How many replicates, or units of the sample.")
+    exact: bool | None = Field(
+        None, description="Whether curves are of the metric itself; if not, `detail` says of what."
+    )
+    bins: int | None = Field(None, description="The replicates' bins.")
+    detail: str | None = None
+    n_sample: int | None = None
+    n_drawn_from: int | None = Field(None, description="Labelled predictions that the sample was drawn from.")
     fractions: list[float] | None = None
     raters: dict[str, StabilityCurve] | None = Field(description="By label policy; null with a `reason`.")
     ratio: dict[str, dict[str, Any]] | None = Field(

@@ -119,6 +119,8 @@ BAD_QUERIES = {
     "raters?raters=mean": ("/raters", "known: "),
     "raters?bins=7": ("/bins", "8, 9, 10"),
     "stability?subsets=random": ("/subsets", "nested"),
+    "stability?source=rows": ("/source", "sample"),
+    "stability?metric=kde_ece&leave=all": ("/leave", "instance"),
     "stability?bins=7": ("/bins", "8, 9, 10"),
     "cases?membership=firm": ("/membership", "soft"),
     "cases?average=macro": ("/average", "no query parameter"),

@@ -44,9 +44,11 @@ def read(pane: Pane, wanted) -> Pane:
     return Pane.from_parts(pane.spec, parts, only=wanted)
 
 
-@pytest.mark.parametrize("slug", sorted(METRICS))
-def test_stability(pane, slug):
-    params = {"metric": slug}
+@pytest.mark.parametrize("slug", [*sorted(METRICS), "ece sample"])
+def test_stability(pane, slug, monkeypatch):
+    monkeypatch.setattr("calibrant.stability.answer.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.of_rows._SLOW_ORDERS", 1)
+    params = dict(zip(("metric", "source"), slug.split(), strict=False))
     part = read(pane, stability.parts(params))
     assert stability.answer(part, CONFIG, params, 1) == stability.answer(pane, CONFIG, params, 1)
 

@@ -73,11 +73,14 @@ def test_one_vote_leaves_a_reason(name: str) -> None:
 def test_stability_takes_its_metric_and_subsets() -> None:
     found = scored(batch_of(3, 120), "stability", metric="mce", subsets="independent")["stability"]
     assert (found["metric"], found["subsets"], found["source"]) == ("mce", "independent", "rows")
+    apart = scored(batch_of(3, 60), "stability", metric="kde_ece", leave="instance")["stability"]
+    assert apart["raters"]["pooled"]["full"] == apart["baselines"]["pooled"]["value"]
 
 
 def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = scored(batch_of(3, 60), "stability", metric="nixon_ace")["stability"]
-    assert (found["raters"], found["reason"]) == (None, "not_from_bins")
+    monkeypatch.setattr("calibrant.stability.answer.MOST_ROWS", 59)
+    found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
+    assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None
     monkeypatch.setattr("calibrant.sections.MOST_RATINGS", 179)
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"

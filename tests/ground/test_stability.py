@@ -16,7 +16,7 @@ from calibrant.question import Question
 from calibrant.score import score_batch
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import FRACTIONS, disagreement, stability, total_variation
-from calibrant.stability.subsets import draws_of, repeated
+from calibrant.stability.subsets import draws_of
 from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import rows_of
@@ -131,16 +131,6 @@ def test_disagreement_equals_the_naive_version() -> None:
     assert disagreement(viewed(batch)) == pytest.approx(naive.disagreement(rows_of(batch)), abs=1e-12)
 
 
-def test_repeated_rows_carry_their_votes() -> None:
-    batch = batch_of(3, n=10)
-    rows = np.array([4, 4, 0, 9])
-    twice = repeated(batch, rows)
-    np.testing.assert_array_equal(twice.label_counts, batch.label_counts[rows])
-    np.testing.assert_array_equal(twice.probabilities, batch.probabilities[rows])
-    assert twice.weights is not None and batch.weights is not None
-    np.testing.assert_array_equal(twice.weights, batch.weights[rows])
-
-
 def test_what_cannot_be_asked_of_parts() -> None:
     batch = noisy_batch(80)
     with pytest.raises(CalibrationInputError, match="subsets is one of"):
@@ -149,7 +139,7 @@ def test_what_cannot_be_asked_of_parts() -> None:
         stability(viewed(batch), "ece", n_bootstraps=1)
     with pytest.raises(CalibrationInputError, match="not a metric"):
         stability(viewed(batch), "eec")
-    for raw, slug, reason in ((False, "ks", "not_replicated"), (True, "brier", "not_from_cells")):
+    for raw, slug, reason in ((False, "brier", "not_from_cells"), (True, "brier", "not_from_cells")):
         with pytest.raises(NotAnswerable) as refusal:
             stability(viewed(batch, raw), slug)
         assert refusal.value.reason == reason

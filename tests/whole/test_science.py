@@ -165,10 +165,21 @@ def test_single_raters_stand_beside_several(voted):
     assert found["n_majority_ties"] == expected["n_majority_ties"]
 
 
+@pytest.mark.parametrize("source", ["replicates", "sample"])
+def test_the_kernel_error_has_its_curve(voted, source):
+    deployment, _, pane = voted
+    asked = {"source": source, "leave": "instance"}
+    found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
+    view = View(pane, Question(options={"leave": "instance"}))
+    seed = seed_of(found["state_version"])
+    close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source, seed=seed))))
+    assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
+
+
 def test_a_metric_that_has_no_curve_has_baselines(voted):
     deployment, _, _ = voted
-    found = deployment.get(f"{VOTED}/stability", metric="kde_ece")
-    assert (found["raters"], found["reason"]) == (None, "not_replicated")
+    found = deployment.get(f"{VOTED}/stability", metric="brier")
+    assert (found["raters"], found["reason"]) == (None, "not_from_cells")
     assert all(each["value"] is not None for each in found["baselines"].values())
 
 

@@ -22,6 +22,11 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*stability.parts(plain(params)), "sample"}
 
 
+def is_slow(params: dict[str, Any]) -> bool:
+    """As `stability`, of both sides."""
+    return stability.is_slow(plain(params))
+
+
 def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """As `stability`; each of `baselines` with the other side's value, the difference and its interval."""
     pane, other = pair

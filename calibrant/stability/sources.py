@@ -1,0 +1,62 @@
+"""What a stability curve is drawn of: posted rows, or of a kept state its replicates or its sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from calibrant.errors import CalibrationInputError
+from calibrant.metrics.base import Metric
+from calibrant.rows_at_hand import batch_at_hand
+from calibrant.stability.of_rows import MOST_AT_ONCE, from_rows
+from calibrant.stability.replicated import replicated
+from calibrant.stability.subsets import CurveSource
+from calibrant.view import NotAnswerable, View
+
+SOURCES = ("replicates", "sample")
+# Of a sample: a few seconds.
+MOST_SAMPLED = 500
+_NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicated")
+
+
+def under(view: View, policy: str) -> View:
+    """The same data under another label policy."""
+    batch = None if view.filling is None else view.filling.whole
+    return View(view.pane, replace(view.question, raters=policy), batch)
+
+
+def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[View, CurveSource]:
+    """The view that subsets are drawn of, and how the metric's curves are computed there.
+
+    Parameters
+    ----------
+    source : of a kept state, one of `SOURCES`; without it the replicates, or the sample where they do not carry the
+        metric
+
+    Raises
+    ------
+    CalibrationInputError
+        Another source.
+    NotAnswerable
+        Neither the state nor the rows give this metric on parts of the data.
+    """
+    if source is not None and source not in SOURCES:
+        raise CalibrationInputError.at("/source", "one_of", f"source is one of {', '.join(SOURCES)}")
+    if view.is_raw:
+        return view, from_rows(view, metric, {"source": "rows"})
+    if source != "sample":
+        try:
+            return view, replicated(view, metric)
+        except NotAnswerable as refusal:
+            if source == "replicates" or refusal.reason not in _NOT_CARRIED:
+                raise
+    sampled, about = _sampled(view)
+    return sampled, from_rows(sampled, metric, about)
+
+
+def _sampled(view: View) -> tuple[View, dict[str, Any]]:
+    """The kept sample as raw rows, a uniform part of it where it is large."""
+    copies = view.spec.n_classes if view.scope == "all" else 1
+    batch, source = batch_at_hand(view, max(min(MOST_SAMPLED, MOST_AT_ONCE // copies), 2))
+    about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
+    return View(view.pane, view.question, batch), about
