@@ -51,7 +51,7 @@ def _drawn_of(answer: dict[str, Any]) -> str:
     """What subsets are drawn of, and where curves are not of the metric itself, of what they are."""
     source, n, bins = answer.get("source"), answer.get("n_drawn"), answer.get("bins")
     if source == "replicates":
-        return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else ", which stand for the metric")
+        return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else " (near the metric)")
     if source == "sample":
         return f"{n} units of the kept sample of {answer.get('n_sample')}"
     return "the rows" if source else "data"
