@@ -157,11 +157,13 @@ def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float 
 
 
 def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:
-    """How the scores lie: share of the weight by bin, as a density where bins differ in width."""
+    """How the scores lie: share of the weight by bin, as a density along a logarithm where bins differ in width."""
     total = sum(row["weight"] for row in rows)
     widths = [row["upper"] - row["lower"] for row in rows]
     even = not rows or max(widths) - min(widths) < 1e-9
-    axes.set_ylabel("share" if even else "density")
+    # Scores crowd at the ends: their narrow bins are thousands of times as dense as the wide ones.
+    log |= not even
+    axes.set_ylabel("share" if even else "density (log)")
     if not total:
         axes.set_ylim(0, 1)
         return
@@ -173,6 +175,8 @@ def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> Non
         width=[0.92 * width for _, width in drawn],
         align="edge",
         color=ORANGE,
+        edgecolor="none" if even else ORANGE,
+        linewidth=0.0 if even else 0.8,
         log=log,
     )
     if log:
