@@ -150,3 +150,21 @@ def test_of_a_binary_model_the_second_number_of_the_row_is_meant(method: str) ->
     formula = blocks("python")[method, "full"]
     found = by_python(formula, answer["parameters"], there.probabilities.tolist())
     assert np.abs(np.array(found)[:, 1] - apply(answer, there)).max() < 1e-12
+
+
+@pytest.mark.parametrize("language", RUN)
+@pytest.mark.parametrize(
+    ("method", "steep"),
+    [
+        ("platt", {"slope": 726.0, "intercept": 3.0, "clip": 1e-12}),
+        ("beta", {"a": 0.0, "b": 1452.0, "c": -1006.0, "clip": 1e-12}),
+        ("temperature", {"temperature": 1 / 32}),
+    ],
+)
+def test_a_steep_map_is_no_overflow(language: str, method: str, steep: dict[str, Any]) -> None:
+    """Scores far from where the labels change run into what an exponential cannot hold."""
+    batch = Batch.from_columns({"confidences": [0.0, 1e-320, 1e-9, 0.1, 0.4999, 0.5001, 0.9, 1 - 2**-53, 1.0]}).batch
+    fitted = {"method": method, "scope": "positive", "class": None, "parameters": steep}
+    inputs = batch.probabilities[:, 1].tolist()
+    found = RUN[language](blocks(language)[method, "positive"], steep, inputs)
+    assert np.abs(np.array(found) - apply(fitted, batch)).max() < 1e-12
