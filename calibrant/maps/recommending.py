@@ -104,6 +104,9 @@ class Weighing:
         if self.temperature is not None:
             starts["temperature"] = [np.array([1.0 / self.temperature])] * 2
         for name, make in CANDIDATES.items():
+            if name == "temperature" and self.rows.is_all_right:
+                self.reasons[name] = "separable"
+                continue
             fitted, reason = halves.fitted(
                 make, starts.get(name), missing_class_matters=name != "temperature"
             )
@@ -138,10 +141,12 @@ class Weighing:
         finite = all(np.isfinite(each["nll"]).all() for each in losses.values())
         decisive = "nll" if finite else "brier"
         beaten_by = {name: _beaters(name, losses, decisive, rows, self.view) for name in losses}
-        if self.whole and decisive == "nll" and "temperature" in losses:
-            later = [name for name in beaten_by[LEAVE] if name != "temperature"]
-            beaten_by[LEAVE] = (["temperature"] if _is_gain(self.whole) else []) + later
-        choice = next(name for name in losses if not beaten_by[name])
+        if self.whole and decisive == "nll":
+            beaten_by[LEAVE] = [name for name in beaten_by[LEAVE] if name != "temperature"]
+            if _is_gain(self.whole):
+                beaten_by[LEAVE].insert(0, "temperature")
+                beaten_by.setdefault("temperature", [])
+        choice = next(name for name in (LEAVE, *CANDIDATES) if beaten_by.get(name) == [])
         shown = {
             name: _shown(name, each, losses, rows, self.view) | {"beaten_by": beaten_by[name]}
             for name, each in losses.items()

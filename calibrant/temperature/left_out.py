@@ -34,7 +34,7 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     dict with `before`, `after`, `gain` (`nll`: value and interval), `n`, `n_units`, `ci` and `interval_method`. The standard
     error of the gain g_u of the units is at most the integral over beta of sqrt(sum s_u^2), since a norm of an integral is at
     most the integral of the norms; that bound is what the interval is made of, with Student's t. None where the profile is
-    not kept, a rating has probability 0, fewer than 20 units have labels, or the loss does not depend on the temperature.
+    not kept, a rating has probability 0, fewer than 20 units have labels, or the loss is least at no temperature above 1/32.
 
     Source
     ------
@@ -49,7 +49,7 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     if not curve.weight > 0.0 or curve.n_zero_probability:
         return None
     at = curve.minimum("nll")
-    if at is None:
+    if at is None or at.bound == "lower":
         return None
     bend = curve.curvature(at.beta) * curve.weight
     moved = curve.squared_slope(at.beta) / bend if at.bound is None and bend > 0.0 else 0.0
