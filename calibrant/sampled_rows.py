@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.batch import Batch, Votes
 from calibrant.hashing import U64, hash_rows, mix
-from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
+from calibrant.input.columns import LEAST_WEIGHT, MOST_LOGIT, MOST_WEIGHT
 
 ROW_BYTES, VOTE_BYTES = 32, 4
 MOST_HALVINGS = 64
@@ -199,7 +199,7 @@ def is_possible(rows: SampledRows) -> bool:
         return False
     if (rows.logits > 1).any() or (rows.counts < 1).any() or (rows.counts > 2**53).any():
         return False
-    if ((rows.weights < 0) | (rows.weights > MOST_WEIGHT)).any():
+    if ((rows.weights < LEAST_WEIGHT) & (rows.weights != 0) | (rows.weights > MOST_WEIGHT)).any():
         return False
     inside = [(each >= low) & (each < high) for each, low, high in zip(
         (votes.row, votes.klass, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip

@@ -24,6 +24,8 @@ from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
 
 METRICS_TOLERANCE = 1e-9  # the order of summation differs
+MAP_TOLERANCE = 1e-12
+FITTED = 3 / DAYS  # of the time; the map is fitted to it
 ALARM_S = 60
 TEMPERATURE_TOLERANCE = 1e-4  # relative; the service fits it without raw rows
 
@@ -85,21 +87,29 @@ class Report:
         )
 
     def applied_map(self) -> None:
-        """The map as a serving process uses it: fetched for the first week, applied to that week's rows."""
-        path, query = self._path("calibration-map") + "/apply", {"method": "temperature", **self._between(0.0, 0.5)}
-        rows = np.flatnonzero(self.deployment.when < 0.5)[:2000]
-        sent = {"probabilities": self.deployment.probabilities[rows].tolist()}
-        mapped = self.client.post(f"{path}?{urlencode(query, safe=':,')}", sent)["probabilities"]
+        """The map as a serving process uses it: fetched after three days, applied by the model to the days that follow."""
+        path, query = self._path("calibration-map"), {"method": "temperature", **self._between(0.0, FITTED)}
+        fetched = self.client.get(path, **query)
+        when = self.deployment.when
+        rows = np.flatnonzero((when >= FITTED) & (when < 0.5))[:2000]
+        said = self.deployment.probabilities[rows]
+        mapped = said ** (1.0 / fetched["parameters"]["temperature"])
+        mapped /= mapped.sum(axis=1, keepdims=True)
+        applied = f"{path}/apply?{urlencode(query, safe=':,')}"
+        there = np.array(self.client.post(applied, {"probabilities": said.tolist()})["probabilities"])
+        if not np.abs(there - mapped).max() < MAP_TOLERANCE:
+            raise DemoFailed("the model and the service make different numbers of one map")
         labels = [self.deployment.ratings[row] for row in rows]
-        self._title("The map applied by the model", f"curl -s -X POST ... '{self.client.url}{path}?{urlencode(query, safe=':,')}'")
+        self._title("The map fetched and applied by the model, to days that it was not fitted to", self.client.curl(path, **query))
         table = Table("", "ece", "nll", "brier")
         errors = []
-        for name, scores in (("as the model said", sent["probabilities"]), ("after the map", mapped)):
-            body = {"probabilities": scores, "labels": labels}
+        for name, scores in (("as the model said", said), ("after the map", mapped)):
+            body = {"probabilities": scores.tolist(), "labels": labels}
             told = self.client.post("/v1/score?metrics=ece,nll,brier", body)["metrics"]
             table.add_row(name, *(_number(told[slug]["value"]) for slug in ("ece", "nll", "brier")))
             errors.append(told["ece"]["value"])
         self.console.print(table)
+        self.console.print(f"[green]equal[/green] to POST calibration-map/apply within {MAP_TOLERANCE:g}")
         if errors[1] >= errors[0]:
             raise DemoFailed("the map did not mend the model")
 

@@ -21,8 +21,9 @@ SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3
 # A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
 MOST_SPREAD = 1_000_000
-# Squares of weights and logits are summed: within these bounds no sum of a pane overflows.
+# Squares of weights and logits are summed, and squares of such sums divided by: within these bounds none leaves float64's range.
 MOST_WEIGHT = 1e9
+LEAST_WEIGHT = 1e-50
 MOST_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
 KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
@@ -191,8 +192,9 @@ class Columns:
 
     def _weights(self) -> NDArray[np.float64]:
         weights = self._vector("weights")
-        bad = ~((weights >= 0) & (weights <= MOST_WEIGHT))
-        self.offences.rows("weights", bad, "weight", f"a weight lies in 0 to {MOST_WEIGHT:.0e}")
+        bad = ~((weights == 0) | ((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT)))
+        detail = f"a weight is 0 or lies in {LEAST_WEIGHT:.0e} to {MOST_WEIGHT:.0e}"
+        self.offences.rows("weights", bad, "weight", detail)
         return np.where(bad, 0.0, weights)
 
     def _texts(self, name: str) -> NDArray[Any]:

@@ -21,7 +21,7 @@ REASONS = {
     "no_labels": "no labelled prediction carries weight here",
     "one_class": "every rating agrees, so there is nothing to fit against",
     "constant_scores": "every score is the same, so a slope means nothing",
-    "separable": "some score parts the two outcomes without overlap, so the best slope is infinite",
+    "separable": "some score parts the outcomes without overlap, so the best slope is infinite and the best temperature 0",
     "decreasing": "the outcome falls as the score rises; bins of a falling map would reorder predictions",
     "not_in_histogram": "the window holds plain histograms, which do not carry what this map needs",
     "flat": "the loss does not depend on the temperature",

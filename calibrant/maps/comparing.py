@@ -2,7 +2,8 @@
 
 Both maps see the kept sample of predictions that neither was fitted to. The gain is the first's mean loss minus the
 second's; its interval is from the spread over units. A map beats another where the whole interval of the gain in NLL
-lies above 0, or that of Brier where a rating has probability 0 under one of them.
+lies above 0, or that of Brier where a rating has probability 0 under one of them. Two temperatures, or one and the
+probabilities as they are, are compared on every labelled prediction where the sample is a part of them: the profile tells both.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from calibrant.maps.rows import (
 )
 from calibrant.pane import Pane
 from calibrant.policies import policy_index
+from calibrant.temperature.left_out import gain_between
 
 Fitted = Mapping[str, Any]
 REASONS = {
@@ -52,7 +54,8 @@ def compare(
     Returns
     -------
     dict with `beats`, `reason` (a word of `REASONS` where it does not, else None), `scope` of the comparison, `n`,
-    `n_units`, `current`, `candidate` and `gain` (NLL and Brier, the gains with intervals) and `sample`.
+    `n_units`, `current`, `candidate` and `gain` (NLL and Brier, the gains with intervals) and `sample`. Where all of the
+    window decides, these are of it, with NLL alone, and `sampled` has the kept sample's.
 
     Examples
     --------
@@ -67,9 +70,12 @@ def compare(
         "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": ci, "raters": raters,
         "current": None, "candidate": None, "gain": None, "sample": about_sample(pane),
     }  # fmt: skip
-    if answer["sample"] is None:
-        return _because(answer, "not_kept")
     scope = common_scope(current, candidate)
+    whole = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
+    if answer["sample"] is None:
+        if whole is None or scope is None:
+            return _because(answer, "not_kept")
+        return _judged(answer | {"scope": scope[0], "sampled": None} | whole)
     if scope is None:
         return _because(answer, "not_comparable")
     batch = pane.sample.batch()
@@ -86,12 +92,32 @@ def compare(
             for name in first
         }
     answer["gain"] = gain
+    if whole is not None and not answer["sample"]["complete"]:
+        sampled = {name: answer[name] for name in ("n", "n_units", "current", "candidate", "gain")}
+        return _judged(answer | {"sampled": sampled} | whole)
     if answer["n_units"] < FEWEST_UNITS:
         return _because(answer, "few_units")
+    return _judged(answer)
+
+
+def _judged(answer: dict[str, Any]) -> dict[str, Any]:
+    gain = answer["gain"]
     decisive = gain["nll"] if gain["nll"]["interval"] else gain["brier"]
     if decisive["interval"] is None or not decisive["interval"][0] > 0.0:
         return _because(answer, "not_better")
     return answer | {"beats": True}
+
+
+def _of_temperatures(
+    current: Fitted | None, candidate: Fitted, pane: Pane, policy: int, ci: float
+) -> dict[str, Any] | None:
+    """The gain over all of a pane where both are temperatures; None where they are not, or the profile cannot tell."""
+    given = [each for each in (current, candidate) if each is not None]
+    if any(each["method"] != "temperature" for each in given):
+        return None
+    first = 1.0 if current is None else 1.0 / current["parameters"]["temperature"]
+    then = 1.0 / candidate["parameters"]["temperature"]
+    return gain_between(pane, policy, (first, then), ci)
 
 
 def _because(answer: dict[str, Any], reason: str) -> dict[str, Any]:

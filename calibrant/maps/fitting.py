@@ -240,7 +240,7 @@ def _filled(cells: Cells) -> Cells:
 def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any]:
     """Losses before and after, on the data of the fit."""
     if scope == "full":
-        how = _how(scope, "rows" if view.is_raw else "profile")
+        how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
         pair = {name: solved.details.pop(name, None) for name in ("before", "after")}
         return pair | {"evaluation": how}
     how, cells = dict(HOW), None

@@ -3,7 +3,8 @@
 Each candidate is fitted on one half of the units and judged on the other, so that none wins by having more parameters.
 The rule: of leave it, temperature, intercept, more, in this order, the first that no later one beats. One beats another
 where the whole interval of its gain in held-out NLL lies above 0; in Brier score where a rating has probability 0 as it
-was sent. "More" is vector scaling: a slope and an intercept a class.
+was sent. "More" is vector scaling: a slope and an intercept a class. Where the rows are a part of the window, whether a
+temperature beats leaving it is judged on all of the window instead, whose profile tells the gain of that one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from calibrant.maps.cross_fitting import Halves
 from calibrant.maps.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
 from calibrant.maps.rows import FEWEST_UNITS, LabelledRows, mean_by_unit
 from calibrant.temperature.fit import fit_temperature_exact
+from calibrant.temperature.left_out import left_out_gain
 from calibrant.view import NotAnswerable, View
 
 LEAVE = "leave it"
@@ -86,6 +88,7 @@ class Weighing:
         except NotAnswerable as fault:
             self.nothing = fault.reason, fault.detail
             return
+        self.is_whole = len(rows) >= view.counts["n_labelled"]
         self.rows = rows.take(np.flatnonzero(rows.weight > 0))
         if not len(self.rows):
             self.nothing = "no_labels", REASONS["no_labels"]
@@ -101,6 +104,9 @@ class Weighing:
         if self.temperature is not None:
             starts["temperature"] = [np.array([1.0 / self.temperature])] * 2
         for name, make in CANDIDATES.items():
+            if name == "temperature" and self.rows.is_all_right:
+                self.reasons[name] = "separable"
+                continue
             fitted, reason = halves.fitted(
                 make, starts.get(name), missing_class_matters=name != "temperature"
             )
@@ -117,15 +123,30 @@ class Weighing:
         mapped = {LEAVE: self.rows.probabilities, **self.mapped}
         return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
 
+    @cached_property
+    def whole(self) -> dict[str, Any] | None:
+        """The temperature's held-out NLL over all of the window, where the rows are a part of it; else None."""
+        view = self.view
+        if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
+            return None
+        if self.nothing is None and self.is_whole:
+            return None
+        return left_out_gain(view.pane, view.policy, view.question.ci)
+
     def recommended(self) -> dict[str, Any]:
         """As `recommend` answers."""
         if self.nothing is not None:
-            return _nothing(*self.nothing)
+            return self._by_whole() if self.whole else _nothing(*self.nothing)
         rows, losses = self.rows, self.losses
         finite = all(np.isfinite(each["nll"]).all() for each in losses.values())
         decisive = "nll" if finite else "brier"
         beaten_by = {name: _beaters(name, losses, decisive, rows, self.view) for name in losses}
-        choice = next(name for name in losses if not beaten_by[name])
+        if self.whole and decisive == "nll":
+            beaten_by[LEAVE] = [name for name in beaten_by[LEAVE] if name != "temperature"]
+            if _is_gain(self.whole):
+                beaten_by[LEAVE].insert(0, "temperature")
+                beaten_by.setdefault("temperature", [])
+        choice = next(name for name in (LEAVE, *CANDIDATES) if beaten_by.get(name) == [])
         shown = {
             name: _shown(name, each, losses, rows, self.view) | {"beaten_by": beaten_by[name]}
             for name, each in losses.items()
@@ -140,6 +161,7 @@ class Weighing:
             "ci": self.view.question.ci,
             "candidates": shown,
             "sample": self.sample,
+            "whole_window": self.whole,
         }
         return {
             "recommendation": choice,
@@ -147,10 +169,39 @@ class Weighing:
             "recommendation_evidence": evidence,
         }
 
+    def _by_whole(self) -> dict[str, Any]:
+        """Between leaving it and a temperature, by all of the window, where there are no rows for the others."""
+        assert self.nothing is not None and self.whole is not None
+        whole, (reason, detail) = self.whole, self.nothing
+        better = _is_gain(whole)
+        shown = {
+            LEAVE: whole["before"] | {"beaten_by": ["temperature"] if better else []},
+            "temperature": whole["after"] | {"gain": whole["gain"], "beaten_by": []},
+            "intercept": {"reason": reason},
+            "more": {"reason": reason},
+        }
+        evidence = {
+            "rule": RULE,
+            "detail": detail,
+            "loss": "nll",
+            "scope": self.scope,
+            **{name: whole[name] for name in ("n", "n_units", "ci")},
+            "candidates": shown,
+            "sample": None if reason == "not_kept" else self.sample,
+            "whole_window": whole,
+        }
+        return {
+            "recommendation": "temperature" if better else LEAVE,
+            "recommendation_reason": None,
+            "recommendation_evidence": evidence,
+        }
+
     def held_out_temperature(self, objective: str) -> dict[str, Any]:
         """`heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
+        whole = self.whole if objective == "nll" else None
         if self.nothing is not None:
-            return {"heldout": None, "heldout_reason": self.nothing[0]}
+            reason = self.nothing[0] if whole is None else None
+            return {"heldout": whole, "heldout_reason": reason}
         ci, reason = self.view.question.ci, self.reasons.get("temperature")
         if objective != "nll":
             solve = _Temperature(self.view, objective)
@@ -160,8 +211,10 @@ class Weighing:
             if reason is None:
                 sums = self.losses[LEAVE], self.losses["temperature"]
                 found = told_held_out(self.rows, self.mapped["temperature"], self.scope, ci, sums)
-        shown = None if found is None else found | {"sample": self.sample}
-        return {"heldout": shown, "heldout_reason": reason}
+        if found is None:
+            return {"heldout": whole, "heldout_reason": reason if whole is None else None}
+        shown = found | {"sample": self.sample, "whole_window": whole}
+        return {"heldout": shown, "heldout_reason": None}
 
 
 class _Temperature:
@@ -190,6 +243,11 @@ def _nothing(reason: str, detail: str) -> dict[str, Any]:
         "recommendation_reason": reason,
         "recommendation_evidence": {"rule": RULE, "detail": detail},
     }
+
+
+def _is_gain(held_out: dict[str, Any]) -> bool:
+    """Whether the interval of the gain lies above 0."""
+    return bool(held_out["gain"]["nll"]["interval"][0] > 0.0)
 
 
 def _gain(

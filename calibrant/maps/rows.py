@@ -76,6 +76,12 @@ class LabelledRows:
     def top_class(self) -> Ints:
         return np.argmax(self.logits, axis=1)
 
+    @cached_property
+    def is_all_right(self) -> bool:
+        """Whether no rating is of a class less probable than another, so that no temperature is too low."""
+        below = self.logits < self.logits.max(axis=1, keepdims=True)
+        return bool(self.share[below].sum() <= 1e-12 * self.weight.sum())
+
     def take(self, index: NDArray[Any]) -> LabelledRows:
         columns = (self.logits, self.share, self.unit, self.half, self.place)
         return LabelledRows(*(column[index] for column in columns))

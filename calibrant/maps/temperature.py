@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from calibrant.accumulators.temperature import BETAS
 from calibrant.cells import Cells
 from calibrant.maps.base import Floats, Map, Options, Solved, log_odds, logistic, why_not
+from calibrant.maps.rows import about_sample
 from calibrant.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
 from calibrant.view import NotAnswerable, View
 
@@ -53,7 +54,10 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def solve_view(view: View, options: Options) -> Solved:
-    """T by NLL from the pane's profile, or from raw rows where they are at hand.
+    """T by NLL from the pane's profile; from the kept sample where it is complete, or raw rows where they are at hand.
+
+    Separable where the most probable class is always right: a T at the least end of the range would make every probability
+    0 or 1.
 
     Raises
     ------
@@ -64,17 +68,33 @@ def solve_view(view: View, options: Options) -> Solved:
     if view.filling is not None:
         answer = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
     else:
-        answer = fit_temperature(view.pane, raters=raters, ci=ci)
+        answer = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if answer["reason"] == "not_in_histogram":
         raise NotAnswerable(answer["reason"], answer["detail"], answer["n_excluded"])
     details = {name: answer[name] for name in KEPT}
     if answer["temperature"] is None:
         return Solved(None, answer["reason"], details)
+    if answer["method"] == "sample":
+        details |= {"fitted_to": "sample", "sample": about_sample(view.pane)}
+    if answer["bound"] == "lower" and _is_all_right(view):
+        return Solved(None, "separable", details)
     details |= {"error_bound": answer["error_bound"]["temperature"]}
     if view.scope == "top_label":
         details |= {"before": answer["before"], "after": answer["after"]}
     warnings = [] if answer["verdict"] == "ok" else [answer["verdict"]]
     return Solved({"temperature": answer["temperature"]}, None, details, warnings)
+
+
+def _is_all_right(view: View) -> bool:
+    """Whether no rating is of a class less probable than another."""
+    if view.spec.task != "binary":
+        cells = view.cells_of("top_label")
+        wrong = cells.weight - cells.correct
+    else:
+        cells = view.cells_of("positive")
+        wrong = np.where(cells.mean < 0.5, cells.correct, cells.weight - cells.correct)
+        wrong[cells.mean == 0.5] = 0.0
+    return bool(wrong.sum() <= 1e-12 * cells.weight.sum())
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

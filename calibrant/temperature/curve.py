@@ -181,9 +181,9 @@ class Curve:
         bend = self.curvature(beta)
         if objective != "nll" or bend <= 0.0:
             return None
-        return self._squared_slope(beta) / (self.weight * bend) ** 2
+        return self.squared_slope(beta) / (self.weight * bend) ** 2
 
-    def _squared_slope(self, beta: float) -> float:
+    def squared_slope(self, beta: float) -> float:
         """Sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
         near = window(np.log(beta), NODES)
         scaled = (BETAS**2 * self.kept["nll_d1_squared"])[near]

@@ -41,7 +41,8 @@ router = APIRouter(tags=["maps"], default_response_class=Response)
 
 SUMMARY = (
     *("method", "scope", "class", "digest", "n", "window", "slice", "state_version"),
-    *("created_at", "created_by", "note", "before", "after", "heldout", "heldout_reason"),
+    *("fitted_to", "sample", "recommendation", "warnings", "created_at", "created_by", "note"),
+    *("before", "after", "heldout", "heldout_reason"),
 )
 
 

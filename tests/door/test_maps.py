@@ -60,6 +60,7 @@ async def test_a_version_is_the_fit_as_it_was(made, inbox):
     listed = (await made.get(f"{URL}/maps")).json()
     assert [each["version"] for each in listed["versions"]] == [1, 2, 3]
     assert "parameters" not in listed["versions"][0]
+    assert {"sample", "fitted_to", "recommendation", "warnings"} <= set(listed["versions"][0])
     assert (listed["current"], listed["promotions"]) == (None, [])
 
 

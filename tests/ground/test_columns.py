@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
-from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
+from calibrant.input.columns import LEAST_WEIGHT, MOST_LOGIT, MOST_WEIGHT
 from calibrant.input.instants import instant
 
 GOOD: dict[str, Any] = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]}
@@ -107,6 +107,8 @@ ROW_OFFENCES: list[tuple[dict[str, Any], str, str]] = [
     (third("weights", INF), "/weights/2", "weight"),
     (third("weights", 10**400), "/weights/2", "weight"),
     (third("weights", MOST_WEIGHT * 2), "/weights/2", "weight"),
+    (third("weights", LEAST_WEIGHT / 2), "/weights/2", "weight"),
+    (third("weights", 5e-324), "/weights/2", "weight"),
     (third("weights", True), "/weights/2", "number"),
     (third("weights", None), "/weights/2", "number"),
     (third("ids", "b"), "/ids/2", "repeated_id"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sqlite3
@@ -76,7 +77,7 @@ def by_javascript(code: str, parameters: dict[str, Any], inputs: list[Any]) -> l
 
 
 def by_sql(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any]:
-    """In SQLite, which calls GREATEST and LEAST by other names."""
+    """In SQLite, which calls GREATEST and LEAST by other names; what leaves float64's range is an error, as in PostgreSQL."""
     store = sqlite3.connect(":memory:")
     try:
         store.execute("SELECT LN(POWER(EXP(1), 2))")
@@ -84,6 +85,8 @@ def by_sql(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any
         pytest.skip("SQLite without mathematical functions")
     store.create_function("GREATEST", 2, max)
     store.create_function("LEAST", 2, min)
+    store.create_function("EXP", 1, in_range(math.exp))
+    store.create_function("POWER", 2, in_range(math.pow))
     tables(store, parameters)
     if isinstance(inputs[0], list):
         store.execute("CREATE TABLE predictions (id, class, p)")
@@ -95,6 +98,16 @@ def by_sql(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any
     store.executemany("INSERT INTO predictions VALUES (?, ?)", enumerate(inputs))
     found = dict(store.execute(code, parameters_of(code, parameters)).fetchall())
     return [found[i] for i in range(len(inputs))]
+
+
+def in_range(function: Any) -> Any:
+    def checked(*given: float) -> float:
+        found = function(*given)
+        if found == 0.0 and given[0] != 0.0:
+            raise OverflowError("value out of range: underflow")
+        return float(found)
+
+    return checked
 
 
 def parameters_of(code: str, parameters: dict[str, Any]) -> dict[str, float]:
@@ -150,3 +163,28 @@ def test_of_a_binary_model_the_second_number_of_the_row_is_meant(method: str) ->
     formula = blocks("python")[method, "full"]
     found = by_python(formula, answer["parameters"], there.probabilities.tolist())
     assert np.abs(np.array(found)[:, 1] - apply(answer, there)).max() < 1e-12
+
+
+STEEP = [
+    ("platt", "positive", {"slope": 726.0, "intercept": 3.0, "clip": 1e-12}),
+    ("beta", "positive", {"a": 0.0, "b": 1452.0, "c": -1006.0, "clip": 1e-12}),
+    ("temperature", "positive", {"temperature": 1 / 32}),
+    ("temperature", "full", {"temperature": 1 / 32}),
+    ("temperature", "full", {"temperature": 32.0}),
+    ("class_temperature", "full", {"temperatures": [1 / 32, 1.0, 1 / 32], "clip": 1e-12}),
+    ("vector", "full", {"slopes": [40.0, 1.0, 40.0], "intercepts": [1.0, -1.0, 0.0], "clip": 1e-12}),
+    ("dirichlet", "full", {"matrix": [[40, 0, 0], [0, 1, 0], [-9, 0, 9]], "intercepts": [0, 0, 0], "clip": 1e-12}),
+]
+
+
+@pytest.mark.parametrize("language", RUN)
+@pytest.mark.parametrize(("method", "scope", "steep"), STEEP)
+def test_a_steep_map_leaves_no_range(language: str, method: str, scope: str, steep: dict[str, Any]) -> None:
+    """Scores far from where the labels change run into what an exponential cannot hold."""
+    p = np.array([0.0, 1e-320, 1e-200, 1e-9, 0.1, 0.4999, 0.5001, 0.9, 1 - 2**-53, 1.0])
+    columns = {"confidences": p} if scope == "positive" else {"probabilities": np.stack([p, (1 - p) / 4, 0.75 * (1 - p)], axis=1)}
+    batch = Batch.from_columns(columns).batch
+    fitted = {"method": method, "scope": scope, "class": None, "parameters": steep}
+    inputs = batch.probabilities if scope == "full" else batch.probabilities[:, 1]
+    found = RUN[language](blocks(language)[method, scope], steep, inputs.tolist())
+    assert np.abs(np.array(found) - apply(fitted, batch)).max() < 1e-12

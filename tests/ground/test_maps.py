@@ -583,10 +583,10 @@ def test_maps_of_rows_name_the_reason():
     assert reason("class_temperature", p[:4], [0, 1, 2, 0]) == "few_rows"
     answer = fitted(
         "class_temperature",
-        Batch.from_columns({"probabilities": p, "labels": p.argmax(axis=1)}).batch,
+        Batch.from_columns({"probabilities": p, "labels": p.argmin(axis=1)}).batch,
     )
     assert answer["at_bound"] and "at_bound" in answer["warnings"]
-    assert min(answer["parameters"]["temperatures"]) == pytest.approx(1 / 32)
+    assert max(answer["parameters"]["temperatures"]) == pytest.approx(32)
     ties = np.array([[0.4, 0.4, 0.2], [0.2, 0.4, 0.4]] * 150)
     for method in ROWS:
         reason(method, ties, label)

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.filling import Filling
@@ -15,8 +16,10 @@ from calibrant.maps.base import Options
 from calibrant.maps.cross_fitting import Halves
 from calibrant.maps.from_rows import rows_of
 from calibrant.maps.recommending import Weighing, recommend
+from calibrant.policies import policy_index
 from calibrant.question import Question
 from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.temperature.left_out import left_out_gain
 from calibrant.view import View
 
 CHANGES = {
@@ -189,3 +192,90 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
     assert gain["value"] > 0 and gain["interval"] is not None
     candidates = weighing.recommended()["recommendation_evidence"]["candidates"]
     assert candidates["intercept"] == candidates["more"] == {"reason": "few_rows"}
+
+
+@pytest.mark.parametrize("raters", ["pooled", "mean", "majority"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(raters: str, n_classes: int) -> None:
+    """Against as many exact fits as there are units, each judged on the unit that it did not see."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(240, n_classes)) * 3
+    counts = np.stack([rng.multinomial(1 + i % 3, row) for i, row in enumerate(softmax(z / 1.6, axis=1))])
+    unit, weight = np.arange(240) // 3, rng.uniform(0.5, 2.0, 240)
+    columns = {"logits": z, "label_counts": counts, "units": [f"u{u}" for u in unit], "weights": weight}
+    task = "binary" if n_classes == 2 else "multiclass"
+    pane = Pane(PaneSpec(task, n_classes))
+    pane.fill(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
+    share = {
+        "pooled": counts.astype(float),
+        "mean": counts / counts.sum(axis=1, keepdims=True),
+        "majority": np.eye(n_classes)[counts.argmax(axis=1)],
+    }[raters] * weight[:, None]
+
+    def by_unit(log_beta: float) -> np.ndarray:
+        return np.bincount(unit, -(share * log_softmax(np.exp(log_beta) * z, axis=1)).sum(axis=1))
+
+    gains = np.zeros(80)
+    for u in range(80):
+        others = np.arange(80) != u
+        best = minimize_scalar(lambda at, mine=others: by_unit(at)[mine].sum(), bounds=(-3, 3), method="bounded").x
+        gains[u] = (by_unit(0.0) - by_unit(best))[u]
+    found = left_out_gain(pane, policy_index(raters), 0.95)
+    assert found is not None and (found["n"], found["n_units"]) == (240, 80)
+    at_best = by_unit(np.log(1 / fit_temperature(pane, raters=raters)["temperature"])).sum() / share.sum()
+    value, (low, high) = found["gain"]["nll"]["value"], found["gain"]["nll"]["interval"]
+    cost = found["after"]["nll"] - at_best
+    exact = found["before"]["nll"] - gains.sum() / share.sum() - at_best
+    assert found["before"]["nll"] == pytest.approx(by_unit(0.0).sum() / share.sum(), rel=1e-9)
+    assert cost == pytest.approx(exact, rel=0.15) and cost > 0
+    assert high - value == pytest.approx(value - low)
+    error = (high - value) / 1.99045
+    smallest = np.sqrt((gains**2).sum()) / share.sum()
+    assert smallest * 0.99 < error < smallest * 1.15
+
+
+def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
+    """Of thousands of predictions in one pane some hundred are kept; the temperature is judged on all of them."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6000, 10)) * 3
+    labels = (softmax(z / 1.25, axis=1).cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
+    pane = Pane(PaneSpec("multiclass", 10))
+    pane.fill(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}).batch)
+    found = recommend(View(pane, Question()))
+    evidence = found["recommendation_evidence"]
+    assert found["recommendation"] == "temperature" and evidence["n"] < 300
+    assert evidence["candidates"]["temperature"]["gain"]["nll"]["interval"][0] < 0
+    assert evidence["whole_window"]["n"] == 6000 and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
+    assert evidence["candidates"]["leave it"]["beaten_by"] == ["temperature"]
+    heldout = Weighing(View(pane, Question())).held_out_temperature("nll")["heldout"]
+    assert heldout["whole_window"] == evidence["whole_window"] and heldout["n"] == evidence["n"]
+
+
+def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
+    """A pane of 600 classes keeps six rows, too few to part in two."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(150, 600)) * 4
+    for temperature, recommended in ((2.5, "temperature"), (1.0, "leave it")):
+        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((150, 1))).argmax(axis=1)
+        columns = {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(150)]}
+        pane = Pane(PaneSpec("multiclass", 600))
+        pane.fill(Batch.from_columns(columns, n_classes=600).batch)
+        found = recommend(View(pane, Question()))
+        assert found["recommendation"] == recommended, found
+        evidence = found["recommendation_evidence"]
+        assert evidence["n"] == 150 and evidence["candidates"]["more"] == {"reason": "few_units"}
+        told = Weighing(View(pane, Question())).held_out_temperature("nll")
+        assert told["heldout"] == evidence["whole_window"] and told["heldout_reason"] is None
+        json.dumps(found, allow_nan=False)
+
+
+def test_what_the_window_cannot_tell_is_not_told() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 40)
+    p[0] = [0.5, 0.5, 0.0]
+    labels = np.full(40, 2)
+    for rows, hits in ((p, labels), (np.full((40, 3), 1 / 3), labels), (p[1:16], labels[1:16])):
+        pane = Pane(PaneSpec("multiclass", 3))
+        pane.fill(Batch.from_columns({"probabilities": rows, "labels": hits}).batch)
+        assert left_out_gain(pane, 0, 0.95) is None
+    assert left_out_gain(Pane(PaneSpec("multiclass", 3)), 0, 0.95) is None

@@ -10,8 +10,8 @@ from calibrant.pane import Pane
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts and the kept sample."""
-    return ("counts", "sample")
+    """Counts, the kept sample, and the profile that tells two temperatures apart."""
+    return ("counts", "sample", "temperature")
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
