@@ -134,7 +134,7 @@ class PartitionLoop:
         elif _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
-            self._commit(self._one_in_child(items[0]))
+            self._commit_one(items[0])
         else:
             self._commit(self._gather(items, dry))
 
@@ -217,6 +217,21 @@ class PartitionLoop:
         self._shelf.trim()
         gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
         self._next_commit_at = time.monotonic() + gap_s
+
+    def _commit_one(self, item: Item) -> None:
+        """Commit an entry of the danger zone by itself; one whose changes cannot be written is set aside."""
+        run = self._one_in_child(item)
+        try:
+            self._commit(run)
+        except (RedisError, Overtaken, MemoryError):
+            raise
+        except Exception as error:
+            log.exception("entry %s cannot be committed", item.id)
+            self._shelf.forget()
+            item.set_aside(f"{type(error).__name__}: {error}"[:500])
+            without = Run(self._ground)
+            without.items.append(item)
+            self._commit(without)
 
     def _is_dangerous(self, item: Item) -> bool:
         return id_order(item.id) <= id_order(self._chain.cursor.danger_id)

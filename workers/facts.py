@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.batch import Batch, Votes
-from calibrant.input.labels import WITHDRAWN
+from calibrant.input.labels import MOST_NAMED, WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
-EXPIRED, REVISED = "expired", "revised"
+EXPIRED, REVISED, FULL = "expired", "revised", "full"
+# Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
+MOST_VOTES = 2**31 - 1
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
@@ -112,7 +114,10 @@ class Facts:
 
     def voted(self, votes: Mapping[int, int]) -> tuple[Facts, str]:
         """After unnamed ratings, which add."""
-        return (self, GONE) if self.deleted else (replace(self, votes=_added(self.votes, votes)), NEW)
+        if self.deleted:
+            return self, GONE
+        total = _added(self.votes, votes)
+        return (self, FULL) if max(total.values(), default=0) > MOST_VOTES else (replace(self, votes=total), NEW)
 
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
         """After a named rater's word.
@@ -132,6 +137,8 @@ class Facts:
                 return self, DUPLICATE
             if explicit and number == last.revision:
                 return self, REVISED
+        elif len(self.ratings) >= MOST_NAMED:
+            return self, FULL
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
     def timed(self, labelled_ms: int) -> Facts:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from calibrant.input.labels import LabelRow
+from calibrant.input.labels import MOST_NAMED, LabelRow
 from workers.entries import Places
 from workers.facts import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,
+    FULL,
     GONE,
+    MOST_VOTES,
     NEW,
     REVISED,
     STALE,
@@ -93,6 +95,10 @@ _RULES = {
     CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
     REVISED: ("revision_conflict", "this revision of the rater came before with another class; the first is kept"),
     GONE: ("deleted", "the prediction of this id was deleted"),
+    FULL: (
+        "too_many_ratings",
+        f"a prediction takes {MOST_NAMED} named raters and {MOST_VOTES} unnamed ratings of a class; this one has them",
+    ),
     EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
 
@@ -285,7 +291,7 @@ def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
 
 
 def _worst(results: list[str]) -> str:
-    for result in (GONE, CONFLICT, REVISED, NEW, STALE, DUPLICATE):
+    for result in (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE):
         if result in results:
             return result
     return DUPLICATE
