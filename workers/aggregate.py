@@ -27,7 +27,7 @@ from workers.housekeeping import Housekeeping
 from workers.leases import Leases
 from workers.restoring import Restoring
 from workers.retained import RetainedRecords
-from workers.run import Item, Run
+from workers.run import Item, Run, arrived
 from workers.shelf import Shelf
 from workers.slices import SliceNames
 from workers.state.commit import Commit, id_order
@@ -279,6 +279,7 @@ class PartitionLoop:
         else:
             self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
+        arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
     def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
+
+import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MOST_NAMED, WITHDRAWN, LabelRow
-from tests.engine.driving import MODEL
-from workers.entries import LABELS, PREDICTIONS, pack_labels
+from tests.engine.driving import MODEL, Bench, eventually
+from workers.entries import FIELD_OVERHEAD_BYTES, LABELS, PREDICTIONS, REMOVAL, pack_labels
 from workers.facts import FULL, GONE, MOST_VOTES, NEW, Facts
 from workers.filling import Ground
-from workers.inbox import Delivery
+from workers.inbox import Delivery, Receipt, RecordsFull
 
 
 def predictions(*names, batch_id=None):
@@ -80,3 +84,80 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeyp
     assert bench.merged("bad").status == "dead_lettered"
     [letter] = bench.dead_letters()
     assert b"it does not fit" in letter[b"why"]
+
+
+def full(bench, *deliveries):
+    """What came of handing several batches over at once: their receipts, or how each was refused."""
+
+    async def all_of_them():
+        return await asyncio.gather(*(bench.inbox.hand_over(each) for each in deliveries), return_exceptions=True)
+
+    return [type(each) for each in bench.run(all_of_them())]
+
+
+@pytest.fixture
+def bounded(settings, request):
+    """A bench with other bounds, and a model."""
+    with Bench(replace(settings, **request.param)) as bench:
+        bench.put_model()
+        yield bench
+
+
+def bounds(**changes):
+    return pytest.mark.parametrize("bounded", [changes], indirect=True)
+
+
+def retained(bench):
+    found = bench.client.hgetall(bench.store.keys.of_model(MODEL.key).retained)
+    return {name.decode(): int(n) for name, n in found.items()}
+
+
+@bounds(retained_records=25)
+def test_what_is_on_its_way_counts(bounded):
+    """Nothing is merged yet, and all of it comes at once: as much is taken as there is room for."""
+    found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
+    assert sorted(each.__name__ for each in found) == ["Receipt"] * 2 + ["RecordsFull"] * 7
+    bounded.engine(ground=Ground())
+    eventually(lambda: retained(bounded).get("records") == 20)
+    assert (retained(bounded)["coming"], retained(bounded)["coming_bytes"]) == (0, 0)
+    assert full(bounded, predictions("a", "b", "c", "d", "e")) == [Receipt]
+    assert full(bounded, predictions("f")) == [RecordsFull]
+
+
+@bounds(retained_bytes=4000)
+def test_bytes_on_their_way_count(bounded):
+    found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
+    assert 3 <= found.count(Receipt) <= 5 and found.count(RecordsFull) == 9 - found.count(Receipt)
+    bounded.engine(ground=Ground())
+    eventually(lambda: retained(bounded).get("records") == 10 * found.count(Receipt))
+    assert retained(bounded)["coming_bytes"] == 0 and retained(bounded)["bytes"] < 5000
+
+
+def test_whatever_becomes_of_it_it_is_on_its_way_no_more(bench):
+    bench.put_model()
+    bad = replace(predictions("x"), payload=b"nothing")
+    bench.deliver(predictions("a"), bad, replace(predictions("a"), batch_id="again"))
+    keys = bench.store.keys.of_model(MODEL.key)
+    bench.client.hincrby(keys.retained, "coming", 7)
+    bench.client.hincrby(keys.retained, "coming_bytes", 7 * FIELD_OVERHEAD_BYTES)
+    bench.client.xadd(keys.stream, {"x": "no entry", "r": "7"})
+    bench.engine(ground=Ground())
+    eventually(lambda: bench.client.xlen(keys.stream) == 0)
+    assert {name: retained(bench)[name] for name in ("records", "coming", "coming_bytes")} == {
+        "records": 1, "coming": 0, "coming_bytes": 0,
+    }  # fmt: skip
+
+
+@bounds(retained_records=2)
+def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
+    """The removal of an id that was never heard of is retained as well."""
+    bounded.engine(ground=Ground())
+    bounded.deliver(predictions("a", "b"))
+    bounded.merged("p-a")
+
+    def removal(name):
+        payload = json.dumps({"id": name}).encode()
+        return Delivery(MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,))
+
+    assert full(bounded, removal("c"), removal("a")) == [RecordsFull, Receipt]
+    assert bounded.merged("r-a").accepted == 1
