@@ -169,6 +169,17 @@ class Join:
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
+    def new_rows(self, config: ModelConfig, batch: Any, received_ms: int) -> list[bool]:
+        """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
+        names = [str(name) for name in batch.ids]
+        model = self._model(config, names)
+        times = [received_ms * 1000] * batch.n if batch.event_times is None else batch.event_times.tolist()
+        known = (self._facts(model, name, received_ms) for name in names)
+        return [
+            facts.prediction is None and not facts.deleted and pane_start(at_us, config.pane_s) >= model.kept_from
+            for facts, at_us in zip(known, times, strict=True)
+        ]
+
     def labels(
         self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
     ) -> RowOutcomes:
