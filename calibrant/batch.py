@@ -56,7 +56,7 @@ class Batch:
     scores : float64 (n, n_classes); probabilities that sum to 1, or logits where `is_logits`
     votes : the ratings, counted
     weights : float64 (n,) or None, one multiplier a prediction
-    ids, units, cases : object arrays of str (n,) or None
+    ids, units, cases : object arrays of str (n,) or None; beside units a row's case may be None
     event_times : int64 (n,), microseconds since 1970 UTC, or None
     slices : key to object array of str (n,), or None
     delays : int64 (n,), how long each row's first label took (`accumulators.delays`), or None; no part of its content

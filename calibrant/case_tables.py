@@ -97,7 +97,7 @@ class Layout:
 
 
 def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
-    """A table for each named case of a batch's labelled predictions; none where cases are not named.
+    """A table for each named case of a batch's labelled predictions; none where cases are not named, or for rows without one.
 
     Parameters
     ----------
@@ -111,6 +111,9 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
     cases = filling.batch.cases
     if cases is None or not filling.n:
         return {}
+    named = np.array([each is not None for each in cases])
+    if not named.all():
+        return case_tables(Filling(filling.batch.take(named)), layout)
     names, case = numbered(cases)
     parts: list[_Part] = []
     for slot, members in enumerate(layout.members):

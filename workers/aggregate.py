@@ -27,7 +27,7 @@ from workers.housekeeping import Housekeeping
 from workers.leases import Leases
 from workers.restoring import Restoring
 from workers.retained import RetainedRecords
-from workers.run import Item, Run
+from workers.run import Item, Run, arrived
 from workers.shelf import Shelf
 from workers.slices import SliceNames
 from workers.state.commit import Commit, id_order
@@ -134,7 +134,7 @@ class PartitionLoop:
         elif _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
-            self._commit(self._one_in_child(items[0]))
+            self._commit_one(items[0])
         else:
             self._commit(self._gather(items, dry))
 
@@ -218,6 +218,21 @@ class PartitionLoop:
         gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
         self._next_commit_at = time.monotonic() + gap_s
 
+    def _commit_one(self, item: Item) -> None:
+        """Commit an entry of the danger zone by itself; one whose changes cannot be written is set aside."""
+        run = self._one_in_child(item)
+        try:
+            self._commit(run)
+        except (RedisError, Overtaken, MemoryError):
+            raise
+        except Exception as error:
+            log.exception("entry %s cannot be committed", item.id)
+            self._shelf.forget()
+            item.set_aside(f"{type(error).__name__}: {error}"[:500])
+            without = Run(self._ground)
+            without.items.append(item)
+            self._commit(without)
+
     def _is_dangerous(self, item: Item) -> bool:
         return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
 
@@ -264,6 +279,7 @@ class PartitionLoop:
         else:
             self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
+        arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
     def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:

@@ -12,6 +12,8 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `restore`: lines of an export (`workers.transfer`)
 - `control`: JSON, `{"op": "delete_model"}`
 - `alarm`: JSON, `{"op": ...}`: something is done about a model's alarm (`workers.alarm.orders`)
+
+Where they say something: `p` what is good of it is taken, `w` places of its rows, `r` retained records that may come of it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
 BASELINE, RESTORE = "baseline", "restore"
 KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
+# What a field of a hash costs in the server beside its name and value, in tables of many fields.
+FIELD_OVERHEAD_BYTES = 56
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")
@@ -77,6 +81,7 @@ class Entry:
     id : empty until the store has given it one
     partial : what is good of it is taken
     places : of its rows as the client sent them; None where they are numbered as they were sent
+    n_records : retained records that may come of it, at most
     """
 
     batch_id: str
@@ -89,6 +94,7 @@ class Entry:
     id: str = ""
     partial: bool = False
     places: Places | None = None
+    n_records: int = 0
 
     @property
     def received_at(self) -> datetime:
@@ -110,6 +116,8 @@ class Entry:
             fields["p"] = b"1"
         if self.places is not None:
             fields["w"] = self.places.to_json()
+        if self.n_records:
+            fields["r"] = b"%d" % self.n_records
         return fields
 
     @classmethod
@@ -127,6 +135,7 @@ class Entry:
                 id=entry_id,
                 partial=b"p" in fields,
                 places=Places.from_json(fields[b"w"]) if b"w" in fields else None,
+                n_records=int(fields.get(b"r", 0)),
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error
@@ -138,10 +147,26 @@ class Entry:
         """What the entry weighs in the count of the backlog."""
         return fields_bytes({name.encode(): value for name, value in self.to_fields().items()})
 
+    @property
+    def record_bytes(self) -> int:
+        """What the records that may come of it weigh, as far as can be told before they are written."""
+        return _record_bytes(self.n_records, self.payload)
+
 
 def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
     """The weight of an entry's fields: the same for who appends it and who consumes it, readable or not."""
     return sum(len(name) + len(value) for name, value in fields.items())
+
+
+def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    """What an entry counts for in what is retained while it is on its way, readable or not."""
+    told = fields.get(b"r", b"")
+    n_records = int(told) if told.isdigit() else 0
+    return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}
+
+
+def _record_bytes(n_records: int, payload: bytes) -> int:
+    return n_records * FIELD_OVERHEAD_BYTES + len(payload) if n_records else 0
 
 
 def _known(kind: str) -> str:

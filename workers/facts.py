@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.batch import Batch, Votes
-from calibrant.input.labels import WITHDRAWN
+from calibrant.input.labels import MOST_NAMED, WITHDRAWN
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
-EXPIRED, REVISED = "expired", "revised"
+EXPIRED, REVISED, FULL = "expired", "revised", "full"
+# Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
+MOST_VOTES = 2**31 - 1
 _FORMAT = 1
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
@@ -112,7 +114,10 @@ class Facts:
 
     def voted(self, votes: Mapping[int, int]) -> tuple[Facts, str]:
         """After unnamed ratings, which add."""
-        return (self, GONE) if self.deleted else (replace(self, votes=_added(self.votes, votes)), NEW)
+        if self.deleted:
+            return self, GONE
+        total = _added(self.votes, votes)
+        return (self, FULL) if max(total.values(), default=0) > MOST_VOTES else (replace(self, votes=total), NEW)
 
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
         """After a named rater's word.
@@ -132,6 +137,8 @@ class Facts:
                 return self, DUPLICATE
             if explicit and number == last.revision:
                 return self, REVISED
+        elif len(self.ratings) >= MOST_NAMED:
+            return self, FULL
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
     def timed(self, labelled_ms: int) -> Facts:
@@ -296,19 +303,34 @@ def row_digests(batch: Batch) -> list[bytes]:
 
 
 def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
-    """Predictions that count, as batches of one shape each, in the order given."""
-    shapes: dict[Any, list[tuple[str, Facts]]] = {}
-    for name, each in facts:
-        prediction = each.prediction
-        if prediction is not None and each.counts:
-            shape = (prediction.is_logits, prediction.unit is None, prediction.case is None)
-            shapes.setdefault(shape, []).append((name, each))
-    return [_batch(rows, task) for rows in shapes.values()]
+    """Predictions that count, as batches of one shape each, in the order given.
+
+    A unit's rows share its weight and so stand in one batch. Where some of them came as logits and some as probabilities, it is
+    probabilities that they have in common.
+    """
+    rows = [(name, each, each.prediction) for name, each in facts if each.prediction is not None and each.counts]
+    forms: dict[str, set[bool]] = {}
+    for _, _, prediction in rows:
+        if prediction.group is not None:
+            forms.setdefault(prediction.group, set()).add(prediction.is_logits)
+    shapes: dict[Any, list[tuple[str, Facts, Prediction]]] = {}
+    for name, each, sent in rows:
+        is_mixed = sent.group is not None and len(forms[sent.group]) > 1
+        prediction = _as_probabilities(sent) if is_mixed and sent.is_logits else sent
+        named = "unit" if sent.unit is not None else "case" if sent.case is not None else None
+        shapes.setdefault((prediction.is_logits, named), []).append((name, each, prediction))
+    return [_batch(some, task) for some in shapes.values()]
 
 
-def _batch(rows: list[tuple[str, Facts]], task: str) -> Batch:
-    predictions = [each.prediction for _, each in rows if each.prediction is not None]
-    entries = [(i, klass, n) for i, (_, each) in enumerate(rows) for klass, n in sorted(each.totals.items()) if n]
+def _as_probabilities(prediction: Prediction) -> Prediction:
+    none = np.zeros(0, np.int64)
+    row = Batch("multiclass", prediction.scores[None, :], True, Votes(none, none, none))
+    return replace(prediction, scores=row.probabilities[0], is_logits=False)
+
+
+def _batch(rows: list[tuple[str, Facts, Prediction]], task: str) -> Batch:
+    predictions = [prediction for _, _, prediction in rows]
+    entries = [(i, klass, n) for i, (_, each, _) in enumerate(rows) for klass, n in sorted(each.totals.items()) if n]
     columns = np.array(entries, np.int64).reshape(-1, 3).T
     first = predictions[0]
     weighted = any(p.weight is not None for p in predictions)
@@ -318,8 +340,8 @@ def _batch(rows: list[tuple[str, Facts]], task: str) -> Batch:
         is_logits=first.is_logits,
         votes=Votes(*(np.ascontiguousarray(column) for column in columns)),
         weights=np.array([1.0 if p.weight is None else p.weight for p in predictions]) if weighted else None,
-        ids=np.array([name for name, _ in rows], dtype=object),
-        delays=np.array([UNKNOWN if each.delay is None else each.delay for _, each in rows]),
+        ids=np.array([name for name, _, _ in rows], dtype=object),
+        delays=np.array([UNKNOWN if each.delay is None else each.delay for _, each, _ in rows]),
         units=None if first.unit is None else np.array([p.unit for p in predictions], dtype=object),
-        cases=None if first.case is None else np.array([p.case for p in predictions], dtype=object),
+        cases=np.array([p.case for p in predictions], dtype=object) if any(p.case for p in predictions) else None,
     )

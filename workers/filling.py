@@ -163,8 +163,10 @@ def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
 
 def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
     sent = ground.batch.unpack(entry.payload)
-    batch, into.other[entry.id] = into.names.batch(config, sent)
-    if getattr(batch, "ids", None) is not None:
+    has_ids = getattr(sent, "ids", None) is not None
+    counts = into.join.new_rows(config, sent, entry.received_ms) if has_ids else None
+    batch, into.other[entry.id] = into.names.batch(config, sent, counts)
+    if has_ids:
         into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
         return batch.n
     batch = _timed(batch, entry.received_ms)

@@ -1,8 +1,8 @@
 """What the door hands over and asks for. Everything here is asynchronous and may be used by many tasks at once.
 
-A batch goes into its partition's stream with its record in one MULTI; a repeat is told by the record, and where two
-copies come at the same time, by the commit. Nothing is repeated behind the caller's back: the client library's retries
-are off, and the retries here carry the same batch id.
+A batch goes into its partition's stream with its record in one script (`workers.appending`), which tells a repeat by the
+record. Nothing is repeated behind the caller's back: the client library's retries are off, and the retries here carry the
+same batch id.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from workers.alarm.book import AlarmBook
+from workers.appending import Appending, NoRoom
 from workers.entries import RESTORE, Entry, alarm_order
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
@@ -41,7 +43,7 @@ from workers.state import records
 from workers.state.keys import Keys, PartitionKeys
 from workers.state.maps import MapVersions
 from workers.state.marks import Marks, is_live
-from workers.state.records import RECORD_OVERHEAD_BYTES, BatchRecord
+from workers.state.records import BatchRecord
 from workers.state.registry import HalfImported, ModelConfig
 from workers.store import connect_async, join
 from workers.versions import SliceState, Versions
@@ -71,6 +73,7 @@ class Inbox:
         self.durability = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self._rates = DrainRates()
+        self._appending = Appending(self.client, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = Asking(self.client, self.keys, settings, self._versions)
 
@@ -259,31 +262,26 @@ class Inbox:
         entry = Entry(
             delivery.batch_id, model.key, model.generation, delivery.kind,
             delivery.digest, received_ms, delivery.payload, partial=delivery.partial,
-            places=delivery.places,
+            places=delivery.places, n_records=delivery.n_accepted if delivery.retains else 0,
         )  # fmt: skip
         record = BatchRecord(
             records.ACCEPTED, delivery.digest.hex(), delivery.n_accepted, delivery.n_rejected,
             delivery.errors, nonce=nonce,
         )  # fmt: skip
-        earlier = await self._append(keys, entry, record)
+        earlier = await self._append(delivery, keys, entry, record)
         return self._receipt_of(delivery, nonce, earlier or record)
 
     async def _append(
-        self, keys: PartitionKeys, entry: Entry, record: BatchRecord
+        self, delivery: Delivery, keys: PartitionKeys, entry: Entry, record: BatchRecord
     ) -> BatchRecord | None:
-        """Entry, record and counters in one step; returns the record that was there before."""
-        name, text = keys.record(entry.model, entry.generation, entry.batch_id), record.to_json()
-        ttl_s = self.settings.idempotency_ttl_s
-        bucket = records.expiry_bucket(time.time(), ttl_s)
-        async with self.client.pipeline(transaction=True) as pipe:
-            pipe.set(name, text, nx=True, get=True, ex=ttl_s)
-            pipe.xadd(keys.stream, entry.to_fields())
-            pipe.incrby(keys.bytes_in, entry.n_bytes)
-            pipe.hincrby(
-                keys.record_bytes, str(bucket), len(name) + len(text) + RECORD_OVERHEAD_BYTES
-            )
-            earlier = (await pipe.execute())[0]
-        return None if earlier is None else BatchRecord.from_json(earlier)
+        """Hand an entry over; returns the record that was there before. New records may find no room, labels of predictions
+        that are there need none."""
+        try:
+            return await self._appending.append(keys, entry, record)
+        except NoRoom as full:
+            if delivery.ids and await self._all_retained(keys, delivery):
+                return await self._appending.append(keys, replace(entry, n_records=0), record)
+            raise self._full(delivery, full) from full
 
     async def _look(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
         """The first read: a receipt if the batch is known, else the model, with room for the batch."""
@@ -295,8 +293,7 @@ class Inbox:
             pipe.get(keys.bytes_in)
             pipe.hget(keys.cursor, "out")
             pipe.hgetall(keys.record_bytes)
-            pipe.hmget(keys.retained, "records", "bytes")
-            config, record, bytes_in, bytes_out, buckets, retained = await pipe.execute()
+            config, record, bytes_in, bytes_out, buckets = await pipe.execute()
         current = None if config is None else ModelConfig.from_json(config)
         if current is None and not delivery.create:
             raise ModelMismatch(None)
@@ -310,8 +307,6 @@ class Inbox:
         if record is not None:
             return self._receipt_of(delivery, nonce, BatchRecord.from_json(record))
         self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
-        if delivery.retains:
-            await self._check_retained(keys, delivery, *(int(n or 0) for n in retained))
         return current if current is not None else await self._made(delivery, nonce)
 
     async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
@@ -353,22 +348,14 @@ class Inbox:
                 "no room to remember another batch id", int(length_s - now % length_s) + 1
             )
 
-    async def _check_retained(
-        self, keys: PartitionKeys, delivery: Delivery, n_records: int, n_bytes: int
-    ) -> None:
-        """Refuse new records where there is no room; labels of predictions that are there need none."""
+    def _full(self, delivery: Delivery, full: NoRoom) -> RecordsFull:
         settings = self.settings
-        n = delivery.n_accepted
-        if n_records + n <= settings.retained_records and n_bytes < settings.retained_bytes:
-            return
-        if delivery.ids and await self._all_retained(keys, delivery):
-            return
         detail = (
-            f"{n_records} records of {n_bytes} bytes are retained by id where this model is kept, of "
+            f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
             f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
-            f"retention: {n} new ones find no room. Labels of predictions that are there are still taken."
+            f"retention: {delivery.n_accepted} new ones find no room. Labels of predictions that are there are still taken."
         )
-        raise RecordsFull(detail, int(settings.housekeeping_s) + 1)
+        return RecordsFull(detail, int(settings.housekeeping_s) + 1)
 
     async def _all_retained(self, keys: PartitionKeys, delivery: Delivery) -> bool:
         model = (delivery.model.key, delivery.model.generation)

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from calibrant.input.labels import LabelRow
+from calibrant.input.labels import MOST_NAMED, LabelRow
 from workers.entries import Places
 from workers.facts import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,
+    FULL,
     GONE,
+    MOST_VOTES,
     NEW,
     REVISED,
     STALE,
@@ -93,6 +95,10 @@ _RULES = {
     CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
     REVISED: ("revision_conflict", "this revision of the rater came before with another class; the first is kept"),
     GONE: ("deleted", "the prediction of this id was deleted"),
+    FULL: (
+        "too_many_ratings",
+        f"a prediction takes {MOST_NAMED} named raters and {MOST_VOTES} unnamed ratings of a class; this one has them",
+    ),
     EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
 
@@ -162,6 +168,17 @@ class Join:
             model.after[name] = facts.timed(known.since_s * 1000 if known.is_labelled else received_ms)
             outcomes.note(f"/ids/{i}", result)
         return outcomes
+
+    def new_rows(self, config: ModelConfig, batch: Any, received_ms: int) -> list[bool]:
+        """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
+        names = [str(name) for name in batch.ids]
+        model = self._model(config, names)
+        times = [received_ms * 1000] * batch.n if batch.event_times is None else batch.event_times.tolist()
+        known = (self._facts(model, name, received_ms) for name in names)
+        return [
+            facts.prediction is None and not facts.deleted and pane_start(at_us, config.pane_s) >= model.kept_from
+            for facts, at_us in zip(known, times, strict=True)
+        ]
 
     def labels(
         self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
@@ -285,7 +302,7 @@ def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
 
 
 def _worst(results: list[str]) -> str:
-    for result in (GONE, CONFLICT, REVISED, NEW, STALE, DUPLICATE):
+    for result in (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE):
         if result in results:
             return result
     return DUPLICATE

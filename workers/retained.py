@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from workers.entries import FIELD_OVERHEAD_BYTES
 from workers.facts import Facts
 from workers.join import Group, Join, ModelJoin, RowOutcomes
 from workers.state.commit import Commit
@@ -14,8 +15,6 @@ from workers.state.registry import ModelConfig
 from workers.unsealed import note
 from workers.windows import ALL_ROWS
 
-# What a field of a hash costs in the server beside its name and value, in tables of many fields.
-FIELD_OVERHEAD_BYTES = 56
 _SEPARATOR = "\x1f"
 _A_SCAN = 500
 TALLIES = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from workers.entries import Entry, EntryError, fields_bytes
+from workers.entries import Entry, EntryError, coming, fields_bytes
 from workers.filling import Ground, Reduction, reduce_entry
 from workers.join import Join, NoRecords, Records, RowOutcomes
 from workers.retained import write_facts
@@ -26,10 +26,12 @@ _CONFLICT = "a running total of this source, epoch and sequence came before with
 
 @dataclass
 class Item:
-    """One entry of a run. `status` is what will become of it; None: it was dropped, its id is known."""
+    """One entry of a run. `status` is what will become of it; None: it was dropped, its id is known. `coming` is what it
+    counted for in what is retained while it was on its way."""
 
     id: str
     n_bytes: int
+    coming: dict[str, int] = field(default_factory=dict)
     entry: Entry | None = None
     record: BatchRecord | None = None
     config: ModelConfig | None = None
@@ -45,7 +47,7 @@ class Item:
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
         """An entry as the stream gave it, readable or not."""
-        item = cls(entry_id, fields_bytes(fields))
+        item = cls(entry_id, fields_bytes(fields), coming(fields))
         try:
             item.entry = Entry.from_fields(entry_id, fields)
         except EntryError as error:
@@ -242,8 +244,9 @@ class Run:
                 item.set_aside(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
-        """Put records and dead letters into a commit."""
+        """Put records and dead letters into a commit; what was on its way has come."""
         for item in self.items:
+            arrived(item, commit, keys)
             if item.status == records.DEAD_LETTERED:
                 log.error("entry %s set aside: %s", item.id, item.why)
                 commit.dead_letter(item.id, item.why)
@@ -262,6 +265,11 @@ class Run:
     @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
+
+
+def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
+    """Have a commit no longer count what may have come of an entry as on its way."""
+    commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
 
 
 def _refuse_conflicting(item: Item) -> bool:

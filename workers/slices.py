@@ -7,8 +7,7 @@ values has room for these. A retained record holds the slices that it was filled
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,16 +60,26 @@ class SliceNames:
         """The slices of one update as they are counted."""
         return {key: self.name(config, key, value) for key, value in sorted(slices.items())}
 
-    def batch(self, config: ModelConfig, batch: Any) -> tuple[Any, dict[str, int]]:
-        """A batch with its slices as they are counted, and how many rows went to `other`, by key."""
+    def batch(
+        self, config: ModelConfig, batch: Any, counts: Sequence[bool] | None = None
+    ) -> tuple[Any, dict[str, int]]:
+        """A batch with its slices as they are counted, and how many rows went to `other`, by key.
+
+        Parameters
+        ----------
+        counts : whether each row counts, all where None; one that does not takes no room and is left as it is
+        """
         columns, other = {}, {}
         for key, column in (batch.slices or {}).items():
-            values = np.asarray(column).astype(str)
-            names = {value: self.name(config, key, value) for value in sorted(set(values.tolist()))}
-            changed = Counter(value for value in values.tolist() if names[value] != value)
-            if changed:
-                columns[key] = np.array([names[value] for value in values.tolist()], dtype=object)
-                other[key] = changed.total()
+            values: list[str] = np.asarray(column).astype(str).tolist()
+            counted = [True] * len(values) if counts is None else counts
+            wanted = {value for value, counts_ in zip(values, counted, strict=True) if counts_}
+            names = {value: self.name(config, key, value) for value in sorted(wanted)}
+            named = [names[value] if counts_ else value for value, counts_ in zip(values, counted, strict=True)]
+            n_changed = sum(name != value for name, value in zip(named, values, strict=True))
+            if n_changed:
+                columns[key] = np.array(named, dtype=object)
+                other[key] = n_changed
         if not columns:
             return batch, {}
         return replace(batch, slices={**batch.slices, **columns}), other

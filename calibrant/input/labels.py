@@ -16,6 +16,7 @@ KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
 MOST_REVISION = 2**31 - 1
 MOST_RATERS = 200
+MOST_NAMED = 1000
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,9 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         if revision is not None and (type(revision) is not int or not 0 <= revision <= MOST_REVISION):
             raise CalibrationInputError.at(f"/revision/{i}", "integer", "a revision is a whole number from 0")
         named[rater] = (rater, klass, revision)
+    if len(named) > MOST_NAMED:
+        detail = f"{len(named)} raters are named; a prediction takes {MOST_NAMED} named raters"
+        raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
     return LabelRow(name, votes, list(named.values()))
 
 

@@ -92,7 +92,8 @@ async def delete_prediction(arrival: TheArrival, prediction_id: PredictionId) ->
         payload = orjson.dumps({"id": prediction_id})
         if given.config is None:
             raise ModelUnknown()
-        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None)
+        # Of an id that was never heard of the removal itself is retained.
+        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None, True, ids=(prediction_id,))
 
     return await arrival.take_bodiless(load)
 

@@ -93,7 +93,13 @@ def _by_the_models_rules(
 
 def config_for(batch: Batch, sender: Sender) -> ModelConfig:
     """Return the model that a first batch makes: its task and classes, everything else by default."""
-    return ModelConfig(sender.caller.tenant, sender.model, batch.task, batch.n_classes)
+    config = ModelConfig(sender.caller.tenant, sender.model, batch.task, batch.n_classes)
+    try:
+        config.spec()
+    except CalibrationInputError as error:
+        column = "logits" if batch.is_logits else "probabilities"
+        raise CalibrationInputError.at(f"/{column}", "n_classes", error.offences[0].detail) from error
+    return config
 
 
 def _check_panes(

@@ -122,7 +122,7 @@ async def import_model(
         "model": model,
         "lines": len(lines),
         "panes": sum(line.startswith(b'{"type":"pane"') for line in lines),
-        "records": sum(line.startswith(b'{"type":"record"') for line in lines),
+        "records": sum(map(_is_record, lines)),
     }
     headers = {"Location": f"/v1/models/{model}"}
     return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
@@ -195,7 +195,8 @@ async def _restore(reception: Reception, config: ModelConfig, lines: list[bytes]
     """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
-        delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), 1, retains=True)
+        n_records = sum(map(_is_record, payload.split(b"\n")))
+        delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0)
         await reception.inbox.hand_over(delivery)
         receipt = await _merged(reception, config, batch_id)
         if not receipt.is_final:
@@ -228,6 +229,10 @@ def _chunks(lines: list[bytes]) -> list[bytes]:
         chunks[-1].append(line)
         size += len(line)
     return [b"\n".join(chunk) for chunk in chunks if chunk]
+
+
+def _is_record(line: bytes) -> bool:
+    return line.startswith(b'{"type":"record"')
 
 
 def _is_current_map(line: bytes) -> bool:

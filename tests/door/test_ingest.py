@@ -41,6 +41,13 @@ async def test_confidences_make_a_binary_model(client, registry):
     assert registry.configs["default", "digits"].task == "binary"
 
 
+async def test_a_first_batch_of_more_classes_than_a_model_has_makes_none(client, registry):
+    answer = await client.post(URL, json={"logits": [[0.5] * 10_001], "ids": ["i1"]})
+    [error] = problem(answer, 422, "invalid-input")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/logits", "n_classes")
+    assert "10000" in error["detail"] and not registry.configs
+
+
 async def test_without_an_id_the_server_makes_one(client):
     answers = [await client.post(URL, json=PREDICTIONS) for _ in range(2)]
     ids = [answer.json()["batch_id"] for answer in answers]

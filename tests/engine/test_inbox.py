@@ -19,6 +19,7 @@ from workers.inbox import (
     UnknownBatch,
 )
 from workers.settings import EngineSettings
+from workers.state.registry import Registry
 
 
 def test_a_batch_is_accepted_then_merged(bench):
@@ -156,6 +157,24 @@ def test_a_lost_reply_is_not_a_duplicate(bench, monkeypatch):
     (receipt,) = bench.deliver(delivery("b1"))
     assert len(calls) == 1 and not receipt.duplicate
     assert bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 1
+
+
+def test_nothing_is_handed_over_behind_the_deletion_of_its_model(bench, monkeypatch):
+    """The model goes between the look at it and the step that appends: no key of it is left."""
+    bench.put_model()
+    look = bench.inbox._look
+
+    async def overtaken(*args):
+        found = await look(*args)
+        await Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL)
+        return found
+
+    monkeypatch.setattr(bench.inbox, "_look", overtaken)
+    with pytest.raises(ModelMismatch):
+        bench.deliver(delivery("late"))
+    bench.loop().step()
+    assert bench.keys_of() == []
+    assert bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0
 
 
 def test_an_id_that_nobody_knows(bench):

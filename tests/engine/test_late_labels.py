@@ -16,7 +16,7 @@ from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
 from calibrant.sampled_rows import below
-from tests.engine.driving import MODEL
+from tests.engine.driving import MODEL, Bench
 from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
 from workers.filling import Ground
 from workers.inbox import Delivery
@@ -211,6 +211,24 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
     assert receipt.errors[0]["pointer"] == "/ids/1"
     [pane] = [pane for (slice_, _), pane in stored_panes(bench).items() if not slice_]
     assert pane.counts["n_predictions"] == 3
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, together):
+    """Room for two values: a conflict of a third must not leave it none, whatever a worker happens to read at once."""
+    with Bench(replace(settings, max_slice_values=2)) as bench:
+        bench.put_model()
+        bench.ground = Ground()
+        loop = bench.loop()
+        for i, (name, share, site) in enumerate([("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]):
+            found = {"probabilities": [[share, 0.5, 0.5 - share]], "ids": [name], "slices": {"site": [site]}}
+            batch = Batch.from_columns(found | {"event_times": [AT.isoformat()]}).batch
+            bench.deliver(Delivery(MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT))
+            if not together:
+                loop.step()
+        loop.step()
+        assert [bench.merged(f"p{i}").slices_other for i in range(4)] == [{}, {}, {}, {"site": 1}]
+        assert bench.run(bench.inbox.slices(MODEL)) == ["", "site:A", "site:C", "site:other"]
 
 
 def test_records_outlive_retention_no_longer_than_their_panes(bench):

@@ -1,0 +1,32 @@
+#!lua
+-- Hand a batch over: its entry, the record of its id and what both weigh, or nothing.
+--
+-- KEYS  1 record of the batch id (T:b)   2 stream (T:q)   3 bytes appended (T:in)   4 bytes of records (T:dn)
+--       5 what is retained by id (T:nr)   6 models of the partition (T:m)
+-- ARGV  1 the record   2 seconds that it is kept   3 bucket in which it ends   4 its bytes   5 bytes of the entry
+--       6 tenant/model   7 generation, as the configuration names it   8 retained records that may come of the entry
+--       9 their bytes   10 retained records at most   11 their bytes at most   12.. fields and values of the entry
+-- Reply {1} handed over; {0, record} the id is known; {2} the model is gone, or another one of its name;
+--       {3, records, bytes} there is no room for further records: so much is retained or on its way.
+--
+-- One step, because bounds that are looked at before the step that they bound would be passed by what comes at the same time,
+-- and because an entry behind the one that removes its model would leave a record that nothing removes.
+
+local known = redis.call('GET', KEYS[1])
+if known then return {0, known} end
+local model = redis.call('HGET', KEYS[6], ARGV[6])
+if not model or not string.find(model, ARGV[7], 1, true) then return {2} end
+local n, bytes = tonumber(ARGV[8]), tonumber(ARGV[9])
+if n > 0 then
+  local held = redis.call('HMGET', KEYS[5], 'records', 'coming', 'bytes', 'coming_bytes')
+  for i = 1, 4 do held[i] = tonumber(held[i] or 0) end
+  local n_held, n_bytes = held[1] + held[2], held[3] + held[4]
+  if n_held + n > tonumber(ARGV[10]) or n_bytes + bytes > tonumber(ARGV[11]) then return {3, n_held, n_bytes} end
+  redis.call('HINCRBY', KEYS[5], 'coming', n)
+  redis.call('HINCRBY', KEYS[5], 'coming_bytes', bytes)
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+redis.call('XADD', KEYS[2], '*', unpack(ARGV, 12))
+redis.call('INCRBY', KEYS[3], ARGV[5])
+redis.call('HINCRBY', KEYS[4], ARGV[3], ARGV[4])
+return {1}
