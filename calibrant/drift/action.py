@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.tables import UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
 
 Floats = NDArray[np.float64]
@@ -42,13 +42,14 @@ def recommended_action(
     Parameters
     ----------
     since_change : UnitTable that updates are fitted to
-    later : UnitTable of cohorts after those, on which an update must hold too; None where there are none yet
+    later : UnitTable of cohorts after those, on which an update must hold too; none, or fewer than 50 units, where there
+        are too few yet
     tolerance : gaps that are allowed there, none where None
 
     Returns
     -------
-    dict: `action`, `text`, `parameters` of the update (None for those without), `holds_later` (None without
-    `later`), `tried`: each candidate with the p-value of what it leaves unexplained.
+    dict: `action`, `text`, `parameters` of the update (None for those without), fitted to all cohorts once it has held,
+    `holds_later` (None without `later`), `tried`: each candidate with the p-value of what it leaves unexplained.
 
     Source
     ------
@@ -56,12 +57,15 @@ def recommended_action(
     """
     if since_change.n_units < LEAST_UNITS:
         return told("collect_labels")
+    if later is not None and later.n_units < LEAST_UNITS:
+        later = None
     tried: list[dict[str, Any]] = []
     for action, fit, left in _candidates(since_change):
         holds = None if later is None else misfit(later, fit, tolerance) >= MISFIT_P
         tried.append({"action": action, "p_value": left, "holds_later": holds})
         if left >= MISFIT_P and holds is not False:
-            return told(action, _parameters(fit), holds, tried)
+            whole = fit if later is None else _fit(action, merged([since_change, later])) or fit
+            return told(action, _parameters(whole), holds, tried)
     return told("flexible_map", tried=tried)
 
 
@@ -120,20 +124,22 @@ def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = N
 
 def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
     """Updates from simple to rich, each with the p-value of what it leaves to the richer ones."""
-    whole = recalibration(table)
+    whole = _fit("slope", table)
     if whole is None:
         return []
     best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
-    single = {
-        "intercept": recalibration(table, slope=False),
-        "temperature": recalibration(table, intercept=False),
-    }
+    single = {action: _fit(action, table) for action in ("intercept", "temperature")}
     fits = sorted(((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood)
     rows = [
         (a, f, min(_p(whole.log_likelihood - f.log_likelihood, 1), _p(best - f.log_likelihood, n_bins - 1)))
         for a, f in fits
     ]
     return [*rows, ("slope", whole, _p(best - whole.log_likelihood, n_bins - 2))]
+
+
+def _fit(action: str, table: UnitTable) -> Recalibration | None:
+    """An update fitted: intercept, temperature, or both."""
+    return recalibration(table, intercept=action != "temperature", slope=action != "intercept")
 
 
 def _p(gain: float, freedom: int) -> float:

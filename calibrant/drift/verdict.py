@@ -16,7 +16,7 @@ from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
 from calibrant.drift.occupancy import OccupancyState
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.tables import UnitTable, merged
 
 SHIFT_P = 0.05
 LEANING = float(np.log(20.0))
@@ -43,7 +43,6 @@ def verdict(
     shift: OccupancyState | None = None,
     coverage: Mapping[str, Any] | None = None,
     description: Mapping[str, Any] | None = None,
-    expected_delay: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
     """Everything that is said about a detector, JSON-able.
@@ -54,13 +53,12 @@ def verdict(
     threshold : of the Shiryaev–Roberts statistic; `run_length` times the number of detectors
     run_length : cohorts, on average, until a false alarm of any detector
     since_baseline : UnitTable of all cohorts that `state` has seen
-    since_change : UnitTable of those from `state.start_of_change` on
-    later : UnitTable of cohorts after those that an update would be fitted to
+    since_change : UnitTable of those from the start of the change on that an update is fitted to
+    later : UnitTable of cohorts after those; the effect is of both together
     shift : the watch over the scores
     coverage : fields of the caller's about labels (shares, lags, raters, duplicates), passed on
     description : estimates that describe and never alarm (debiased error with its null reference, scores),
         passed on
-    expected_delay : what `delay.expected_delay` answered
     alpha : chance that a confidence sequence ever misses, and one less the coverage of the effect's intervals
 
     Returns
@@ -68,6 +66,7 @@ def verdict(
     dict; numbers that there are no data for are None.
     """
     status, reason = _status(state, since_baseline, shift)
+    changed = since_change if later is None else merged([since_change, later])
     return {
         "status": status,
         "reason": reason,
@@ -81,12 +80,11 @@ def verdict(
         "start_of_change": state.start_of_change,
         "heaviest_bet": state.bets.describe(state.heaviest_bet) if state.n_cohorts else None,
         "tolerance": {"lower": state.tolerance.lower.tolist(), "upper": state.tolerance.upper.tolist()},
-        "effect": effect(since_change, 1.0 - alpha) | {"worst_bins": worst_bins(since_change)},
+        "effect": effect(changed, 1.0 - alpha) | {"worst_bins": worst_bins(changed)},
         "bins": bin_rows(since_baseline, alpha),
         "score_shift": _shift(shift),
         "coverage": dict(coverage) if coverage else None,
         "description": dict(description) if description else None,
-        "expected_delay": dict(expected_delay) if expected_delay else None,
         "map_version": state.map_version,
         "assumptions": list(ASSUMPTIONS),
         "recommended_action": _action(status, state, since_change, later),

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -154,6 +155,29 @@ def test_redirects_are_not_followed(server):
     assert len(server.ids) == 1
     with pytest.raises(Forbidden):
         send(message(url), new_secret(), 5.0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_receiver_that_drips_is_cut_off(scheme):
+    """Each byte comes well within the timeout, and the whole answer never does: of TLS not even the handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
+
+        def drip():
+            taken, _ = listening.accept()
+            with taken, suppress(OSError):
+                taken.sendall(b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"\x16\x03\x03\x40\x00")
+                while not over.wait(0.02):
+                    taken.sendall(b"a")
+
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            send(message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"), new_secret(), 0.3, LOCAL)
+        assert time.monotonic() - began < 3.0
+        over.set()
+        dripping.join(5.0)
 
 
 TLS = Path(__file__).parent / "tls"

@@ -297,6 +297,15 @@ def test_an_update_must_hold_on_later_cohorts():
     assert misfit(near, plain, Tolerance.within(0.02)) == 1.0
 
 
+def test_what_held_is_fitted_to_all_cohorts():
+    few, many = expected_table(Change(intercept=0.4), 1e3), expected_table(Change(intercept=0.5), 1e4)
+    advised = recommended_action(few, many)
+    assert (advised["action"], advised["holds_later"]) == ("intercept", True)
+    assert advised["parameters"]["intercept"] == pytest.approx(recalibration(merged([few, many]), slope=False).intercept)
+    barely = expected_table(Change(intercept=-0.4), 40.0)
+    assert recommended_action(few, barely)["holds_later"] is None
+
+
 def spoken(state, tables, **more):
     start = state.start_of_change or 0
     told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[start:]), **more)
@@ -313,6 +322,15 @@ def test_verdict_of_an_alarm():
     assert told["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.1)
     assert told["coverage"] == {"labelled": 0.9}
     assert len(told["bins"]) == 15
+
+
+def test_the_effect_is_of_all_cohorts_since_the_change():
+    tables = days(n_days=80, at=20)
+    state = watched(tables[:40])
+    cut = state.start_of_change
+    told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[cut:40]), later=merged(tables[40:]))
+    assert told["effect"]["n_units"] == merged(tables[cut:]).n_units
+    assert told["effect"]["slope"]["value"] == pytest.approx(recalibration(merged(tables[cut:])).slope)
 
 
 def test_verdict_without_data_is_not_ok():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.drift.posted import has_histograms
 from calibrant.drift.tables import UnitTable, merged
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.pane import Pane
@@ -58,12 +59,14 @@ class Seen:
     starts : of its panes, in seconds
     has_units : units were named, so that several panes may hold the same
     has_ratings : some prediction has several ratings
+    has_histograms : some came as plain histograms, which no record tells of
     """
 
     n: int = 0
     starts: tuple[int, ...] = ()
     has_units: bool = False
     has_ratings: bool = False
+    has_histograms: bool = False
 
     @classmethod
     def of(cls, pane: Pane | None, starts: Iterable[int]) -> Seen:
@@ -76,6 +79,7 @@ class Seen:
             tuple(starts),
             not pane["unit_sample"].is_empty,
             counts["n_ratings"] > counts["n_labelled"],
+            has_histograms(pane),
         )
 
     def joined(self, more: Seen) -> Seen:
@@ -85,6 +89,7 @@ class Seen:
             self.starts + more.starts,
             self.has_units or more.has_units,
             self.has_ratings or more.has_ratings,
+            self.has_histograms or more.has_histograms,
         )
 
 
@@ -131,6 +136,7 @@ class Gathered:
             "n": self.seen.n,
             "has_units": self.seen.has_units,
             "has_ratings": self.seen.has_ratings,
+            "has_histograms": self.seen.has_histograms,
         }
         return pack(arrays, about)
 
@@ -150,7 +156,7 @@ class Gathered:
             for i, name in enumerate(about["names"])
         }
         starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
-        told = (bool(about.get(name)) for name in ("has_units", "has_ratings"))
+        told = (bool(about.get(name)) for name in ("has_units", "has_ratings", "has_histograms"))
         seen = Seen(int(about.get("n", 0)), starts, *told)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), seen)
 

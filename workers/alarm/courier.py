@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -125,7 +126,7 @@ def send(
     Parameters
     ----------
     delivery, secret : what is sent, and what signs it
-    timeout_s : for the receiver to answer
+    timeout_s : for the whole answer; a receiver that says a byte now and then is cut off
     allowed : networks beside the open internet
     trusted : PEM file of authorities beside those of the system
 
@@ -141,12 +142,18 @@ def send(
         **signed_headers(delivery.id, int(time.time()), body, secret),
     }
     connection = _Pinned(target, timeout_s, trusted)
+    deadline = threading.Timer(timeout_s, connection.cut_off)
+    deadline.daemon = True
+    deadline.start()
     try:
         connection.request("POST", target.path, body, headers)
         answer = connection.getresponse()
         answer.read(_READ_BYTES)
+        if connection.is_late:
+            raise TimeoutError("no whole answer in time")
         return answer.status
     finally:
+        deadline.cancel()
         connection.close()
 
 
@@ -156,12 +163,24 @@ class _Pinned(http.client.HTTPConnection):
     def __init__(self, target: Target, timeout_s: float, trusted: Path | None):
         super().__init__(target.host, target.port, timeout=timeout_s)
         self._target, self._trusted = target, trusted
+        self.is_late = False
+
+    def cut_off(self) -> None:
+        """End whatever is being waited for: the timeout of a socket is for each byte, not for all of them."""
+        self.is_late = True
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
 
     def connect(self) -> None:
         """Connect, and for https check the certificate against the name."""
         self.sock = socket.create_connection((self._target.address, self.port), self.timeout)
+        if self.is_late:
+            raise TimeoutError("no connection in time")
         if self._target.scheme == "https":
             context = ssl.create_default_context()
             if self._trusted is not None:
                 context.load_verify_locations(self._trusted)
-            self.sock = context.wrap_socket(self.sock, server_hostname=self._target.host)
+            host = self._target.host
+            self.sock = context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+            self.sock.do_handshake()

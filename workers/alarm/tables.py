@@ -3,12 +3,14 @@
 A pane keeps sums by unit of the model's own score, as it was sent. Of a class, or under a map, there are cells, which
 carry no units: they are a unit-weighted table only where every prediction is a unit of its own and has weight one.
 Elsewhere the sums by unit are mapped, between the ends where the mapped scores must lie. Classes whose predictions share
-units, a map that needs whole rows, and the labels of one rater are not in a pane at all.
+units, a map that needs whole rows, and the labels of one rater are not in a pane at all. Plain histograms count beside
+predictions where they weigh every unit as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.bounded import bounded_table
 from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
+from calibrant.drift.posted import has_histograms, posted_table
 from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
 from calibrant.errors import CalibrationInputError
 from calibrant.grid import equal_width_bin
@@ -41,12 +44,26 @@ def tables_of(
     fitted = in_force.fitted if settings.is_mapped else None
     for slice_ in sorted(panes):
         for scope in settings.scopes:
-            told = _table_of(panes[slice_], scope, settings.raters, fitted)
-            if told is not None:
-                table, slack = told
-                coverage = label_counts(panes[slice_])
-                found[detector_name(scope, slice_)] = Cohort(start_s, table, coverage, slack)
+            cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted, start_s)
+            if cohort is not None:
+                found[detector_name(scope, slice_)] = cohort
     return found
+
+
+def _cohort_of(
+    pane: Pane, scope: str, raters: str, fitted: Fitted | None, start_s: int
+) -> Cohort | None:
+    """What a pane holds of predictions and of plain histograms; None where it cannot be read."""
+    parts, n = [], pane.counts["n_predictions"]
+    posted = posted_table(pane, scope, raters, fitted)
+    if n or not has_histograms(pane):
+        told = _table_of(pane, scope, raters, fitted)
+        if told is None:
+            return None
+        parts.append(Cohort(start_s, told[0], label_counts(pane), told[1]))
+    if posted is not None:
+        parts.append(Cohort(start_s, *posted))
+    return reduce(Cohort.joined, parts) if parts else None
 
 
 def _table_of(
@@ -86,7 +103,7 @@ def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
         return None
     named = pane.spec.default_scope if scope == OWN_SCORE else scope
     try:
-        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells()
+        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
     except (NotAnswerable, CalibrationInputError):
         return None
     cells = cells.kept(cells.weight > 0)

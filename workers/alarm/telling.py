@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from calibrant.coverage import coverage
 from calibrant.drift.description import description
+from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.mapped import OWN_SCORE
 from calibrant.drift.summary import summary
-from calibrant.drift.tables import coverage_of
+from calibrant.drift.tables import coverage_of, merged
 from calibrant.drift.verdict import verdict
 from workers.alarm.advancing import since_change, title_of, who_alarms
 from workers.alarm.cohorts import parts_of, rater_in
@@ -21,7 +23,6 @@ from workers.alarm.settings import AlarmSettings
 from workers.alarm.view import AlarmView
 from workers.alarm.whole import WHY_PASSED
 
-_LEAST_LATER = 50
 _SHOWN_AGREEMENT = 30
 _SHOWN_COHORTS = 120
 _LN10 = math.log(10.0)
@@ -31,10 +32,10 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
     """The verdict of a detector that has a state, JSON-able."""
     state = detector.state
     assert state is not None
+    start, alarmed_at = _change_of(state, alarm)
     since, later = detector.baseline, None
-    if state.alarmed_at is not None:
-        since, after = since_change(alarm.looks, state.start_of_change, state.alarmed_at)
-        later = after if after.n_units >= _LEAST_LATER else None
+    if alarmed_at is not None:
+        since, later = since_change(alarm.looks, start, alarmed_at)
     found = verdict(
         state,
         settings.threshold(n_asked(alarm.detectors, settings)),
@@ -46,13 +47,10 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         coverage=_coverage(detector, alarm),
         description=description(detector.baseline, seed),
     )
-    # A start of change is only told of an alarm: without one it is where luck was worst.
-    alarmed = state.alarmed_at is not None
     kept_from = alarm.looks[0].cohort if alarm.looks else None
-    start = state.start_of_change
-    found["start_of_change"] = at(start) if alarmed and start is not None else None
+    found["start_of_change"] = None if start is None else at(start)
     found["effect_since"] = found["start_of_change"]
-    if alarmed and start is not None and kept_from is not None and start < kept_from:
+    if start is not None and kept_from is not None and start < kept_from:
         found["effect_since"] = at(kept_from)
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
@@ -62,8 +60,8 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
     who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
-        "bins_since_change": [_since(row) for row in bin_rows(since)] if alarmed else None,
-        "title": title_of(alarm.name, who) if alarmed else None,
+        "bins_since_change": None if later is None else [_since(row) for row in bin_rows(merged([since, later]))],
+        "title": _title(detector, alarm, who),
         "summary": summary(found),
         "scores": settings.scores,
         "map_version": alarm.in_force.version,
@@ -71,6 +69,25 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         "labels": _labels(settings, alarm),
         "rater_or_model": who,
     }
+
+
+def _change_of(state: DetectorState, alarm: AlarmView) -> tuple[int | None, int | None]:
+    """Start of change and cohort of the alarm that is on, or was acknowledged; None where there is neither.
+
+    A start of change is only told of an alarm: without one it is where luck was worst.
+    """
+    if state.alarmed_at is not None:
+        return state.start_of_change, state.alarmed_at
+    if state.acknowledged_at is not None and alarm.episode is not None:
+        return alarm.episode.start_of_change, alarm.episode.cohort
+    return None, None
+
+
+def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | None) -> str | None:
+    """What the alarm is about as things stand, or, once it is acknowledged, was about."""
+    if detector.in_alarm:
+        return title_of(alarm.name, who)
+    return None if alarm.episode is None else alarm.episode.title
 
 
 def _recent(look: Look) -> dict[str, Any]:

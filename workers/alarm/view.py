@@ -9,6 +9,7 @@ from typing import Any
 from calibrant.pane import Pane
 from workers.alarm.cohorts import detector_name
 from workers.alarm.detectors import Detector
+from workers.alarm.episodes import Episode
 from workers.alarm.held import read_detectors, read_looks
 from workers.alarm.in_force import InForce, read_in_force
 from workers.alarm.looks import Look
@@ -35,6 +36,7 @@ class AlarmView:
     in_force : the calibration map in force
     rater_looks : who rated, by cohort
     n_duplicates : predictions and labels that came again and were dropped
+    episode : the asked detector's alarm that is not closed, None without
     sealed : the sealed panes since the baseline merged, where the answer asks for them
     """
 
@@ -46,6 +48,7 @@ class AlarmView:
     in_force: InForce = field(default_factory=InForce)
     rater_looks: dict[int, RaterLook] = field(default_factory=dict)
     n_duplicates: int = 0
+    episode: Episode | None = None
     sealed: Pane | None = None
 
     def since_baseline(self, config: ModelConfig) -> Window | None:
@@ -71,16 +74,24 @@ def read_view(
         pipe.hgetall(keys.rater_looks(config.key, config.generation))
         pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
         found, looks, raters, duplicates = pipe.execute()
+    detectors = read_detectors(found)
     return AlarmView(
         alarm_version(found.get(LAST_CHANGE.encode()), duplicates),
-        read_detectors(found),
+        detectors,
         name,
         read_looks(looks),
         window,
         read_in_force(node, keys, config),
         {int(start): RaterLook.from_json(text) for start, text in raters.items()},
         int(duplicates or 0),
+        _episode(node, keys, detectors.get(name)),
     )
+
+
+def _episode(node: Any, keys: PartitionKeys, detector: Detector | None) -> Episode | None:
+    """The alarm of a detector that is not closed; when it went off and why does not change."""
+    text = node.hget(keys.episodes, detector.episode) if detector and detector.episode else None
+    return None if text is None else Episode.from_json(text)
 
 
 def alarm_version(last_change: bytes | None, duplicates: bytes | None) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from workers.alarm.cohorts import Cohort, Gathered, detector_name
+from workers.alarm.cohorts import Cohort, Gathered, Seen, detector_name
 from workers.alarm.detectors import watched_raters
 from workers.alarm.held import Held
 from workers.alarm.in_force import InForce
@@ -16,12 +16,15 @@ from workers.alarm.settings import AlarmSettings
 from workers.windows import ALL_ROWS
 
 MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = "map_lost", "one_rater", "whole_rows", "shared_units"
+HISTOGRAMS = "histograms"
 WHY_PASSED = {
     MAP_LOST: "the calibration map in force cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
     WHOLE_ROWS: "the calibration map in force takes whole rows, which are kept of predictions with ids only",
     SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
     "from predictions with ids only (up to 200,000 a cohort)",
+    HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "
+    "to n_units (divide each unit's weight by its contributions, or send predictions or panes)",
 }
 
 
@@ -77,7 +80,7 @@ def whole_of(held: Held, settings: AlarmSettings, gathered: Gathered) -> Whole:
         rows = held.rows(gathered.seen)
         batch = batch_of(rows, held.config.task)
         if batch is not None:
-            if rows.are_all or settings.rater is not None:
+            if (rows.are_all and not gathered.seen.has_histograms) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
             counted = rows.raters
             own = watched_raters(held.detectors, counted, settings)
@@ -86,10 +89,11 @@ def whole_of(held: Held, settings: AlarmSettings, gathered: Gathered) -> Whole:
             if counted or told["n"]:
                 shown = {name: counted[name] for name in own if name in counted}
                 raters = RaterLook(shown, len(counted), len(counted) - len(shown), **told)
-    missing = [] if not gathered.seen.n else [
+    seen = gathered.seen
+    missing = [] if not seen.n and not seen.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
-    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force)), raters)
+    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters)
 
 
 def _takes_rows(held: Held, settings: AlarmSettings, gathered: Gathered) -> bool:
@@ -104,10 +108,12 @@ def _takes_rows(held: Held, settings: AlarmSettings, gathered: Gathered) -> bool
     )
 
 
-def _why(settings: AlarmSettings, in_force: InForce) -> str:
+def _why(settings: AlarmSettings, in_force: InForce, seen: Seen) -> str:
     if settings.is_mapped and in_force.is_lost:
         return MAP_LOST
     if settings.rater is not None:
         return ONE_RATER
     fitted: Mapping[str, Any] = (settings.is_mapped and in_force.fitted) or {}
-    return WHOLE_ROWS if fitted.get("scope") == "full" else SHARED_UNITS
+    if fitted.get("scope") == "full":
+        return WHOLE_ROWS
+    return SHARED_UNITS if seen.n else HISTOGRAMS
