@@ -345,6 +345,17 @@ def test_one_vote_everywhere_refuses_what_needs_two() -> None:
             assert found[slug]["n_one_vote"] == len(z)
 
 
+@pytest.mark.parametrize("edges", ["right", "left"])
+def test_single_labels_give_the_calibration_loss(edges: str) -> None:
+    z, y = rows(least=1, most=1)
+    naive, every = Naive(z, y, False, False), np.ones(len(z), bool)
+    found = asked(pane(batch(z, y)), edges=edges)["calibration_loss"]
+    debiased, plugin, residual = (naive.calibration(every, 15, edges, how) for how in ("share", None, "residual"))
+    assert found["value"] == pytest.approx(debiased, abs=1e-12) and debiased < plugin
+    assert found["plugin"] == pytest.approx(plugin, abs=1e-12)
+    assert found["residual_debiased"] == pytest.approx(residual, abs=1e-12)
+
+
 def test_keeping_single_votes_biases_upwards() -> None:
     z, y = rows(n=4000)
     whole = pane(batch(z, y))
