@@ -151,6 +151,11 @@ def test_replicates_say_which_bins_they_keep(question: dict[str, Any], slug: str
     assert ("detail" in found) != told[1]
 
 
+def test_rows_without_weight_have_no_curve() -> None:
+    batch = Batch.from_columns({"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}).batch
+    assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
+
+
 def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
     rows = viewed(batch_of(9, n=30))
     assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None
