@@ -34,7 +34,7 @@ PARAMETERS = {
 FIELDS = {
     *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin", "plugin_by_class", "by_bin"),
     *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
-    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors"),
+    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors", "exact"),
 }
 
 

@@ -354,10 +354,12 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     for slug in ("ece", "classwise_ece"):
         assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
     assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
-    body = {name: found[name] for name in ("label", "prediction", "uncertainty")}
+    body = {name: found[name] for name in ("label", "prediction", "uncertainty", "exact")}
     scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
     close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    exact = deployment.get(f"{VOTED}/metrics", metrics="nll")["metrics"]["nll"]["value"]
+    assert scored["nll"]["exact_mean"] == pytest.approx(exact, abs=1e-9)
     few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
     assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
