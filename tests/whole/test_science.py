@@ -266,6 +266,7 @@ def test_cases_and_metrics_agree(scanned):
             found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
             for slug in slugs:
                 assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
+                assert found[slug]["classes"] == (TISSUES if found[slug]["background"] == "in" else TISSUES[1:])
 
 
 def test_one_case_has_its_table(scanned):
