@@ -54,6 +54,8 @@ def _drawn_of(answer: dict[str, Any]) -> str:
         return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else " (near the metric)")
     if source == "sample":
         return f"{n} units of the kept sample of {answer.get('n_sample')}"
+    if source == "cases":
+        return f"{n} cases"
     return "the rows" if source else "data"
 
 

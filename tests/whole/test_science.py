@@ -176,6 +176,15 @@ def test_the_kernel_error_has_its_curve(voted, source):
     assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
 
 
+def test_errors_over_cases_have_their_curve(scanned):
+    deployment, _, pane = scanned
+    found = deployment.get(f"{SCANS}/stability", metric="ml1_ace")
+    expected = stability(View(pane, Question()), "ml1_ace", seed=seed_of(found["state_version"]))
+    close(found, json.loads(json.dumps(expected)))
+    assert (found["source"], found["n_drawn"]) == ("cases", 12)
+    assert found["raters"]["pooled"]["full"] == found["baselines"]["pooled"]["value"]
+
+
 def test_a_metric_that_has_no_curve_has_baselines(voted):
     deployment, _, _ = voted
     found = deployment.get(f"{VOTED}/stability", metric="brier")
