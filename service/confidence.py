@@ -22,7 +22,7 @@ def read_confidence(
     CalibrationInputError
         Both or neither is there, or as `read_arrays`, or the packed one is damaged or of other classes.
     """
-    written = [name for name in FIELDS if fields.get(name) is not None]
+    written = [name for name in (*FIELDS, "exact") if fields.get(name) is not None]
     if fields.get("packed") is None:
         return read_arrays(fields, n_classes, pointer)
     if written:

@@ -28,6 +28,7 @@ class Estimate(BaseModel):
     n_ratings: int | None = None
     reason: str | None = None
     error_bound: float | None = None
+    error_bound_reason: str | None = Field(None, description="Why cells give no `error_bound`.")
 
 
 def _described(metric: Any) -> Any:

@@ -32,9 +32,9 @@ PARAMETERS = {
 }
 # Fields of answers and bodies that the page names beside slugs and parameters.
 FIELDS = {
-    *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin"),
+    *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin", "plugin_by_class", "by_bin"),
     *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
-    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors"),
+    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors", "exact"),
 }
 
 

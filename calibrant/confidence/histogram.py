@@ -118,6 +118,12 @@ class ConfidenceHistogram:
             self.mass > 0 and bool(np.isclose(getattr(self, kind).sum(), self.mass, rtol=1e-6))
         )
 
+    @property
+    def knows_exact(self) -> bool:
+        """Whether the exact sums are of every sample."""
+        counted = self.exact[EXACT.index("nll_weight")] + self.exact[EXACT.index("zero_probability_weight")]
+        return self.has_predictions or (self.mass > 0 and bool(np.isclose(counted, self.mass, rtol=1e-6)))
+
     def fine_bin(self, score: Floats) -> Ints:
         """min(floor(p n), n - 1) with edges k / n by division, float64 (...,) to int64 (...,)."""
         return equal_width_bin(score, self.n_bins, "left")

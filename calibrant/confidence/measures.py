@@ -41,7 +41,7 @@ def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
     right = histogram.label[:, 1]
     total, mass = float(-(right * np.log(histogram.centres)).sum()), float(right.sum())
     exact = dict(zip(EXACT, histogram.exact.tolist(), strict=True))
-    known = histogram.has_predictions and exact["nll_weight"] > 0
+    known = histogram.knows_exact and exact["nll_weight"] > 0
     return {
         "sum": total,
         "mean": total / mass if mass else None,
@@ -66,7 +66,7 @@ def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
     exact = float(histogram.exact[EXACT.index("brier")])
     return {
         "mean": total / mass if mass else None,
-        "exact_mean": exact / mass if mass and histogram.has_predictions else None,
+        "exact_mean": exact / mass if mass and histogram.knows_exact else None,
     }
 
 

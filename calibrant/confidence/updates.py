@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.confidence.histogram import MOST_FINE_BINS, ConfidenceHistogram, coarse_bins
+from calibrant.confidence.histogram import EXACT, MOST_FINE_BINS, ConfidenceHistogram, coarse_bins
 from calibrant.errors import CalibrationInputError
 from calibrant.histogram import Histogram
 from calibrant.spec import PaneSpec
@@ -25,15 +25,15 @@ def read_arrays(fields: Mapping[str, Any], n_classes: int | None = None, pointer
     Parameters
     ----------
     fields : `label` (n_classes, 2, n_bins): mass of each class's probability where it is not and where it is the
-        reference; `prediction` and `uncertainty` (2, n_bins): of the top class, wrong and right. Of two classes
-        `prediction` follows from `label`.
+        reference; `prediction` and `uncertainty` (2, n_bins): of the top class, wrong and right; of two classes
+        `prediction` follows from `label`; `exact`: the sums named in `EXACT`, of all samples
     n_classes : of the model, where there is one
     pointer : where the fields stand in the request
 
     Raises
     ------
     CalibrationInputError
-        An array of another shape, a negative or infinite mass, or masses that contradict each other.
+        An array of another shape, a negative or infinite mass, or masses or sums that contradict each other.
     """
     label = _array(fields.get("label"), f"{pointer}/label", None)
     if n_classes is not None and len(label) != n_classes:
@@ -50,6 +50,8 @@ def read_arrays(fields: Mapping[str, Any], n_classes: int | None = None, pointer
     if "prediction" not in given and histogram.n_classes == 2:
         histogram.prediction = prediction_of_two(label, f"{pointer}/prediction")
     histogram.has_predictions = False
+    if fields.get("exact") is not None:
+        histogram.exact = _sums(fields["exact"], histogram.mass, f"{pointer}/exact")
     histogram.n_samples = round(histogram.mass)
     histogram.is_weighted = bool((label != np.floor(label)).any())
     return histogram
@@ -162,6 +164,19 @@ def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
         raise CalibrationInputError.at(pointer, "shape", detail)
     if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= LARGEST_MASS).all()):
         raise CalibrationInputError.at(pointer, "number", "every mass is a number in 0 to 2^53")
+    return found
+
+
+def _sums(value: Any, mass: float, pointer: str) -> Floats:
+    """The sums named in `EXACT`, of samples of this mass; float64 (4,)."""
+    named = set(value) == set(EXACT) if isinstance(value, Mapping) else False
+    try:
+        found = np.array([value[name] for name in EXACT] if named else [], np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.shape != (len(EXACT),) or not (np.isfinite(found).all() and (found >= 0.0).all()):
+        raise CalibrationInputError.at(pointer, "number", f"exact holds {', '.join(EXACT)}, none of them negative")
+    _same_mass(float(found[EXACT.index("nll_weight")] + found[EXACT.index("zero_probability_weight")]), mass, pointer)
     return found
 
 

@@ -12,11 +12,12 @@ import math
 from calibrant.label_losses import (
     LOSS_WEIGHT,
     Choice,
+    ClassBins,
     calibration_interval,
     class_bins,
     n_one_vote,
 )
-from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.metrics.base import Estimate, FunctionMetric, share
 from calibrant.view import View
 
 
@@ -39,12 +40,25 @@ def calibration_loss(view: View, seed: int) -> Estimate:
         "ce_interval": None if interval is None else [root(bound) for bound in interval],
         "residual_debiased": bins.residual_debiased,
         "by_class": bins.by_class.tolist(),
+        "plugin_by_class": bins.plugin_by_class.tolist(),
+        "by_bin": by_bin(bins),
         "bins": view.question.bins,
         "n_single_bins": bins.n_single,
         "loss_weight": choice.named["loss_weight"],
         "n_one_vote": n_one_vote(view),
     }
     return Estimate(bins.debiased, interval=interval, extra=extra | about)
+
+
+def by_bin(bins: ClassBins) -> dict[str, list[list[float]]]:
+    """What every class and bin adds to the loss, eqs. 11 and 13, and how many predictions it holds; lists of classes."""
+    weight = share(bins.weight)
+    plugin = weight * bins.gap**2
+    return {
+        "count": bins.count.tolist(),
+        "plugin": plugin.tolist(),
+        "debiased": (plugin - weight * bins.variance).tolist(),
+    }
 
 
 def root(loss: float) -> float:

@@ -32,6 +32,7 @@ from calibrant.metrics.reading import (
     Reading,
     ReadMetric,
     bin_scores,
+    bounded,
     scored_cells,
 )
 from calibrant.options import Option
@@ -101,7 +102,7 @@ def _reader(part: str) -> Callable[[View], Reading | None]:
             bound = recalibration_bound(cells, kind)
             if part == "miscalibration":
                 bound += score_bound(cells, kind)
-            extra["error_bound"] = bound if np.isfinite(bound) else None
+            extra |= bounded(bound, "loss_has_no_bound")
         return Reading(value, extra)
 
     return read

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from calibrant.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
 from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 
@@ -69,7 +69,7 @@ def read(view: View) -> Reading | None:
         "scope": view.scope,
     }
     if not view.is_raw:
-        extra["error_bound"] = error_bound(cells, bins, group, groups, variance * effect)
+        extra |= bounded(error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells")
     return Reading(value, extra)
 
 

@@ -32,6 +32,7 @@ from calibrant.metrics.reading import (
     Reading,
     ReadMetric,
     bin_scores,
+    bounded,
     scored_cells,
 )
 from calibrant.options import Option
@@ -98,7 +99,7 @@ def read(view: View) -> Reading | None:
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
     if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
-        extra["error_bound"] = _error_bound(view, cells, found, bandwidth)
+        extra |= bounded(_error_bound(view, cells, found, bandwidth), "left_out_not_known")
         extra["error_estimate"] = _grid_error(view, cells, distances[0], bandwidth)
         extra["error_estimate_method"] = _ESTIMATE
     return Reading(value, extra)

@@ -107,6 +107,13 @@ class ReadMetric(Metric):
         return interval_of_bins(view, self.of_bins(view, reading), seed, reading.value)
 
 
+def bounded(bound: float | None, why: str) -> dict[str, Any]:
+    """How the error bound of an estimate from cells is told: where there is none, or no finite one, with the reason."""
+    if bound is not None and np.isfinite(bound):
+        return {"error_bound": bound}
+    return {"error_bound": None, "error_bound_reason": why}
+
+
 def scored_cells(view: View) -> Cells:
     """Cells of the asked scope that have weight, one for each distinct score where raw rows are at hand.
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from calibrant.cells import Cells
-from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
+from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
 from calibrant.view import NotAnswerable, View
 
 
@@ -46,7 +46,7 @@ def read(view: View) -> Reading | None:
     extra: dict[str, object] = {"p_value": float(2.0 * ndtr(-abs(z))), "sides": 2, "scope": view.scope}
     if not view.is_raw:
         bound = error_bound(cells, z, deviation)
-        extra["error_bound"] = bound if np.isfinite(bound) else None
+        extra |= bounded(bound, "variance_not_told_by_cells")
     return Reading(z, extra)
 
 

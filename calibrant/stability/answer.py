@@ -69,7 +69,7 @@ def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
         return
     if "classes" in metric.needs:
         _refuse_more(view.spec.n_classes, MOST_CLASSES, "classes", slug)
-    if view.filling is not None and most_ratings is not None:
+    if view.filling is not None and most_ratings is not None and "cases" not in metric.needs:
         copies = view.spec.n_classes if view.scope == "all" else 1
         _refuse_more(view.filling.n * copies, MOST_ROWS, "rows", slug)
 

@@ -53,12 +53,14 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
     Raises
     ------
     NotAnswerable
-        There are fewer than two units, or the metric reads more than scores and hits.
+        There are fewer than two units, rows without weight, or the metric reads more than scores and hits.
     """
     assert view.filling is not None
     n = view.filling.n_units
     if n < 2:
         raise NotAnswerable("too_few_units", "subsets are drawn of two units or more")
+    if view.filling.batch.weights is not None and not view.filling.batch.weights.any():
+        raise NotAnswerable("no_data", "every row has weight 0")
     told = {"n_drawn": n, "exact": True, **about}
     if binned_statistic(view, metric) is not None:
         return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, told)

@@ -1,4 +1,4 @@
-"""What a stability curve is drawn of: posted rows, or of a kept state its replicates or its sample."""
+"""What a stability curve is drawn of: posted rows, cases, or of a kept state replicates or the sample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics.base import Metric
+from calibrant.metrics.case_metric import CaseMetric
 from calibrant.rows_at_hand import batch_at_hand
+from calibrant.stability.of_cases import from_cases
 from calibrant.stability.of_rows import MOST_AT_ONCE, from_rows
 from calibrant.stability.replicated import replicated
 from calibrant.stability.subsets import CurveSource
@@ -31,7 +33,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     Parameters
     ----------
     source : of a kept state, one of `SOURCES`; without it the replicates, or the sample where they do not carry the
-        metric
+        metric; errors over cases are of the cases, whatever it says
 
     Raises
     ------
@@ -42,6 +44,8 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     """
     if source is not None and source not in SOURCES:
         raise CalibrationInputError.at("/source", "one_of", f"source is one of {', '.join(SOURCES)}")
+    if isinstance(metric, CaseMetric):
+        return view, from_cases(view, metric)
     if view.is_raw:
         return view, from_rows(view, metric, {"source": "rows"})
     if source != "sample":

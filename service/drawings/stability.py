@@ -27,7 +27,8 @@ def draw_stability(answer: dict[str, Any], media_type: str) -> bytes:
 
 
 def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [data_of(answer), f"{scope_of(answer)}; {answer.get('subsets', '')} subsets of {_drawn_of(answer)}"]
+    scores = "errors of cases" if answer.get("source") == "cases" else scope_of(answer)
+    lines = [data_of(answer), f"{scores}; {answer.get('subsets', '')} subsets of {_drawn_of(answer)}"]
     if answer.get("disagreement") is not None:
         lines.append(f"raters disagree on {answer['disagreement']:.3f} of their pairs")
     lines += [_ratio(name, each) for name, each in (answer.get("ratio") or {}).items() if each.get("value") is not None]
@@ -54,6 +55,8 @@ def _drawn_of(answer: dict[str, Any]) -> str:
         return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else " (near the metric)")
     if source == "sample":
         return f"{n} units of the kept sample of {answer.get('n_sample')}"
+    if source == "cases":
+        return f"{n} cases"
     return "the rows" if source else "data"
 
 

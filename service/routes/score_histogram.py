@@ -21,7 +21,7 @@ from service.settings import Settings
 from service.threads import aside
 
 router = APIRouter(tags=["score"], default_response_class=Response)
-FIELDS = ("label", "prediction", "uncertainty", "packed")
+FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")
 
 
 class ScoreHistogramQuery(BaseModel):
@@ -47,6 +47,10 @@ class ConfidenceBody(BaseModel):
     )
     prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
     uncertainty: list[list[float]] | None = Field(None, description="Of the entropy over log K, wrong and right.")
+    exact: dict[str, float] | None = Field(
+        None, description="Sums that no bin rounds, as `GET confidence-histogram` tells them: nll, nll_weight, brier, "
+        "zero_probability_weight."
+    )
     packed: str | None = Field(None, description="`ConfidenceHistogram.pack()` in base64.")
 
 

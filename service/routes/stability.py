@@ -61,8 +61,8 @@ class StabilityAnswer(BaseModel):
     state_version: str
     metric: str
     subsets: str
-    source: str | None = Field(None, description="What subsets are drawn of: replicates of units, or sample.")
-    n_drawn: int | None = Field(None, description="How many replicates, or units of the sample.")
+    source: str | None = Field(None, description="What subsets are drawn of: replicates of units, sample, or cases.")
+    n_drawn: int | None = Field(None, description="How many replicates, units of the sample, or cases.")
     exact: bool | None = Field(
         None, description="Whether curves are of the metric itself; if not, `detail` says of what."
     )

@@ -118,6 +118,35 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
         assert raw[slug] == pytest.approx(answer["value"], abs=1e-9)
 
 
+def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
+    """Naively, row by row of the validation part, from the temperature and the concentration that are answered."""
+    batch = played(500, temperature=2.0)
+    rows = voted_rows(batch)
+    z, votes = rows.logits[rows.half == 1], rows.votes[rows.half == 1]
+    for name, told in compare_calibrations(batch)["methods"].items():
+        loss, epistemic, after, bins = [], [], [], {}
+        for logits, y in zip(z, votes, strict=True):
+            f, n = softmax(logits / told["temperature"]), y.sum()
+            alpha = told["concentration"]
+            if told["coefficients"] is not None:
+                alpha = np.exp(told["coefficients"]["intercept"] + told["coefficients"]["slopes"] @ logits)
+            observed = 1.0 - sum(v * (v - 1) for v in y) / (n * (n - 1))
+            predicted = (1.0 if alpha is None else alpha / (alpha + 1.0)) * (1.0 - sum(p * p for p in f))
+            loss.append((observed - predicted) ** 2 + observed * (1.0 - observed))
+            epistemic.append(sum((v / n - p) ** 2 - v / n * (1 - v / n) / (n - 1) for v, p in zip(y, f, strict=True)))
+            share = 1.0 if alpha is None else alpha / (alpha + 1.0)
+            after.append(share**2 * epistemic[-1] + (1.0 - share) ** 2 * observed)
+            bins.setdefault(max(int(np.ceil(predicted * 15)), 1), []).append((predicted, observed))
+        assert told["disagreement_loss"] == pytest.approx(np.mean(loss), abs=1e-9), name
+        assert told["epistemic_loss"] == pytest.approx(np.mean(epistemic), abs=1e-9), name
+        assert told["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), name
+        calibration = 0.0
+        for held in map(np.array, bins.values()):
+            calibration += len(held) * (held[:, 0].mean() - held[:, 1].mean()) ** 2
+            calibration -= len(held) * held[:, 1].var() / (len(held) - 1) if len(held) > 1 else 0.0
+        assert told["disagreement_ce"] == pytest.approx(np.sqrt(max(calibration / len(z), 0.0)), abs=1e-9), name
+
+
 def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
     rng = np.random.default_rng(3)
     n = 4000

@@ -87,6 +87,36 @@ def test_what_is_sent_is_answered_again() -> None:
         assert came[slug]["value"] == pytest.approx(kept[slug]["value"], abs=0.5 / 1200)
 
 
+def test_exact_sums_travel_with_their_arrays() -> None:
+    batch = batch_of(6)
+    told = confidence_of(View(pane_of(batch), left(240, "pooled")))
+    arrays = {name: told[name] for name in ("label", "prediction", "uncertainty", "exact")}
+    found = histogram_answer(read_arrays(json.loads(json.dumps(arrays))), bins=20, least=0)
+    loss = compute_metrics(View(pane_of(batch), left(15, "pooled")), ("nll", "brier"))
+    for slug in ("nll", "brier"):
+        expected = loss[slug]["value"] if loss[slug]["value"] is not None else loss[slug]["finite_value"]
+        assert found[slug]["exact_mean"] == pytest.approx(expected, abs=1e-9)
+    without = histogram_answer(read_arrays({name: arrays[name] for name in arrays if name != "exact"}), bins=20, least=0)
+    assert without["nll"]["exact_mean"] is None and without["nll"]["mean"] == found["nll"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("exact", "rule"),
+    [
+        ({"nll": 1.0}, "number"),
+        ([1.0, 2.0, 0.5, 0.0], "number"),
+        ({"nll": -1.0, "nll_weight": 2.0, "brier": 0.5, "zero_probability_weight": 0.0}, "number"),
+        ({"nll": "x", "nll_weight": 2.0, "brier": 0.5, "zero_probability_weight": 0.0}, "number"),
+        ({"nll": 1.0, "nll_weight": 3.0, "brier": 0.5, "zero_probability_weight": 0.0}, "mass"),
+    ],
+)
+def test_exact_sums_of_other_samples_are_refused(exact: Any, rule: str) -> None:
+    label = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
+    with pytest.raises(CalibrationInputError) as refusal:
+        read_arrays({"label": label, "exact": exact})
+    assert (refusal.value.offences[0].pointer, refusal.value.offences[0].rule) == ("/exact", rule)
+
+
 def test_two_classes_need_no_prediction() -> None:
     batch = batch_of(4, n_classes=2, probabilities=np.random.default_rng(4).dirichlet([1, 1], 400))
     histogram = ConfidenceHistogram.of_batch(batch, 1000)

@@ -337,6 +337,22 @@ def test_thresholds_are_where_the_loss_says() -> None:
     assert loss(found.from_) == pytest.approx((predicted - observed) ** 2, abs=1e-12)
 
 
+def test_thresholds_of_posteriors_are_where_their_loss_says() -> None:
+    """A row of known label distribution: the mean over its one vote of the posterior's squared distance."""
+    f, q = np.array([0.5, 0.4, 0.1]), np.array([0.6, 0.1, 0.3])
+
+    def loss(alpha: float) -> float:
+        posteriors = (alpha * f + np.eye(3)) / (alpha + 1)
+        return float(q @ ((posteriors - q) ** 2).sum(axis=1))
+
+    epistemic = float(((f - q) ** 2).sum())
+    found = thresholds(1 - float((q**2).sum()), 1 - float((f**2).sum()), epistemic)
+    assert found.best_posterior is not None and found.from_posterior is not None
+    direct = minimize_scalar(loss, bounds=(0.01, 50), method="bounded", options={"xatol": 1e-10})
+    assert found.best_posterior == pytest.approx(direct.x, rel=1e-4)
+    assert loss(found.from_posterior) == pytest.approx(epistemic, abs=1e-12)
+
+
 @pytest.mark.parametrize("penalty", [-1.0, "much", float("nan")])
 def test_a_penalty_outside_its_range_is_refused(penalty: object) -> None:
     with pytest.raises(CalibrationInputError):

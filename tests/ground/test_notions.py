@@ -557,4 +557,16 @@ def test_the_kernel_error_has_no_bound_where_what_is_left_out_is_not_known() -> 
     batch = batch_of(3, weights=False)
     assert asked(batch, "kde_ece", False)["kde_ece"]["error_bound"] is not None
     assert asked(batch, "kde_ece", False, leave="instance")["kde_ece"]["error_bound"] is None
-    assert asked(batch_of(3), "kde_ece", False)["kde_ece"]["error_bound"] is None
+    found = asked(batch_of(3), "kde_ece", False)["kde_ece"]
+    assert (found["error_bound"], found["error_bound_reason"]) == (None, "left_out_not_known")
+
+
+def test_where_cells_give_no_bound_the_reason_is_told() -> None:
+    rng = np.random.default_rng(22)
+    piled = np.where(rng.random(600) < 0.9, 1.0 - 1e-5 * rng.random(600), rng.random(600))
+    batch = Batch.from_columns({"confidences": piled, "labels": (rng.random(600) < 0.9).astype(int)}).batch
+    found = asked(batch, ("hosmer_lemeshow", "spiegelhalter_z", "corp_miscalibration"), False, score="log")
+    told = {slug: (each["error_bound"], each.get("error_bound_reason")) for slug, each in found.items()}
+    assert told["hosmer_lemeshow"] == (None, "cuts_not_told_by_cells")
+    for slug, (bound, why) in told.items():
+        assert (bound is None) == (why is not None), slug

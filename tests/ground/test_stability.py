@@ -19,7 +19,7 @@ from calibrant.stability.curves import FRACTIONS, disagreement, stability, total
 from calibrant.stability.subsets import draws_of
 from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
-from tests.ground.reference import rows_of
+from tests.ground.reference import bin_of, rows_of
 from tests.ground.test_notions import batch_of, pane_of
 
 
@@ -109,6 +109,27 @@ def test_state_and_rows_agree_about_the_ratio() -> None:
         assert abs(ours["value"] - theirs["value"]) < 0.3
         assert ours["interval"][0] < ours["value"] < ours["interval"][1]
     assert rows["raters"]["pooled"]["bootstrap"]["n"] == 60
+
+
+@pytest.mark.parametrize("subsets", ["nested", "independent"])
+def test_the_bootstrap_is_of_whole_units_with_their_ratings(subsets: str) -> None:
+    batch = batch_of(4, n=50)
+    found = stability(viewed(batch, bins=5, raters="majority"), "ece", subsets=subsets, n_bootstraps=3, seed=7)
+    rng = np.random.default_rng(7)
+    draws_of(50, 0, 1, subsets, rng)
+    bootstrap = found["raters"]["majority"]["bootstrap"]
+    samples = naive.samples(rows_of(batch), "top_label", "majority")
+    draws = draws_of(50, 3, bootstrap["orders"], subsets, rng)
+    steps = []
+    for draw in range(3 * bootstrap["orders"]):
+        curve = []
+        for step in range(17):
+            part = [samples[row] for row in draws.subset(draw, step)]
+            bins = [[each for each in part if bin_of(each[0], 5, "right") == b] for b in range(5)]
+            curve.append(naive.mean_gap([held for held in bins if held]))
+        steps.append(np.mean([abs(b - a) for a, b in itertools.pairwise(curve)]))
+    assert bootstrap["mean"] == pytest.approx(np.mean(steps), abs=1e-12)
+    assert bootstrap["sd"] == pytest.approx(np.std(steps, ddof=1), abs=1e-12)
 
 
 def test_independent_subsets_vary_more() -> None:

@@ -151,6 +151,42 @@ def test_replicates_say_which_bins_they_keep(question: dict[str, Any], slug: str
     assert ("detail" in found) != told[1]
 
 
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("raters", ["pooled", "majority"])
+def test_curves_of_cases_are_means_of_their_errors(raw: bool, raters: str) -> None:
+    plain = batch_of(11, n=120, weights=False)
+    names = np.array([f"scan-{i % 12}" for i in range(120)])
+    columns = {"probabilities": plain.probabilities, "label_counts": plain.label_counts, "cases": names.tolist()}
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    options = {"missing": "skip_class", "membership": "soft"}
+    found = stability(viewed(batch, raw, raters=raters, bins=10, options=options), "ml1_ace", n_bootstraps=5, seed=8)
+    assert (found["source"], found["n_drawn"], found["exact"]) == ("cases", 12, True)
+    draws = draws_of(12, 0, 1, "nested", np.random.default_rng(8))
+    order = sorted(set(names.tolist()))
+    for step in (0, 7, 16):
+        errors = []
+        for case in draws.subset(0, step):
+            rows = np.flatnonzero(names == order[case])
+            errors.append(of_rows(batch, rows, "ml1_ace", raters=raters, bins=10, options=options))
+        assert found["raters"][raters]["curve"][step] == pytest.approx(np.mean(errors), abs=1e-9)
+    assert found["ratio"].keys() == {"majority", "single"} - {raters}
+
+
+def test_cases_of_which_there_is_no_curve() -> None:
+    columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1], "cases": list("aabb")}
+    for change, reason in (({}, "cases_in_one_pot"), ({"cases": list("aaaa")}, "too_few_cases")):
+        batch = Batch.from_columns(columns | change, task="segmentation").batch
+        options = {"average": "micro"} if not change else {}
+        assert stability_answer(viewed(batch, False, options=options), "ml1_ece")["reason"] == reason
+    plain = batch_of(12)
+    assert stability_answer(viewed(plain), "ml1_ece")["reason"] == "no_cases"
+
+
+def test_rows_without_weight_have_no_curve() -> None:
+    batch = Batch.from_columns({"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}).batch
+    assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
+
+
 def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
     rows = viewed(batch_of(9, n=30))
     assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None

@@ -176,6 +176,15 @@ def test_the_kernel_error_has_its_curve(voted, source):
     assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
 
 
+def test_errors_over_cases_have_their_curve(scanned):
+    deployment, _, pane = scanned
+    found = deployment.get(f"{SCANS}/stability", metric="ml1_ace")
+    expected = stability(View(pane, Question()), "ml1_ace", seed=seed_of(found["state_version"]))
+    close(found, json.loads(json.dumps(expected)))
+    assert (found["source"], found["n_drawn"]) == ("cases", 12)
+    assert found["raters"]["pooled"]["full"] == found["baselines"]["pooled"]["value"]
+
+
 def test_a_metric_that_has_no_curve_has_baselines(voted):
     deployment, _, _ = voted
     found = deployment.get(f"{VOTED}/stability", metric="brier")
@@ -266,6 +275,7 @@ def test_cases_and_metrics_agree(scanned):
             found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
             for slug in slugs:
                 assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
+                assert found[slug]["classes"] == (TISSUES if found[slug]["background"] == "in" else TISSUES[1:])
 
 
 def test_one_case_has_its_table(scanned):
@@ -354,10 +364,12 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     for slug in ("ece", "classwise_ece"):
         assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
     assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
-    body = {name: found[name] for name in ("label", "prediction", "uncertainty")}
+    body = {name: found[name] for name in ("label", "prediction", "uncertainty", "exact")}
     scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
     close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    exact = deployment.get(f"{VOTED}/metrics", metrics="nll")["metrics"]["nll"]["value"]
+    assert scored["nll"]["exact_mean"] == pytest.approx(exact, abs=1e-9)
     few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
     assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}

@@ -29,9 +29,17 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         **_units(pane),
         "raters": view.question.raters,
         "scope": view.scope,
-        "metrics": compute_metrics(view, slugs, seed),
+        "metrics": _named(compute_metrics(view, slugs, seed), config.classes),
         "label_coverage": coverage(pane, ci=view.question.ci),
     }
+
+
+def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[str, dict[str, Any]]:
+    """The same, with the classes of errors over cases by their names where the model declares them."""
+    for each in found.values():
+        if names and "classes" in each:
+            each["classes"] = [names[int(klass)] for klass in each["classes"]]
+    return found
 
 
 def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
