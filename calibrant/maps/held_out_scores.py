@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.cells import SUM_FIELDS, Cells
-from calibrant.maps.base import Floats, Map, Options
+from calibrant.maps.base import Floats, Map, Options, why_not
 from calibrant.maps.evaluating import difference, losses
 from calibrant.maps.from_rows import rows_of
 from calibrant.maps.rows import FEWEST_UNITS, LabelledRows, event_losses, mean_by_unit
@@ -29,7 +29,7 @@ def held_out_scores(method: Map, view: View, options: Options) -> tuple[dict[str
     Returns
     -------
     answer : dict or None; `gain` is before minus after, its interval from the spread over units (Student's t)
-    reason : None, "few_units" or the reason of a half's fit
+    reason : None, "few_units", "one_class" where the sample holds no hit or no miss, or the reason of a half's fit
 
     Raises
     ------
@@ -43,6 +43,8 @@ def held_out_scores(method: Map, view: View, options: Options) -> tuple[dict[str
         return None, "few_units"
     klass = int(view.scope.partition(":")[2])
     before = np.clip(rows.probabilities[:, klass], 0.0, 1.0)
+    if reason := why_not(_cells(rows, klass, before)):
+        return None, reason
     after = np.empty_like(before)
     for side in (0, 1):
         others, mine = np.flatnonzero(rows.half != side), rows.half == side

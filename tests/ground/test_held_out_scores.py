@@ -71,3 +71,17 @@ def test_where_there_are_too_few_it_says_so() -> None:
     pane.fill(Batch.from_columns({"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}).batch)
     found = fit("isotonic", View(pane, Question(scope="class:3")))
     assert (found["heldout"], found["heldout_reason"]) == (None, "few_units")
+
+
+def test_a_sample_without_a_hit_shows_no_gain() -> None:
+    """The window has some, but none of the rows that are kept."""
+    batch, pane = many(2000)
+    pane = Pane(SPEC)
+    pane.fill(batch)
+    kept = np.isin(batch.prediction_hash, pane.sample.batch().prediction_hash)
+    labels = np.where(kept, 4, np.arange(2000) % 5)
+    pane = Pane(SPEC)
+    pane.fill(Batch.from_columns({"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}).batch)
+    found = fit("isotonic", View(pane, Question(scope="class:3")))
+    assert found["parameters"] is not None
+    assert (found["heldout"], found["heldout_reason"]) == (None, "one_class")
