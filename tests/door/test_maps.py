@@ -172,6 +172,23 @@ async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
     assert back.headers["etag"] not in (first, forced.headers["etag"])
 
 
+async def test_a_version_of_a_slice_is_judged_on_every_prediction(client, inbox):
+    """Unless the current map is of that slice too."""
+    assert (await client.put(URL, json={"classes": 3, "slices": {"site": ["A"]}})).status_code == 201
+    inbox.answers["map_comparison"] = BETTER
+    for number, name in enumerate((None, "site:A", "site:A"), 1):
+        inbox.answers["calibration_map"] = FIT | {"digest": f"d{number}", "slice": name}
+        await client.post(f"{URL}/maps", json={})
+    etag = (await promote(client, 1, FIRST)).headers["etag"]
+    judged = []
+    for number in (2, 3):
+        answer = await promote(client, number, {"If-Match": etag})
+        assert answer.status_code == 200, answer.text
+        etag = answer.headers["etag"]
+        judged.append(inbox.asked[-1][-1])
+    assert judged == ["", "site:A"]
+
+
 async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
     first = (await promote(made, 1, FIRST)).headers["etag"]
     inbox.answers["calibration_map"] = FIT | {
