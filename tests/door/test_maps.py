@@ -254,6 +254,7 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
     name = "probabilities" if scope == "full" else "confidences"
     url = f"{URL}/calibration-map/apply?version=1"
     posted = (await client.post(url, json={name: rows.tolist()})).json()
+    assert (posted["scope"], posted["class"]) == (answer["scope"], answer["class"])
     formula = blocks("python")[method, scope]
     written = by_python(formula, answer["parameters"], rows.tolist())
     assert np.abs(np.array(posted[name]) - written).max() < 1e-12
@@ -266,3 +267,15 @@ async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
     refused = await made.delete(f"{URL}/maps/current")
     assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, HEAD, PUT.")
     assert refused.headers["allow"] == "GET, HEAD, PUT"
+
+
+async def test_the_class_is_named_that_probabilities_are_of(client, inbox):
+    await client.put(URL, json={"classes": 3})
+    curve = {"slope": 1.0, "intercept": 0.0, "clip": 1e-12}
+    inbox.answers["calibration_map"] = FIT | {"method": "platt", "scope": "class", "class": 2, "parameters": curve}
+    answer = await client.post(
+        f"{URL}/calibration-map/apply", params={"method": "platt", "class": "2"}, json={"probabilities": [[0.7, 0.1, 0.2]]}
+    )
+    found = answer.json()
+    assert (found["scope"], found["class"]) == ("class", 2)
+    assert found["confidences"] == pytest.approx([0.2], abs=1e-12)
