@@ -46,6 +46,8 @@ class Concentration:
     unpenalised : the value without a penalty, None where none is detected
     nll_limit, nll : mean loss a prediction at infinite alpha0 and at value, in nats, without the multinomial
         coefficient
+    gradient_norm : derivative of the penalised mean loss in log alpha0 at the value; 0 of what a bound holds
+    iterations : steps to it from the kept points
     n : predictions with at least two votes that the fit rests on
     n_zero_probability : predictions with a vote for a class at probability 0, left out
     """
@@ -59,6 +61,8 @@ class Concentration:
     unpenalised: float | None
     nll_limit: float
     nll: float
+    gradient_norm: float
+    iterations: int
     n: int
     n_zero_probability: int
 
@@ -93,8 +97,8 @@ def fit_concentration(
         )
     means = sums[1:5] / weight
     curve = _Curve(means[1], means[2], means[3], penalty)
-    place, bound = curve.minimum()
-    free, free_bound = _Curve(means[1], means[2], means[3], 0.0).minimum()
+    place, bound, iterations = curve.minimum()
+    free, free_bound, _ = _Curve(means[1], means[2], means[3], 0.0).minimum()
     detected = free_bound != "upper"
     error = None
     if bound is None:
@@ -111,6 +115,8 @@ def fit_concentration(
         unpenalised=math.exp(free) if detected else None,
         nll_limit=float(means[0, 0]),
         nll=curve.loss(place),
+        gradient_norm=0.0 if bound else abs(curve.slope(place)),
+        iterations=iterations,
         n=int(counts[0] - counts[1]),
         n_zero_probability=int(counts[1]),
     )
@@ -126,18 +132,18 @@ class _Curve:
         self._nll, self._d1, self._d2, self._penalty = nll, d1, d2, penalty
         self._objective_slope = d1 + 2.0 * penalty * LOG_CONCENTRATIONS
 
-    def minimum(self) -> tuple[float, str | None]:
-        """Place of the least penalised loss, and at which end of the grid it lies, if at one."""
+    def minimum(self) -> tuple[float, str | None, int]:
+        """Place of the least penalised loss, at which end of the grid it lies, if at one, and in how many steps it was found."""
         slope, t = self._objective_slope, LOG_CONCENTRATIONS
-        ends: list[tuple[float, str | None]] = []
+        ends: list[tuple[float, str | None, int]] = []
         if slope[0] >= 0:
-            ends.append((float(t[0]), "lower"))
+            ends.append((float(t[0]), "lower", 0))
         if slope[-1] <= 0:
-            ends.append((float(t[-1]), "upper"))
+            ends.append((float(t[-1]), "upper", 0))
         rising = np.flatnonzero((slope[:-1] < 0) & (slope[1:] > 0))
-        inner: list[tuple[float, str | None]] = [(self._root(int(i)), None) for i in rising]
-        exact: list[tuple[float, str | None]] = [
-            (float(t[i]), None) for i in np.flatnonzero(slope == 0)
+        inner: list[tuple[float, str | None, int]] = [self._root(int(i)) for i in rising]
+        exact: list[tuple[float, str | None, int]] = [
+            (float(t[i]), None, 0) for i in np.flatnonzero(slope == 0)
         ]
         return min(
             ends + inner + exact,
@@ -154,6 +160,10 @@ class _Curve:
         )
         return float(self._nll[self._cell(place)] + half * part)
 
+    def slope(self, place: float) -> float:
+        """First derivative of the penalised loss."""
+        return self._slope(self._cell(place))[0](place) + 2.0 * self._penalty * place
+
     def curvature(self, place: float) -> float:
         """Second derivative of the penalised loss."""
         return self._slope(self._cell(place))[1](place) + 2.0 * self._penalty
@@ -162,10 +172,11 @@ class _Curve:
         found = int(np.searchsorted(LOG_CONCENTRATIONS, place, side="right")) - 1
         return min(max(found, 0), N_POINTS - 2)
 
-    def _root(self, cell: int) -> float:
+    def _root(self, cell: int) -> tuple[float, None, int]:
         slope, _ = self._slope(cell)
         low, high = LOG_CONCENTRATIONS[cell : cell + 2]
-        return float(brentq(lambda t: slope(t) + 2.0 * self._penalty * t, low, high, xtol=1e-12))
+        found, how = brentq(lambda t: slope(t) + 2.0 * self._penalty * t, low, high, xtol=1e-12, full_output=True)
+        return float(found), None, int(how.iterations)
 
     def _slope(self, cell: int) -> tuple[Callable[[float], float], Callable[[float], float]]:
         """The slope in a cell and its derivative."""

@@ -105,7 +105,7 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
         "after": losses(flat, after[tables[0] > 0]),
     }
     gain: dict[str, dict[str, Any]] = {
-        name: {"value": _difference(known["before"][name], known["after"][name]), "interval": None}
+        name: {"value": difference(known["before"][name], known["after"][name]), "interval": None}
         for name in LOSSES
     }
     for name, pick in (("nll", 0), ("brier", 1)):
@@ -122,7 +122,8 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
     return answer, None
 
 
-def _difference(before: float | None, after: float | None) -> float | None:
+def difference(before: float | None, after: float | None) -> float | None:
+    """Before less after; None where one is."""
     return None if before is None or after is None else before - after
 
 

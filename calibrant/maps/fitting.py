@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
 from calibrant.cells import Cells
@@ -15,6 +16,7 @@ from calibrant.errors import CalibrationInputError
 from calibrant.maps.base import REASONS, Floats, Map, Options, Solved, digest
 from calibrant.maps.evaluating import HOW, held_out, losses, own_scores
 from calibrant.maps.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
+from calibrant.maps.held_out_scores import held_out_scores
 from calibrant.maps.recommending import Weighing
 from calibrant.maps.registry import found
 from calibrant.maps.rows import LabelledRows, log_probabilities
@@ -40,7 +42,10 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     """
     kind = (scope or spec.default_scope).partition(":")[0]
     cells = {"class": "classes"}.get(kind, kind)
-    held = [name for name in _method(method).needs if name != "sample" or Sample.applies(spec)]
+    wanted = dict.fromkeys(_method(method).needs)
+    if kind == "class" and not keeps_class_tables(spec):
+        wanted["sample"] = None
+    held = [name for name in wanted if name != "sample" or Sample.applies(spec)]
     return ("counts", "histograms", "replicates", cells, *held)
 
 
@@ -270,6 +275,8 @@ def _held_out(
         if scope == "full":
             return _held_out_temperature(view)
         view.refuse_histograms()
+        if scope == "class" and not keeps_class_tables(view.spec):
+            return held_out_scores(method, view, options)
     except NotAnswerable as fault:
         return None, fault.reason
     return held_out(method, view, options)

@@ -33,7 +33,8 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     -------
     dict with `before`, `after`, `gain` (`nll`: value and interval), `n`, `n_units`, `ci` and `interval_method`. The standard
     error of the gain g_u of the units is at most the integral over beta of sqrt(sum s_u^2), since a norm of an integral is at
-    most the integral of the norms; that bound is what the interval is made of, with Student's t. None where the profile is
+    most the integral of the norms; that bound is what the interval is made of, with Student's t, and the cost of fitting
+    (sum s_u^2 / H), without which it would be too narrow where the best temperature is near 1. None where the profile is
     not kept, a rating has probability 0, fewer than 20 units have labels, or the loss is least at no temperature above 1/32.
 
     Source
@@ -46,11 +47,12 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
         return None
     bend = curve.curvature(at.beta) * curve.weight
     moved = curve.squared_slope(at.beta) / bend if at.bound is None and bend > 0.0 else 0.0
-    before, after = curve.nll(1.0), curve.nll(at.beta) + moved / curve.weight
+    cost = moved / curve.weight
+    before, after = curve.nll(1.0), curve.nll(at.beta) + cost
     return {
         "before": {"nll": before},
         "after": {"nll": after},
-        **_gain(pane, curve, before - after, (1.0, at.beta), ci),
+        **_gain(pane, curve, before - after, (1.0, at.beta), ci, cost),
         "interval_method": "every unit left out in turn, to first order; bound on the standard error",
     }
 
@@ -90,12 +92,14 @@ def _curve(pane: Pane, policy: int) -> Curve | None:
     return curve if curve.weight > 0.0 and not curve.n_zero_probability else None
 
 
-def _gain(pane: Pane, curve: Curve, value: float, betas: tuple[float, float], ci: float) -> dict[str, Any]:
+def _gain(
+    pane: Pane, curve: Curve, value: float, betas: tuple[float, float], ci: float, cost: float = 0.0
+) -> dict[str, Any]:
     counts, (low, high) = pane.counts, sorted(betas)
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
     norms = [float(np.sqrt(curve.squared_slope(middle + half * place))) for place in _PLACES]
     error = half * float(_SHARES @ norms) / curve.weight
-    reach = float(stdtrit(counts["n_units"] - 1, 0.5 + ci / 2.0)) * error
+    reach = float(stdtrit(counts["n_units"] - 1, 0.5 + ci / 2.0)) * error + cost
     return {
         "gain": {"nll": {"value": value, "interval": [value - reach, value + reach]}},
         "n": counts["n_labelled"],

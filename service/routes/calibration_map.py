@@ -77,6 +77,7 @@ class ApplyAnswer(BaseModel):
     version: int | None = Field(description="Of a frozen map; null where it was fitted on request.")
     method: str
     scope: str
+    class_: int | None = Field(alias="class", description="Of the scope `class`: which one.")
     digest: str | None
     accepted: int
     rejected: int
@@ -161,6 +162,7 @@ def applied(
         "version": fitted.get("version"),
         "method": fitted.get("method"),
         "scope": fitted.get("scope"),
+        "class": fitted.get("class"),
         "digest": fitted.get("digest"),
         "accepted": checked.batch.n,
         "rejected": len(offences),

@@ -178,7 +178,10 @@ async def _evidence(
     before: dict[str, Any] | None,
     version: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what the version gains over the current map on panes after both of their windows."""
+    """Return what the version gains over the current map on panes after both of their windows.
+
+    Of a slice only where both were fitted to it: the current map is for every prediction of the model.
+    """
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
     params = {
@@ -186,7 +189,9 @@ async def _evidence(
         "candidate": _formula(version),
         "raters": version.get("raters", "pooled"),
     }
-    view = WindowQuery.model_validate({"from": since, "slice": version.get("slice")})
+    slices = {each.get("slice") for each in fits}
+    shared = slices.pop() if len(slices) == 1 else None
+    view = WindowQuery.model_validate({"from": since, "slice": shared})
     ask = Ask("map_comparison", config, params, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}

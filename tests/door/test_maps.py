@@ -172,6 +172,23 @@ async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
     assert back.headers["etag"] not in (first, forced.headers["etag"])
 
 
+async def test_a_version_of_a_slice_is_judged_on_every_prediction(client, inbox):
+    """Unless the current map is of that slice too."""
+    assert (await client.put(URL, json={"classes": 3, "slices": {"site": ["A"]}})).status_code == 201
+    inbox.answers["map_comparison"] = BETTER
+    for number, name in enumerate((None, "site:A", "site:A"), 1):
+        inbox.answers["calibration_map"] = FIT | {"digest": f"d{number}", "slice": name}
+        await client.post(f"{URL}/maps", json={})
+    etag = (await promote(client, 1, FIRST)).headers["etag"]
+    judged = []
+    for number in (2, 3):
+        answer = await promote(client, number, {"If-Match": etag})
+        assert answer.status_code == 200, answer.text
+        etag = answer.headers["etag"]
+        judged.append(inbox.asked[-1][-1])
+    assert judged == ["", "site:A"]
+
+
 async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
     first = (await promote(made, 1, FIRST)).headers["etag"]
     inbox.answers["calibration_map"] = FIT | {
@@ -237,6 +254,7 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
     name = "probabilities" if scope == "full" else "confidences"
     url = f"{URL}/calibration-map/apply?version=1"
     posted = (await client.post(url, json={name: rows.tolist()})).json()
+    assert (posted["scope"], posted["class"]) == (answer["scope"], answer["class"])
     formula = blocks("python")[method, scope]
     written = by_python(formula, answer["parameters"], rows.tolist())
     assert np.abs(np.array(posted[name]) - written).max() < 1e-12
@@ -249,3 +267,15 @@ async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
     refused = await made.delete(f"{URL}/maps/current")
     assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, HEAD, PUT.")
     assert refused.headers["allow"] == "GET, HEAD, PUT"
+
+
+async def test_the_class_is_named_that_probabilities_are_of(client, inbox):
+    await client.put(URL, json={"classes": 3})
+    curve = {"slope": 1.0, "intercept": 0.0, "clip": 1e-12}
+    inbox.answers["calibration_map"] = FIT | {"method": "platt", "scope": "class", "class": 2, "parameters": curve}
+    answer = await client.post(
+        f"{URL}/calibration-map/apply", params={"method": "platt", "class": "2"}, json={"probabilities": [[0.7, 0.1, 0.2]]}
+    )
+    found = answer.json()
+    assert (found["scope"], found["class"]) == ("class", 2)
+    assert found["confidences"] == pytest.approx([0.2], abs=1e-12)

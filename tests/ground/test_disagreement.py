@@ -203,6 +203,10 @@ def test_fit_equals_a_direct_minimisation(alpha: float, raters: int, penalty: fl
     assert found.value == pytest.approx(np.exp(direct.x), rel=1e-5)
     assert found.nll == pytest.approx(naive_nll(z, y, np.log(found.value)).mean(), abs=1e-8)
     assert found.nll_limit == pytest.approx(-(y * np.log(z)).sum() / len(z), abs=1e-9)
+    assert found.gradient_norm < 1e-9 and found.iterations > 0
+    places = np.log(found.value) + np.array([-1e-3, 1e-3])
+    near = [naive_nll(z, y, place).mean() + penalty * place**2 for place in places]
+    assert abs(near[1] - near[0]) / 2e-3 < 1e-6
 
 
 def test_interval_holds_the_truth() -> None:
@@ -232,6 +236,7 @@ def test_votes_without_dispersion_run_to_the_end() -> None:
     assert free.dispersion == held.dispersion == "none detected"
     assert free.unpenalised is None
     assert free.value == pytest.approx(4096.0)
+    assert (free.gradient_norm, free.iterations) == (0.0, 0)
     assert held.value < 1000.0
     warned = disagreement_answer(view(pane(z, y + rng.integers(0, 1, y.shape))))["warnings"]
     assert "none_detected" in {warning["rule"] for warning in warned}

@@ -18,6 +18,7 @@ from calibrant.maps.from_rows import rows_of
 from calibrant.maps.recommending import Weighing, recommend
 from calibrant.policies import policy_index
 from calibrant.question import Question
+from calibrant.temperature.curve import Curve
 from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.temperature.left_out import left_out_gain
 from calibrant.view import View
@@ -229,7 +230,7 @@ def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(raters: st
     assert found["before"]["nll"] == pytest.approx(by_unit(0.0).sum() / share.sum(), rel=1e-9)
     assert cost == pytest.approx(exact, rel=0.15) and cost > 0
     assert high - value == pytest.approx(value - low)
-    error = (high - value) / 1.99045
+    error = (high - value - cost) / 1.99045
     smallest = np.sqrt((gains**2).sum()) / share.sum()
     assert smallest * 0.99 < error < smallest * 1.15
 
@@ -279,3 +280,27 @@ def test_what_the_window_cannot_tell_is_not_told() -> None:
         pane.fill(Batch.from_columns({"probabilities": rows, "labels": hits}).batch)
         assert left_out_gain(pane, 0, 0.95) is None
     assert left_out_gain(Pane(PaneSpec("multiclass", 3)), 0, 0.95) is None
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.1, 1.5])
+def test_the_interval_of_a_windows_gain_covers_what_fresh_labels_show(temperature: float) -> None:
+    """Also where nothing is to be gained, and all that a fit does is cost."""
+    rng = np.random.default_rng(0)
+    fresh = log_softmax(rng.normal(size=(4000, 3)) * 2, axis=1)
+    chance = np.exp(log_softmax(fresh / temperature, axis=1))
+    covered = 0
+    for _ in range(25):
+        z = rng.normal(size=(400, 3)) * 2
+        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1)
+        pane = Pane(PaneSpec("multiclass", 3))
+        pane["temperature"].fill(filling := Filling(Batch.from_columns({"logits": z, "labels": labels}).batch))
+        pane["counts"].fill(filling)
+        found = left_out_gain(pane, 0, 0.95)
+        assert found is not None
+        best = Curve(pane["temperature"], 0, 1).minimum("nll")  # type: ignore[arg-type]
+        assert best is not None
+        mapped = log_softmax(fresh * best.beta, axis=1)
+        true = float((chance * (mapped - fresh)).sum(axis=1).mean())
+        low, high = found["gain"]["nll"]["interval"]
+        covered += low <= true <= high
+    assert covered >= 22
