@@ -87,6 +87,9 @@ def engine_errors() -> Iterator[None]:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
     except inbox.RecordsFull as error:
         raise RecordsFull(f"No room: {error}", retry_after_s=error.retry_after_s) from error
+    except inbox.StoreFull as error:
+        detail = "The store's memory is full. Nothing of the request was taken; what waits is merged meanwhile."
+        raise StoreUnavailable(detail, retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
     except questions.SubjectGone as error:

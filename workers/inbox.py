@@ -34,6 +34,7 @@ from workers.receipts import (
     Receipt,
     RecordsFull,
     Saturated,
+    StoreFull,
     StoreUnavailable,
     UnknownBatch,
 )
@@ -51,7 +52,7 @@ from workers.windows import Window
 
 __all__ = [
     "BacklogFull", "BatchConflict", "Delivery", "IdsFull", "Inbox", "ModelGone", "ModelMismatch", "Receipt",
-    "RecordsFull", "Saturated", "StoreUnavailable", "UnknownBatch",
+    "RecordsFull", "Saturated", "StoreFull", "StoreUnavailable", "UnknownBatch",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -242,7 +243,7 @@ class Inbox:
             try:
                 return await once()
             except OutOfMemoryError as error:
-                raise StoreUnavailable("the store's memory is full", 5) from error
+                raise StoreFull("the store's memory is full", 5) from error
             except _PASSING as error:
                 if time.monotonic() + pause_s > deadline:
                     raise StoreUnavailable(f"the store cannot be reached: {error}") from error

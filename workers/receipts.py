@@ -47,6 +47,10 @@ class StoreUnavailable(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
+class StoreFull(StoreUnavailable):
+    """The store's memory is full: nothing was written (503)."""
+
+
 class ModelMismatch(RuntimeError):
     """The model is not what the batch was checked against; `current` is what stands in the registry, or None."""
 

@@ -225,7 +225,7 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
             f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
-    if config.task == SEGMENTATION and pane.counts["n_unit_from_row"]:
+    if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
         detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
     try:

@@ -76,9 +76,9 @@ async def test_updates_a_line(coarse, inbox):
     assert found["errors"][0]["pointer"] == "/3/bins"
 
 
-def packed(spec: PaneSpec) -> str:
+def packed(spec: PaneSpec, **named: list[str]) -> str:
     pane = Pane(spec)
-    columns = {name: PREDICTIONS[name] for name in ("probabilities", "labels")}
+    columns = {name: PREDICTIONS[name] for name in ("probabilities", "labels")} | named
     pane.fill(Batch.from_columns(columns, task=spec.task).batch)
     return base64.b64encode(pane.pack()).decode()
 
@@ -95,6 +95,14 @@ async def test_a_pane_from_the_edge(client, inbox, registry):
     other = {"kind": "pane", "packed": packed(PaneSpec("segmentation", 3))}
     found = problem(await client.post(URL, json=other), 422, "invalid-input")
     assert found["errors"][0]["rule"] == "spec"
+
+
+async def test_a_pane_of_pixels_says_which_belong_together(client):
+    await client.put(M, json={"task": "segmentation", "classes": 3})
+    for named, status in (({}, 422), ({"ids": ["a", "b"]}, 422), ({"units": ["u", "u"]}, 202), ({"cases": ["s", "s"]}, 202)):
+        answer = await client.post(URL, json={"kind": "pane", "packed": packed(PaneSpec("segmentation", 3), **named)})
+        assert answer.status_code == status, answer.text
+        assert [each["rule"] for each in answer.json()["errors"]] == ["units_required"] * (status == 422)
 
 
 async def test_a_histogram_makes_no_model(client):

@@ -11,7 +11,7 @@ from service.auth import Key, Keyring
 from service.errors import PROBLEMS, Saturated
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
-from workers.inbox import BacklogFull, IdsFull
+from workers.inbox import BacklogFull, IdsFull, StoreFull
 from workers.questions import SubjectGone
 
 pytestmark = pytest.mark.anyio
@@ -122,6 +122,12 @@ async def test_trouble_of_the_store_is_remembered_and_shed_unread(
     unread = await client.post(URL, content=b"not even JSON", headers={"Content-Type": "text/x"})
     problem(unread, status, slug)
     assert 0 < int(unread.headers["retry-after"]) <= trouble.retry_after_s
+
+
+async def test_a_store_without_memory_is_told_from_one_that_is_away(client, inbox):
+    inbox.trouble = StoreFull("the store's memory is full", 5)
+    found = problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
+    assert "memory is full" in found["detail"]
 
 
 async def test_a_full_backlog_of_one_model_is_not_that_of_another(client, inbox):

@@ -14,6 +14,7 @@ from tests.engine.driving import MODEL, delivery, eventually, totals
 from tests.engine.ledger import LedgerHistogram, pane_of
 from workers.chain import Overtaken
 from workers.entries import PANE, Update, pack_updates
+from workers.inbox import StoreFull
 from workers.state.keys import PaneKey
 from workers.state.registry import RevisionConflict
 
@@ -335,7 +336,7 @@ def test_a_full_memory_drains_by_itself(bench, settings):
     used = int(bench.client.info("memory")["used_memory"])
     bench.client.config_set("maxmemory", used - 1000)
     try:
-        with pytest.raises(Exception, match="memory"):
+        with pytest.raises(StoreFull, match="memory"):
             bench.deliver(delivery("refused"))
         bench.engine()
         eventually(lambda: bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0)

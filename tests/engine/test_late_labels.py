@@ -139,7 +139,7 @@ def assert_same_state(found, expected):
     for name in set(expected.names) - {"delays"}:
         for block, twin in zip(expected[name].blocks.values(), found[name].blocks.values(), strict=True):
             assert np.array_equal(block.counts, twin.counts), name
-            np.testing.assert_allclose(twin.sums, block.sums, atol=1e-9, err_msg=name)
+            np.testing.assert_allclose(twin.sums, block.sums, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
     assert_same_sample(found.sample, expected.sample)
