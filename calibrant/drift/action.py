@@ -91,8 +91,8 @@ def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> of_raters({"action": "none", "text": "Nothing."}, ["ann"])["text"]
-    'Ask ann first: other raters\' labels agree with the model as before, and no update of the model mends a rater. Nothing.'
+    >>> of_raters({"action": "intercept", "text": "Shift."}, ["ann"])["text"].partition(":")[0]
+    'Ask ann first'
     """
     told_first = "other raters' labels agree with the model as before, and no update of the model mends a rater"
     first = f"Ask {', '.join(raters)} first: {told_first}."
