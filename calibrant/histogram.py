@@ -71,6 +71,13 @@ class Histogram:
         fewer = self.n_predictions is not None and (self.n_predictions < 0).any()
         return bool(fewer or (self.count < 0).any() or (self.n_units or 0) < 0)
 
+    @property
+    def units_named(self) -> int:
+        """How many units it says that it holds: `n_units`, one of a named unit or case, none else."""
+        if self.n_units is not None:
+            return abs(self.n_units)
+        return int(self.unit is not None or self.case is not None)
+
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], spec: PaneSpec, pointer: str = "") -> Histogram:
         """Check one histogram of a request.

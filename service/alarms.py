@@ -3,9 +3,10 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from calibrant.drift.mapped import OWN_SCORE
 from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.tables import DRIFT_BINS
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
@@ -27,6 +28,7 @@ from workers.durations import parse_duration
 from workers.state.registry import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"
+SCORES = ("top_label", "positive")
 MOST_WEBHOOKS = 10
 MOST_CLASSES = 64
 MOST_RATERS = 64
@@ -68,6 +70,14 @@ def policy(text: str) -> str:
     raise PydanticCustomError("unknown_value", "a label policy is one of {allowed}", {"allowed": allowed})
 
 
+def bets_on(value: Any) -> Any:
+    """Return what is bet on as it is, once it is seen to be the score or a list of classes."""
+    listed = isinstance(value, list) and all(type(each) in (str, int) for each in value)
+    if listed or value in (OWN_SCORE, *SCORES):
+        return value
+    raise PydanticCustomError("bets", "score, top_label, positive, or a list of classes")
+
+
 class WebhookBody(BaseModel):
     """Who is told of alarms (Standard Webhooks)."""
 
@@ -100,8 +110,10 @@ class AlarmBody(BaseModel):
     reference: Duration = Field(
         DEFAULT_REFERENCE, description="Length of the first cohorts, with which scores are compared."
     )
-    bets: Literal["score"] | list[str | int] = Field(
-        "score", description="The score (top label, or class 1 of a binary model), or classes."
+    bets: Annotated[str | list[str | int], BeforeValidator(bets_on)] = Field(
+        "score",
+        description="`score`: the top label, or class 1 of a binary model (there `positive`, elsewhere `top_label` say the "
+        "same); or a list of classes.",
     )
     scores: Literal["mapped", "raw"] = Field(
         "mapped", description="Bets are on scores as the current calibration map makes them, or as sent."
@@ -136,6 +148,10 @@ def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None
         raise _broken("false_alarms", "run_length", str(error)) from error
     if isinstance(body.bets, list):
         kept["bets"] = _classes(body.bets, config)
+    elif body.bets not in (OWN_SCORE, named := config.spec().default_scope):
+        raise _broken("bets", "other_score", f"the score of a {config.task} model is {named}; or list classes")
+    elif "bets" in kept:
+        kept["bets"] = OWN_SCORE
     if "webhooks" in kept:
         kept["webhooks"] = _webhooks(body.webhooks, current)
     return kept
@@ -160,7 +176,8 @@ def _index(name: str | int, config: ModelConfig) -> int:
         return (config.classes or []).index(name)
     if isinstance(name, int) and 0 <= name < config.n_classes:
         return name
-    raise _broken("bets", "unknown_class", f"{name!r} is not a class of the model")
+    known = ", ".join(config.classes or ()) or f"0 to {config.n_classes - 1}"
+    raise _broken("bets", "unknown_class", f"{name!r} is not a class of the model; known: {known}")
 
 
 def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:

@@ -37,7 +37,9 @@ class HistogramUpdate(UpdateHead):
     sum_confidence: Sums
     sum_correct: Sums
     n_predictions: list[int] | None = None
-    n_units: int | None = None
+    n_units: int | None = Field(
+        None, description="Independent units. Where `count` adds up to no more, the drift alarm takes it as evidence."
+    )
     unit: Name | None = None
     case: Name | None = None
 

@@ -50,7 +50,7 @@ class Histograms(Accumulator):
             update.counts[1] = sign * numbers
         update.counts[2, place] = numbers is None
         if len(place):
-            update.counts[3, place[0]] = sign * (histogram.n_units or 0)
+            update.counts[3, place[0]] = histogram.units_named
         update.sums[:] = sign * table
         own = self.blocks.setdefault(histogram.key, fresh)
         own.merge(update) if sign > 0 else own.subtract(update)

@@ -6,6 +6,7 @@ curve of its own (flexible map). A richer one is advised only where the simpler 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp
 from typing import Any
 
@@ -83,6 +84,19 @@ def told(
         "holds_later": holds_later,
         "tried": tried or [],
     }
+
+
+def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
+    """The advice where some raters' labels alone changed: they come before the model.
+
+    Examples
+    --------
+    >>> of_raters({"action": "intercept", "text": "Shift."}, ["ann"])["text"].partition(":")[0]
+    'Ask ann first'
+    """
+    told_first = "other raters' labels agree with the model as before, and no update of the model mends a rater"
+    first = f"Ask {', '.join(raters)} first: {told_first}."
+    return {**advice, "text": f"{first} {advice['text']}"}
 
 
 def _which_way(parameters: dict[str, float]) -> list[str]:

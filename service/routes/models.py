@@ -79,7 +79,9 @@ class ModelAnswer(BaseModel):
         None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
     )
     expected_delay: dict[str, Any] | None = Field(
-        None, description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms."
+        None,
+        description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms, of each class (four at most) "
+        "that is bet on.",
     )
 
 
@@ -270,7 +272,8 @@ async def _delay(reception: Reception, config: ModelConfig) -> dict[str, Any] | 
         return None
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
-        answer = await reception.inbox.ask("expected_delay", config, {}, window, DELAY_PATIENCE_S)
+        by_class = {"by_class": isinstance(config.alarm.get("bets"), list)}
+        answer = await reception.inbox.ask("expected_delay", config, by_class, window, DELAY_PATIENCE_S)
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):

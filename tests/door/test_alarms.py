@@ -40,6 +40,9 @@ def with_alarm(**alarm):
         ({"rater_detectors": 65}, "/alarm/rater_detectors", "less_than_equal"),
         ({"scores": "cooked"}, "/alarm/scores", "unknown_value"),
         ({"colour": "red"}, "/alarm/colour", "unknown_field"),
+        ({"bets": "everything"}, "/alarm/bets", "bets"),
+        ({"bets": [True]}, "/alarm/bets", "bets"),
+        ({"bets": "positive"}, "/alarm/bets", "other_score"),
         ({"webhooks": [{"url": "ftp://a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
         ({"webhooks": [{"url": "https://me:it@a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
         ({"webhooks": [{"url": HOOK, "secret": "s"}]}, "/alarm/webhooks/0/secret", "secret"),
@@ -76,6 +79,20 @@ async def test_a_secret_is_made_and_shown_once(client, registry):
     answer = await client.patch(URL, json=given, headers={"If-Match": "*"})
     assert SECRET not in answer.text
     assert registry.configs["default", "digits"].alarm["webhooks"][0]["secret"] == SECRET
+
+
+@pytest.mark.parametrize(("task", "named"), [("binary", "positive"), ("multiclass", "top_label")])
+async def test_the_score_may_be_named(client, registry, task, named):
+    """And is kept as the score, so that nothing begins anew."""
+    document = {"task": task, "classes": ["no", "yes"]}
+    url = f"/v1/models/{task}"
+    await client.put(url, json={**document, "alarm": {"bets": "score"}})
+    again = await client.put(url, json={**document, "alarm": {"bets": named}})
+    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (200, 1, {"bets": "score"})
+    other = "top_label" if task == "binary" else "positive"
+    patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
+    [offence] = problem(await patch, 422, "invalid-input")["errors"]
+    assert offence["pointer"] == "/alarm/bets" and named in offence["detail"]
 
 
 async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):

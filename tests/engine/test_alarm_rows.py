@@ -236,10 +236,10 @@ def test_one_rater_who_changes_is_told_from_the_model(bench):
     assert told["detector"]["n_detectors"] == 4 and told["threshold"] == 4 * 3650
     mine = played.told(scope="rater:bob")
     assert (mine["status"], mine["title"]) == ("alarm", "rater shift: bob")
-    titles = {
-        each.scope: each.title for each in read_episodes(played.loop._node.hgetall(played.loop.keys.episodes))
-    }
-    assert titles["rater:bob"] == "rater shift: bob"
+    episodes = {each.scope: each for each in read_episodes(played.loop._node.hgetall(played.loop.keys.episodes))}
+    assert episodes["rater:bob"].title == "rater shift: bob"
+    for advice in (mine["recommended_action"], episodes["rater:bob"].recommended_action):
+        assert advice["text"].startswith("Ask bob first")
 
 
 def test_raters_beyond_the_bound_are_counted(bench):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.engine.test_alarm import DAY_S, Sealing, pane_of
+from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from workers.alarm.orders import acknowledgement
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.telling import told_of
 from workers.alarm.view import read_view
-from workers.windows import ALL_ROWS, Window
+from workers.answers.drift import answer
+from workers.windows import ALL_ROWS, Dated, Window
 
 
 def told(sealing):
@@ -46,3 +49,19 @@ def test_without_an_alarm_there_is_no_start_of_change(bench):
         sealing.seal(day, {"": pane_of(rng)})
     found = told(sealing)
     assert found["start_of_change"] is None and found["bins_since_change"] is None and found["title"] is None
+
+
+def test_an_alarm_that_has_not_judged_is_not_ok(bench):
+    """Two windows are alike, and nobody knows whether both are off."""
+    rng = np.random.default_rng(4)
+    panes = [Dated(day * DAY_S, DAY_S, pane_of(rng)) for day in range(20)]
+
+    def status(config):
+        sealing = Sealing(bench, config)
+        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
+        found = answer(panes, config, {}, 0, view)
+        assert found["comparison"]["status"] == "ok" and found["detector"] is None
+        return found["status"], found["reason"] == found["detector_reason"], found["recommended_action"]["action"]
+
+    assert status(CONFIG) == ("insufficient_data", True, "collect_labels")
+    assert status(replace(CONFIG, model="plain", label_horizon_s=None)) == ("ok", False, "none")

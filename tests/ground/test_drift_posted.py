@@ -70,8 +70,22 @@ def test_pixels_as_units_are_no_evidence(day):
     score, label = day
     pixels = histogram_of(SPEC, "positive", score, label, np.ones(400), 10)
     assert has_histograms(pane_with(pixels)) and posted_table(pane_with(pixels), "score", "mean") is None
-    unnamed = histogram_of(SPEC, "positive", score, label, np.ones(400), None, unit="patient-1")
+    named = histogram_of(SPEC, "positive", score, label, np.ones(400), None, unit="patient-1")
+    assert posted_table(pane_with(named), "score", "mean") is None
+    unnamed = histogram_of(SPEC, "positive", score, label, np.full(400, 1 / 400), None)
     assert posted_table(pane_with(unnamed), "score", "mean") is None
+
+
+def test_one_histogram_a_unit_that_weighs_it_as_one_is_evidence(day):
+    score, label = day
+    several = [
+        histogram_of(SPEC, "positive", score[i : i + 40], label[i : i + 40], np.full(40, 1 / 40), None, unit=f"p{i}")
+        for i in range(0, 400, 40)
+    ]
+    pane = pane_with(*several)
+    assert posted_table(pane, "score", "mean")[0].n_units == pytest.approx(10.0)
+    pane.fill_histogram(several[0].negated())
+    assert posted_table(pane, "score", "mean")[0].n_units == pytest.approx(9.0)
 
 
 def test_only_histograms_of_what_is_bet_on_speak(day):

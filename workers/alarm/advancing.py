@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from calibrant.drift.action import LEAST_UNITS, recommended_action
+from calibrant.drift.action import LEAST_UNITS, of_raters, recommended_action
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
@@ -28,6 +29,7 @@ from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS
 
 _COMPARABLE = 0.25
+RATER_SHIFT = "rater shift"
 
 
 def advance_detectors(
@@ -111,7 +113,7 @@ def _episodes(
         if each.episode is not None:
             writing.close(each.episode, "the alarm went off again")
         held = [*writing.held.looks(name), looks[name]]
-        episode = _raised(writing, name, each, held, threshold, title_of(name, told))
+        episode = _raised(writing, name, each, held, threshold, told)
         writing.episode(episode, RAISED)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
@@ -137,14 +139,23 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
 
 def title_of(name: str, told: Mapping[str, object] | None) -> str:
     """The title of an alarm: what it is about, and whose labels if they alone changed."""
-    if told is not None and told["title"] == "rater shift":
+    if told is not None and told["title"] == RATER_SHIFT:
         raters = told["raters"]
         assert isinstance(raters, list)
-        return f"rater shift: {', '.join(raters)}"
+        return f"{RATER_SHIFT}: {', '.join(raters)}"
     if told is not None and told["title"] == "model drift":
         return "model drift"
     rater = rater_in(name)
     return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
+
+
+def advised(advice: dict[str, Any], told: Mapping[str, object] | None) -> dict[str, Any]:
+    """What to do about an alarm, whose labels if they alone changed coming first."""
+    if told is None or told["title"] != RATER_SHIFT:
+        return advice
+    raters = told["raters"]
+    assert isinstance(raters, list)
+    return of_raters(advice, raters)
 
 
 def _status(detector: Detector, least: float) -> str:
@@ -168,7 +179,7 @@ def _raised(
     detector: Detector,
     looks: list[Look],
     threshold: float,
-    title: str,
+    told: Mapping[str, object] | None,
 ) -> Episode:
     state, config, settings = detector.state, writing.config, writing.settings
     assert state is not None
@@ -183,7 +194,7 @@ def _raised(
         scope=scope,
         slice=slice_,
         status=OPEN,
-        title=title,
+        title=title_of(name, told),
         number=writing.held.next_number(),
         cohort=cohort,
         bucket_s=settings.bucket_s,
@@ -192,7 +203,7 @@ def _raised(
         sr_log10=log10_of(state.log_mixed_sr),
         threshold=threshold,
         effect=effect(since) | {"worst_bins": worst_bins(since)},
-        recommended_action=recommended_action(since, None, state.tolerance),
+        recommended_action=advised(recommended_action(since, None, state.tolerance), told),
         map_version=detector.map_version,
         raised_s=writing.now_s,
         changed_s=writing.now_s,

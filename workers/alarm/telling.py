@@ -14,7 +14,7 @@ from calibrant.drift.mapped import OWN_SCORE
 from calibrant.drift.summary import summary
 from calibrant.drift.tables import coverage_of, merged
 from calibrant.drift.verdict import verdict
-from workers.alarm.advancing import since_change, title_of, who_alarms
+from workers.alarm.advancing import advised, since_change, title_of, who_alarms
 from workers.alarm.cohorts import parts_of, rater_in
 from workers.alarm.detectors import Detector, asked, flagged_names, n_asked
 from workers.alarm.episodes import at, interval, log10_of
@@ -58,6 +58,8 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
     if found["status"] == "insufficient_data" and passed["n"]:
         found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
     who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
+    if detector.in_alarm:
+        found["recommended_action"] = advised(found["recommended_action"], who)
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
         "bins_since_change": None if later is None else [_since(row) for row in bin_rows(merged([since, later]))],

@@ -35,7 +35,8 @@ def answer(
     alarm: AlarmView,
     against: list[Dated] | None = None,
 ) -> dict[str, Any]:
-    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch.
+    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch, and at best
+    nothing where the model has an alarm.
 
     The comparison is with the rest of the window, or with `against`.
     """
@@ -44,14 +45,18 @@ def answer(
     detector = alarm.detector
     why_not = _why_not(config, detector, settings)
     if why_not is not None or detector is None:
+        status, reason = comparison["status"], comparison["reason"]
+        if status == "ok" and config.label_horizon_s is not None:
+            # Two windows that are alike are no word of an alarm that has not judged: both may be off.
+            status, reason = "insufficient_data", why_not
         return {
-            "status": comparison["status"],
-            "reason": comparison["reason"],
+            "status": status,
+            "reason": reason,
             "evidence_log10": None,
             "sr": None,
             "threshold": None,
             "arl_target": None,
-            "recommended_action": told("none" if comparison["status"] == "ok" else "collect_labels"),
+            "recommended_action": told("none" if status == "ok" else "collect_labels"),
             "assumptions": comparison["assumptions"],
             "detector": None,
             "detector_reason": why_not,

@@ -5,43 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.delay import ASKED, expected_delay
-from calibrant.drift.mapped import OWN_SCORE, scalar, table_at
-from calibrant.drift.tables import merged, unit_table
-from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.mapped import OWN_SCORE
 from workers.alarm.detectors import n_asked
 from workers.alarm.settings import AlarmSettings
+from workers.alarm.typical import band_of, scaled, sealed_rate, typical_table
 from workers.alarm.view import AlarmView
 from workers.windows import Dated
 
 BY_PANE = True
+# More classes are not played: whoever changes settings waits for it.
+MOST_SCOPES = 4
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Unit-weighted sums."""
-    return ("units",)
+    """Unit-weighted sums and histograms; cells of classes where bets are on some."""
+    return ("counts", "units", "histograms", *(("classes",) if params.get("by_class") else ()))
 
 
 def answer(
     panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
 ) -> dict[str, Any]:
-    """Median cohorts to an alarm after each asked change; none without labels to go by."""
+    """Median cohorts to an alarm after each asked change, of each watched class; none without labels to go by."""
     settings = AlarmSettings.of(config)
-    typical = merged((unit_table(each.pane, settings.policy, UNIT_BINS) for each in panes), UNIT_BINS)
-    if not typical.n_units > 0:
-        return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
     fitted = alarm.in_force.fitted if settings.is_mapped else None
-    if fitted is not None and settings.bets == OWN_SCORE:
-        # A map of whole rows leaves the scores where they are here: sums by bin do not hold rows.
-        mapped = scalar(fitted, OWN_SCORE, config.task, typical.mean_confidence)
-        typical = typical if mapped is None else table_at(typical, mapped)
+    held = [each.pane for each in panes]
+    scopes = settings.scopes[:MOST_SCOPES]
+    tables = {scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes}
+    if not all(table.n_units > 0 for table in tables.values()):
+        return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
     last_s = max(each.start_s + each.length_s for each in panes)
     length_s = last_s - min(each.start_s for each in panes)
-    n_cohorts = max(1, -(-length_s // settings.bucket_s))
+    rate = sealed_rate(alarm, settings)
     threshold = settings.threshold(n_asked(alarm.detectors, settings))
-    changes = [
-        expected_delay(typical, n_cohorts, change, Tolerance.within(settings.tolerance), threshold)
-        for change in ASKED
-    ]
+    changes = []
+    for scope, table in tables.items():
+        per_s = rate or table.n_units / max(length_s, settings.bucket_s)
+        a_cohort = scaled(table, per_s * settings.bucket_s / table.n_units)
+        band = band_of(alarm, settings, scope, a_cohort)
+        named = {} if scope == OWN_SCORE else {"scope": scope}
+        changes += [named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED]
     return {"bucket": settings.bucket, "threshold": threshold, "changes": changes, "reason": None}
