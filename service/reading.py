@@ -22,9 +22,9 @@ from service.engine import Connection, engine_errors
 from service.headers import entity_tags, names, negotiated, preferred_wait
 from service.queries import WindowQuery, invalid_query, unanswerable
 from service.settings import Settings
-from service.version import VERSION
+from service.version import CODE_VERSION
 from workers import windows
-from workers.questions import CODE_VERSION, Answer, Other
+from workers.questions import Answer, Other
 from workers.state.marks import Marks, is_baseline, sealed_slice
 from workers.state.registry import ModelConfig
 from workers.versions import joined
@@ -244,7 +244,7 @@ def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: st
     """Return the strong ETag of an answer: what it is made of, in a digest."""
     config = ask.config
     parts = [
-        *(VERSION, CODE_VERSION, media_type, ask.kind, ask.params, state_version),
+        *(CODE_VERSION, media_type, ask.kind, ask.params, state_version),
         *(config.key, config.generation, config.revision, window.to_dict(), ask.slice_name),
     ]
     made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)

@@ -1,6 +1,9 @@
-"""What runs: the version of this code and of the API."""
+"""What runs: the versions of the package, of its code and of the API."""
 
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from workers.code_version import ROOTS, digest_of_code
 
 API_VERSION = "1"
 
@@ -8,3 +11,6 @@ try:
     VERSION = version("calibrant")
 except PackageNotFoundError:
     VERSION = "0+unpackaged"
+
+# Of everything that an answer or a picture of it is made by; ETags name it.
+CODE_VERSION = digest_of_code((*ROOTS, Path(__file__).parent))

@@ -19,6 +19,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant.errors import CalibrationInputError, Offence
+from workers.code_version import CODE_VERSION
 from workers.settings import EngineSettings
 from workers.state.keys import Keys
 from workers.state.registry import ModelConfig
@@ -27,7 +28,6 @@ from workers.windows import Window
 
 log = logging.getLogger(__name__)
 
-CODE_VERSION = "1"
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 
 

@@ -1,0 +1,44 @@
+"""Kept answers name the code that computed them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers.code_version import CODE_VERSION, digest_of_code
+from workers.questions import answer_digest
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "ece.py").write_text("BINS = 15\n")
+    (tmp_path / "pane.py").write_text("")
+    return tmp_path
+
+
+def _edit(code: Path) -> None:
+    (code / "metrics" / "ece.py").write_text("BINS = 10\n")
+
+
+def _rename(code: Path) -> None:
+    (code / "pane.py").rename(code / "panes.py")
+
+
+def _add(code: Path) -> None:
+    (code / "metrics" / "mce.py").write_text("")
+
+
+@pytest.mark.parametrize("change", [_edit, _rename, _add])
+def test_any_change_of_code_is_another_version(code: Path, change) -> None:
+    before = digest_of_code([code])
+    (code / "notes.txt").write_text("no code")
+    assert digest_of_code([code]) == before
+    change(code)
+    assert digest_of_code([code]) != before
+
+
+def test_other_code_does_not_find_the_answer() -> None:
+    asked = ("0a", "metrics", {"bins": 15})
+    assert answer_digest(*asked) == answer_digest(*asked, CODE_VERSION) != answer_digest(*asked, "of before")
