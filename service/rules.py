@@ -10,24 +10,34 @@ from calibrant.errors import CalibrationInputError, Offence
 from workers.state.registry import ModelConfig
 
 SEGMENTATION = "segmentation"
-UNITS_REQUIRED = (
+PIXELS = (
     "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
-    "go off over nothing; name"
+    "go off over nothing"
 )
 
 
+def why_units(config: ModelConfig) -> str | None:
+    """Return why a model demands units of whatever is sent to it; None where it does not."""
+    if config.task == SEGMENTATION:
+        return PIXELS
+    if not config.unit:
+        return None
+    return f"the model declares that its unit is {config.unit}; without units each row would count as one"
+
+
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
-    """Refuse a segmentation batch that does not say which pixels belong together."""
-    if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
-        detail = f"{UNITS_REQUIRED} units or cases, one a row"
-        raise CalibrationInputError([Offence("/units", "units_required", detail)])
+    """Refuse a batch that does not say which rows belong together, where the model demands it."""
+    why = why_units(config)
+    if why is not None and checked.batch.unit_source not in ("unit", "case"):
+        raise CalibrationInputError([Offence("/units", "units_required", f"{why}; name units or cases, one a row")])
 
 
 def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
-    """Refuse a segmentation histogram that does not say how many independent units it counts."""
+    """Refuse a histogram that does not say how many independent units it counts, where the model demands it."""
+    why = why_units(config)
     named = (fields.get("n_units"), fields.get("unit"), fields.get("case"))
-    if config.task == SEGMENTATION and all(each is None for each in named):
-        detail = f"{UNITS_REQUIRED} n_units, or the unit or case that it is of"
+    if why is not None and all(each is None for each in named):
+        detail = f"{why}; name n_units, or the unit or case that it is of"
         raise CalibrationInputError([Offence(f"{pointer}/n_units", "units_required", detail)])
 
 

@@ -32,10 +32,9 @@ from service.reception import (
     digest_of_all,
 )
 from service.rules import (
-    SEGMENTATION,
-    UNITS_REQUIRED,
     refuse_undeclared_update,
     refuse_unitless_update,
+    why_units,
 )
 from service.updates import (
     HEAD_NAMES,
@@ -225,8 +224,9 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
             f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
-    if config.task == SEGMENTATION and pane.counts["n_unit_from_row"]:
-        detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
+    why = why_units(config)
+    if why is not None and pane.counts["n_unit_from_row"]:
+        detail = f"{why}; name units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
     try:
         check_pane(pane, config.spec())
