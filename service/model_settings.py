@@ -107,7 +107,7 @@ class ModelSettings(BaseModel):
         "is taken. Values of an open key beyond a limit are counted as `other`.",
     )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="What a unit is: patient, item."
+        None, description="What a unit is: patient, item. Declared, histograms must say how many they hold."
     )
     listed_classes: list[int] | None = Field(
         None, description="Classes kept one by one, where there are more than 64."

@@ -10,24 +10,24 @@ from calibrant.errors import CalibrationInputError, Offence
 from workers.state.registry import ModelConfig
 
 SEGMENTATION = "segmentation"
-UNITS_REQUIRED = (
+PIXELS = (
     "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
-    "go off over nothing; name"
+    "go off over nothing"
 )
 
 
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
     """Refuse a segmentation batch that does not say which pixels belong together."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
-        detail = f"{UNITS_REQUIRED} units or cases, one a row"
-        raise CalibrationInputError([Offence("/units", "units_required", detail)])
+        raise CalibrationInputError([Offence("/units", "units_required", f"{PIXELS}; name units or cases, one a row")])
 
 
 def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
-    """Refuse a segmentation histogram that does not say how many independent units it counts."""
+    """Refuse a histogram that does not say how many independent units it counts, where the model demands it."""
     named = (fields.get("n_units"), fields.get("unit"), fields.get("case"))
-    if config.task == SEGMENTATION and all(each is None for each in named):
-        detail = f"{UNITS_REQUIRED} n_units, or the unit or case that it is of"
+    if (config.task == SEGMENTATION or config.unit) and all(each is None for each in named):
+        why = PIXELS if not config.unit else f"the model's unit is {config.unit}, and a histogram has no rows to count them by"
+        detail = f"{why}; name n_units, or the unit or case that it is of"
         raise CalibrationInputError([Offence(f"{pointer}/n_units", "units_required", detail)])
 
 

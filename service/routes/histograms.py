@@ -32,8 +32,8 @@ from service.reception import (
     digest_of_all,
 )
 from service.rules import (
+    PIXELS,
     SEGMENTATION,
-    UNITS_REQUIRED,
     refuse_undeclared_update,
     refuse_unitless_update,
 )
@@ -226,7 +226,7 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
         )
         raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
     if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
-        detail = f"{UNITS_REQUIRED} units or cases when filling the pane"
+        detail = f"{PIXELS}; name units or cases when filling the pane"
         raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
     try:
         check_pane(pane, config.spec())
