@@ -1,250 +1,38 @@
-"""Laws that every accumulator of the folder obeys, and each one's numbers against the naive version."""
+"""Every accumulator: numbers against the naive version, plain histograms, units in pieces, limits."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from calibrant import Batch, Histogram, Pane, PaneSpec
+from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import (
-    Accumulator,
-    accumulators,
     cells,
     replicates,
     scores,
     temperature,
     units,
 )
-from calibrant.accumulators.sample import PANE_BYTES, Sample
 from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
 from calibrant.checking import check_pane
 from calibrant.filling import N_REPLICATES
 from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
 from tests.ground import reference
-from tests.ground.data import random_batch, shapes
-
-SPECS = {
-    "binary": PaneSpec("binary", 2),
-    "two": PaneSpec("multiclass", 2),
-    "three": PaneSpec("multiclass", 3),
-    "ten": PaneSpec("segmentation", 10),
-    "hundred": PaneSpec("multiclass", 100),
-    "listed": PaneSpec("multiclass", 100, listed_classes=(3, 70)),
-    "odd": PaneSpec("multiclass", 4, grid=7),
-}
-SOME = settings(max_examples=12, deadline=None)
-FEW = settings(max_examples=5, deadline=None)
-every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-
-
-def arrays_of(part: Accumulator) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Everything that an accumulator holds: counts that must be equal, sums that must be near."""
-    if isinstance(part, UnitSample):
-        return {"hashes": part.hashes, "batches": part.batches, "halvings": part.halvings}, {}
-    if isinstance(part, Sample):
-        return part.arrays() | {"halvings": part.halvings}, {}
-    counts = {
-        f"{name} {i}": block.filled()[i] for name, block in part.blocks.items() for i in (0, 1)
-    }
-    return counts, {name: block.filled()[2] for name, block in part.blocks.items()}
-
-
-def assert_same(one: Pane, other: Pane, *, tolerance: float = 1e-9) -> None:
-    assert one.names == other.names
-    for name in one.names:
-        (counts, sums), (counts2, sums2) = arrays_of(one[name]), arrays_of(other[name])
-        assert counts.keys() == counts2.keys()
-        for key, values in counts.items():
-            np.testing.assert_array_equal(values, counts2[key], err_msg=f"{name} {key}")
-        for key, values in sums.items():
-            scale = 1.0 + np.abs(sums2[key]).max(axis=1, initial=0.0, keepdims=True)
-            assert (np.abs(values - sums2[key]) <= tolerance * scale).all(), f"{name} {key}"
-
-
-def pane_of(spec: PaneSpec, *batches: Batch) -> Pane:
-    pane = Pane(spec)
-    for batch in batches:
-        pane.fill(batch)
-    return pane
-
-
-def batches_of(spec: PaneSpec, options: dict[str, Any], how_many: int) -> list[Batch]:
-    """Batches of one shape whose units are complete in each."""
-    given = {key: value for key, value in options.items() if key not in ("seed", "n")}
-    given["binary"] = spec.task == "binary" and not given["logits"]
-    rng = np.random.default_rng(options["seed"])
-    return [random_batch(rng, spec, options["n"], prefix=f"{j}.", **given) for j in range(how_many)]
-
-
-def a_histogram(spec: PaneSpec, **fields: Any) -> Histogram:
-    bins = spec.grid
-    count = np.zeros(bins)
-    count[bins // 2 :] = 2.0
-    middle = (np.arange(bins) + 0.5) / bins
-    given = {
-        "kind": "top_label",
-        "bins": bins,
-        "count": count,
-        "sum_confidence": count * middle,
-        "sum_correct": count / 2,
-    }
-    return Histogram.from_fields(given | fields, spec)
-
-
-def test_every_file_of_the_folder_is_found() -> None:
-    assert set(accumulators()) >= {
-        "all_labels", "classes", "counts", "histograms", "positive", "replicates", "scores", "temperature", "top_label",
-        "sample", "unit_sample", "units",
-    }  # fmt: skip
-
-
-@every_spec
-@SOME
-@given(options=shapes())
-def test_merge_is_the_fill_of_the_concatenation_in_any_order(
-    spec: PaneSpec, options: dict[str, Any]
-) -> None:
-    batches = batches_of(spec, options, 3)
-    panes = [pane_of(spec, batch) for batch in batches]
-    whole = pane_of(spec, Batch.concatenate(batches))
-    assert_same(Pane(spec).merge(panes[0]).merge(panes[1]).merge(panes[2]), whole)
-    assert_same(panes[2].copy().merge(panes[0].copy().merge(panes[1])), whole)
-    assert_same(pane_of(spec, batches[1], batches[2], batches[0]), whole)
-
-
-@every_spec
-@FEW
-@given(options=shapes())
-def test_order_of_rows_does_not_matter(spec: PaneSpec, options: dict[str, Any]) -> None:
-    (batch,) = batches_of(spec, options, 1)
-    shuffled = batch.take(np.random.default_rng(options["seed"]).permutation(batch.n))
-    assert_same(pane_of(spec, shuffled), pane_of(spec, batch))
-
-
-@every_spec
-@FEW
-@given(options=shapes(), cut=st.floats(0, 1))
-def test_splits_by_unit_add_up(spec: PaneSpec, options: dict[str, Any], cut: float) -> None:
-    (batch,) = batches_of(spec, options, 1)
-    first = batch.unit_hash < np.quantile(batch.unit_hash.astype(float), cut)
-    one, other = pane_of(spec, batch.take(first)), pane_of(spec, batch.take(~first))
-    assert_same(one.merge(other), pane_of(spec, batch))
-
-
-@every_spec
-@SOME
-@given(options=shapes())
-def test_subtract_gives_back_what_was(spec: PaneSpec, options: dict[str, Any]) -> None:
-    first, second = batches_of(spec, options, 2)
-    pane = pane_of(spec, first, second).subtract(pane_of(spec, second))
-    assert_same(pane, at_threshold_of(pane, pane_of(spec, first)))
-
-
-def at_threshold_of(pane: Pane, other: Pane) -> Pane:
-    """The other with the sample's threshold of the first: subtraction does not raise it again."""
-    if pane.keeps("sample"):
-        threshold = Pane(pane.spec)
-        threshold.sample.halvings = pane.sample.halvings
-        other.merge(threshold)
-    return other
-
-
-@every_spec
-@FEW
-@given(options=shapes())
-def test_dropped_cells_leave_no_dust(spec: PaneSpec, options: dict[str, Any]) -> None:
-    first, second = batches_of(spec, options, 2)
-    second = second.take(second.row_total > 0)
-    bare = Batch.from_columns(
-        {"probabilities": np.full((1, spec.n_classes), 1.0 / spec.n_classes)}, task=spec.task
-    ).batch
-    pane = (
-        pane_of(spec, bare, first, second)
-        .subtract(pane_of(spec, second))
-        .subtract(pane_of(spec, first))
-    )
-    assert pane.counts["n_predictions"] == 1
-    assert pane["counts"].blocks["counts"].sums[0, 0] == 0.0
-    assert not pane["units"].blocks["bins"].sums[1:].any()
-    pane.subtract(pane_of(spec, bare))
-    assert pane.is_empty
-    for name in pane.names:
-        for block in pane[name].blocks.values():
-            assert not block.counts.any()
-            assert not block.sums.any()
-    assert pane.parts() == {}
-
-
-@every_spec
-def test_empty_is_zero(spec: PaneSpec) -> None:
-    (batch,) = batches_of(spec, SHAPE, 1)
-    empty = pane_of(spec, batch.take(np.zeros(0, np.int64)))
-    assert empty.is_empty
-    assert_same(empty, Pane(spec))
-    assert_same(pane_of(spec, batch).merge(empty), pane_of(spec, batch))
-    assert_same(Pane.unpack(Pane(spec).pack()), Pane(spec))
-    check_pane(Pane(spec))
-
-
-SHAPE = {
-    "seed": 5, "n": 30, "logits": False, "weights": True, "units": "units", "most_raters": 3, "unlabelled": 0.2,
-}  # fmt: skip
-
-
-@every_spec
-@pytest.mark.parametrize("sparse", [False, True])
-def test_copies_are_independent(spec: PaneSpec, sparse: bool) -> None:
-    one, two = batches_of(spec, SHAPE, 2)
-    pane = pane_of(spec, one)
-    if sparse:
-        pane = Pane.unpack(pane.pack())
-    twin = pane.copy()
-    twin.fill(two)
-    assert_same(pane, pane_of(spec, one))
-    pane.subtract(pane_of(spec, one))
-    assert pane.is_empty
-    assert_same(twin, pane_of(spec, one, two))
-
-
-@every_spec
-@SOME
-@given(options=shapes())
-def test_packing_keeps_every_bit(spec: PaneSpec, options: dict[str, Any]) -> None:
-    (batch,) = batches_of(spec, options, 1)
-    pane = pane_of(spec, batch)
-    again = Pane.unpack(pane.pack())
-    assert_same(again, pane, tolerance=1e-300)
-    assert again.pack() == pane.pack()
-    check_pane(again, spec)
-
-
-@every_spec
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_pane_added_to_itself_is_twice_the_pane(spec: PaneSpec, sparse: bool) -> None:
-    (batch,) = batches_of(spec, SHAPE, 1)
-    pane = pane_of(spec, batch)
-    if sparse:
-        pane = Pane.unpack(pane.pack())
-    pane.merge(pane)
-    assert_same(pane, pane_of(spec, batch, batch))
-    pane.subtract(pane)
-    assert pane.is_empty
-
-
-def test_panes_of_other_specs_do_not_add() -> None:
-    with pytest.raises(ValueError, match="do not add"):
-        Pane(SPECS["two"]).merge(Pane(SPECS["three"]))
-    with pytest.raises(ValueError, match="do not add"):
-        Pane(SPECS["binary"]).subtract(Pane(SPECS["two"]))
-    (batch,) = batches_of(SPECS["three"], SHAPE, 1)
-    with pytest.raises(ValueError, match="does not fill"):
-        Pane(SPECS["two"]).fill(batch)
-
+from tests.ground.data import shapes
+from tests.ground.panes import (
+    FEW,
+    SHAPE,
+    SOME,
+    SPECS,
+    a_histogram,
+    assert_same,
+    batches_of,
+    every_spec,
+    pane_of,
+)
 
 # Numbers against the naive version.
 
@@ -521,103 +309,3 @@ def test_the_smallest_probabilities_are_counted_and_finite() -> None:
     block = pane["scores"].blocks["scores"]
     assert block.counts[2].tolist() == [4, 4, 2, 2]
     assert block.sums[3, 0] == pytest.approx(-np.log(5e-324))
-
-
-# The kept sample of whole predictions.
-
-TEN = PaneSpec("multiclass", 10)
-
-
-def named(rng: np.random.Generator, n: int, n_classes: int = 10, prefix: str = "", **more: Any) -> Batch:
-    columns = {
-        "probabilities": rng.dirichlet(np.full(n_classes, 0.4), n),
-        "labels": rng.integers(0, n_classes, n),
-        "ids": [f"{prefix}{i}" for i in range(n)],
-    }
-    return Batch.from_columns(columns | more).batch
-
-
-def test_the_sample_is_every_prediction_below_the_threshold_and_bounded() -> None:
-    batch = named(np.random.default_rng(1), 20_000, units=[f"u{i // 3}" for i in range(20_000)])
-    pane = pane_of(TEN, batch)
-    kept = pane.sample
-    assert 0 < kept.halvings < 12
-    chosen = np.flatnonzero(batch.prediction_hash < np.uint64(1 << (64 - kept.halvings)))
-    assert kept.n == len(chosen) > 90
-    assert len(kept.pack()) <= PANE_BYTES
-    rows = kept.batch()
-    order = np.argsort(batch.prediction_hash[chosen])
-    np.testing.assert_allclose(rows.probabilities, batch.probabilities[chosen][order], rtol=1e-14)
-    np.testing.assert_array_equal(rows.votes.klass, batch.votes.klass[chosen][order])
-    np.testing.assert_array_equal(rows.unit_hash, batch.unit_hash[chosen][order])
-    # One halving less would not have fitted.
-    more = batch.take(batch.prediction_hash < np.uint64(1 << (65 - kept.halvings)))
-    assert more.n * (8 * 10 + 32 + 4) > PANE_BYTES
-
-
-def test_the_sample_does_not_depend_on_how_predictions_came() -> None:
-    batch = named(np.random.default_rng(2), 6000)
-    whole = pane_of(TEN, batch)["sample"].pack()
-    parts = [pane_of(TEN, batch.take(np.arange(k, 6000, 7))) for k in range(7)]
-    merged = Pane(TEN)
-    for part in parts[::-1]:
-        merged.merge(part)
-    assert merged["sample"].pack() == whole
-    window = Pane.for_window(TEN)
-    for part in parts:
-        window.merge(part)
-    assert window.sample.halvings == max(part.sample.halvings for part in parts)
-    assert window.sample.n > merged.sample.n
-    at_once = Pane(TEN).merge_all(parts)
-    assert_same(at_once, merged)
-    assert Pane.for_window(TEN).merge_all(parts)["sample"].pack() == window["sample"].pack()
-
-
-def test_samples_that_share_ids_merge_at_once_as_one_after_the_other() -> None:
-    """Corrections and repetitions: other rows of the same ids, and the very same rows."""
-    batch = named(np.random.default_rng(2), 900)
-    turned = replace(batch, scores=batch.scores[::-1].copy())
-    parts = [pane_of(TEN, each) for each in (batch, turned, batch.take(np.arange(50)), batch)]
-    merged = Pane(TEN)
-    for part in parts:
-        merged.merge(part)
-    assert Pane(TEN).merge_all(parts)["sample"].pack() == merged["sample"].pack()
-    assert merged.sample.n > merged.sample.batch().n
-
-
-def test_a_corrected_prediction_takes_its_own_place() -> None:
-    """Both versions are held while it lasts, and cost the bound no halving."""
-    spec = TEN
-    rng = np.random.default_rng(3)
-    batch = named(rng, 250)
-    pane = pane_of(spec, batch)
-    assert (pane.sample.n, pane.sample.halvings) == (250, 0)
-    corrected = Batch.from_columns(
-        {"probabilities": batch.probabilities, "labels": rng.integers(0, 10, 250), "ids": batch.ids}
-    ).batch
-    pane.merge(pane_of(spec, corrected)).subtract(pane_of(spec, batch))
-    assert_same(pane, pane_of(spec, corrected))
-    assert pane.sample.halvings == 0
-    pane.subtract(pane_of(spec, corrected.take(np.arange(100))))
-    assert pane.sample.n == 150
-
-
-def test_the_same_prediction_again_and_again_takes_one_place() -> None:
-    rows = {"probabilities": [[0.5, 0.25, 0.25]] * 4000, "labels": [0] * 4000}
-    batch = Batch.from_columns(rows).batch
-    pane = pane_of(SPECS["three"], batch, batch)
-    assert (pane.sample.n, pane.sample.halvings, len(pane.sample.batch().scores)) == (8000, 0, 1)
-    assert pane.sample.batch().weights.tolist() == [8000.0]
-
-
-def test_logits_and_probabilities_stand_side_by_side_in_a_sample() -> None:
-    spec = SPECS["three"]
-    logits = Batch.from_columns({"logits": [[-800.0, 0.0, 800.0]], "labels": [0]}).batch
-    plain = Batch.from_columns({"probabilities": [[0.0, 0.25, 0.75]], "labels": [1]}).batch
-    pane = pane_of(spec, logits, plain)
-    rows = Pane.unpack(pane.pack()).sample.batch()
-    found = {tuple(row) for row in rows.scores}
-    assert found == {(-800.0, 0.0, 800.0), (-np.inf, np.log(0.25), np.log(0.75))}
-    assert not Pane(SPECS["binary"]).sample.n
-    assert Pane(PaneSpec("multiclass", 1000)).keeps("sample")
-    assert not Pane(PaneSpec("multiclass", 1001)).keeps("sample")

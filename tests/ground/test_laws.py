@@ -20,7 +20,7 @@ from calibrant.accumulators.block import Block
 from calibrant.checking import check_pane
 from calibrant.errors import CalibrationInputError
 from calibrant.laws import laws_of
-from tests.ground.test_accumulators import SPECS
+from tests.ground.panes import SPECS
 from tests.ground.test_pane_check import filled
 
 # What can be half as large again and still have come of predictions: nothing else is kept of it, only bounds.

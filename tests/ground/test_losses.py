@@ -13,7 +13,7 @@ import pytest
 
 from calibrant import CalibrationInputError
 from calibrant.losses import l1_ace_loss, mean_l1_ace_loss
-from tests.ground.test_cases import batch_of, naive_errors, pane_of, rows, view_of
+from tests.ground.case_rows import batch_of, naive_errors, pane_of, rows, view_of
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "torch_loss.py"
 

@@ -33,7 +33,7 @@ from calibrant.packing import (
     unpack,
 )
 from tests.ground.golden import make
-from tests.ground.test_accumulators import assert_same
+from tests.ground.panes import assert_same
 
 DTYPES = [np.int64, np.uint64, np.float64, np.float32, np.uint8]
 READERS: dict[str, Callable[[bytes], Any]] = {

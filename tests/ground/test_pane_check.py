@@ -14,7 +14,7 @@ from calibrant.accumulators import cells, scores, temperature, units
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.checking import check_pane
 from tests.ground.data import shapes
-from tests.ground.test_accumulators import (
+from tests.ground.panes import (
     SHAPE,
     SPECS,
     a_histogram,

@@ -16,7 +16,7 @@ from calibrant.question import Question
 from calibrant.view import NotAnswerable, Table, View
 from tests.ground import reference
 from tests.ground.data import shapes
-from tests.ground.test_accumulators import SPECS, batches_of, every_spec
+from tests.ground.panes import SPECS, batches_of, every_spec
 
 COLUMNS = (
     "count",
