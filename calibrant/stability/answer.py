@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrant.metrics import chosen
 from calibrant.stability.baselines import by_policy
-from calibrant.stability.curves import N_BOOTSTRAPS, stability
+from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.replicated import binned_statistic
 from calibrant.view import NotAnswerable, View
 
@@ -38,7 +38,7 @@ def stability_answer(
     Returns
     -------
     dict as `stability`, with scope, n, n_ratings, `baselines` and `n_majority_ties`; `raters` is None, with a `reason`,
-    where there are no curves
+    where there are no curves: baselines and `disagreement` are told all the same
 
     Raises
     ------
@@ -51,6 +51,7 @@ def stability_answer(
         found |= stability(view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed)
     except NotAnswerable as refusal:
         found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
+        found["disagreement"] = _disagreement(view)
     return {
         **found,
         "scope": view.scope,
@@ -59,6 +60,13 @@ def stability_answer(
         "baselines": by_policy(view, slug, seed),
         "n_majority_ties": view.counts["n_majority_ties"],
     }
+
+
+def _disagreement(view: View) -> float | None:
+    try:
+        return disagreement(view)
+    except NotAnswerable:
+        return None
 
 
 def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
