@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from calibrant.metrics import chosen
+from calibrant.metrics.base import ClasswiseGapMetric
 from calibrant.stability.baselines import by_policy
 from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.replicated import binned_statistic
@@ -16,6 +17,8 @@ from calibrant.view import NotAnswerable, View
 
 # Of curves that are computed subset by subset: about ten seconds.
 MOST_ROWS, MOST_CLASSES = 1000, 10
+# Of equal-width bins of every class, likewise.
+MOST_BINNED_CLASSES = 20
 
 
 def stability_answer(
@@ -72,6 +75,8 @@ def _disagreement(view: View) -> float | None:
 def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
     metric = chosen([slug])[0]
     if binned_statistic(view, metric) is not None:
+        if isinstance(metric, ClasswiseGapMetric):
+            _refuse_more(view.spec.n_classes, MOST_BINNED_CLASSES, "classes", slug)
         if view.is_raw and most_ratings is not None:
             _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
         return
