@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from calibrant.metrics import chosen
+from calibrant.metrics.base import ClasswiseGapMetric
 from calibrant.stability.baselines import by_policy
-from calibrant.stability.curves import N_BOOTSTRAPS, stability
+from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.replicated import binned_statistic
 from calibrant.view import NotAnswerable, View
 
 # Of curves that are computed subset by subset: about ten seconds.
 MOST_ROWS, MOST_CLASSES = 1000, 10
+# Of equal-width bins of every class, likewise.
+MOST_BINNED_CLASSES = 20
 
 
 def stability_answer(
@@ -38,7 +41,7 @@ def stability_answer(
     Returns
     -------
     dict as `stability`, with scope, n, n_ratings, `baselines` and `n_majority_ties`; `raters` is None, with a `reason`,
-    where there are no curves
+    where there are no curves: baselines and `disagreement` are told all the same
 
     Raises
     ------
@@ -51,6 +54,7 @@ def stability_answer(
         found |= stability(view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed)
     except NotAnswerable as refusal:
         found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
+        found["disagreement"] = _disagreement(view)
     return {
         **found,
         "scope": view.scope,
@@ -61,9 +65,18 @@ def stability_answer(
     }
 
 
+def _disagreement(view: View) -> float | None:
+    try:
+        return disagreement(view)
+    except NotAnswerable:
+        return None
+
+
 def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
     metric = chosen([slug])[0]
     if binned_statistic(view, metric) is not None:
+        if isinstance(metric, ClasswiseGapMetric):
+            _refuse_more(view.spec.n_classes, MOST_BINNED_CLASSES, "classes", slug)
         if view.is_raw and most_ratings is not None:
             _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
         return

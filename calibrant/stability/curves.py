@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.errors import CalibrationInputError
@@ -23,7 +24,6 @@ Floats = NDArray[np.float64]
 N_BOOTSTRAPS = 100
 REFERENCES = ("majority", "single")
 COVERS = "other units with their ratings, sampled as these were"
-_Z975 = 1.959963984540054
 
 
 def stability(
@@ -84,7 +84,7 @@ def stability(
         "subsets": subsets,
         "fractions": FRACTIONS.tolist(),
         "raters": {policy: about for policy, (about, _) in found.items()},
-        "ratio": {policy: _ratio(found[several], found[policy]) for policy in policies[1:]},
+        "ratio": {policy: _ratio(found[several], found[policy], view.question.ci) for policy in policies[1:]},
         "disagreement": disagreement(view),
     }
 
@@ -143,18 +143,21 @@ def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tu
     return about, steps.reshape(-1, source.n_orders)
 
 
-def _ratio(several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats]) -> dict[str, Any]:
+def _ratio(
+    several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats], ci: float
+) -> dict[str, Any]:
     """Ratio of mean variations with its interval."""
     below, above = several[1], single[1]
     if not below.mean() > 0.0:
         return {"value": None, "reason": "no_variation"}
     value = float(above.mean() / below.mean())
     error = ratio_error(below, above)
+    reach = float(ndtri(0.5 + ci / 2.0)) * error
     full, reference = several[0]["full"], single[0]["full"]
     return {
         "value": value,
         "standard_error": error,
-        "interval": [value - _Z975 * error, value + _Z975 * error],
+        "interval": [value - reach, value + reach],
         "interval_covers": COVERS,
         "relative": value * full / reference if reference else None,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,13 @@ def test_the_bootstrap_is_of_whole_units_with_their_ratings(subsets: str) -> Non
         steps.append(np.mean([abs(b - a) for a, b in itertools.pairwise(curve)]))
     assert bootstrap["mean"] == pytest.approx(np.mean(steps), abs=1e-12)
     assert bootstrap["sd"] == pytest.approx(np.std(steps, ddof=1), abs=1e-12)
+
+
+@pytest.mark.parametrize("ci", [0.5, 0.95, 0.99])
+def test_the_ratios_interval_is_of_the_asked_level(ci: float) -> None:
+    found = stability(viewed(noisy_batch(120), raw=False, ci=ci), "ece", n_bootstraps=10)["ratio"]["single"]
+    reach = NormalDist().inv_cdf(0.5 + ci / 2) * found["standard_error"]
+    assert found["interval"] == pytest.approx([found["value"] - reach, found["value"] + reach], rel=1e-9)
 
 
 def test_independent_subsets_vary_more() -> None:

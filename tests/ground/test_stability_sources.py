@@ -192,5 +192,7 @@ def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
     assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None
     many = batch_of(10, n=12, n_classes=11)
     assert stability_answer(viewed(many, raw=False), "nixon_ace")["reason"] == "too_many_classes"
+    more = viewed(batch_of(10, n=12, n_classes=21), raw=False)
+    assert stability_answer(more, "classwise_ece")["reason"] == "too_many_classes"
     assert stability(viewed(many), "nixon_ace", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
     assert stability_answer(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"] == "too_many_rows"

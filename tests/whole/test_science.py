@@ -189,6 +189,7 @@ def test_a_metric_that_has_no_curve_has_baselines(voted):
     deployment, _, _ = voted
     found = deployment.get(f"{VOTED}/stability", metric="brier")
     assert (found["raters"], found["reason"]) == (None, "not_from_cells")
+    assert found["disagreement"] == deployment.get(f"{VOTED}/stability")["disagreement"] > 0
     assert all(each["value"] is not None for each in found["baselines"].values())
 
 
