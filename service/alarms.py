@@ -13,7 +13,7 @@ from calibrant.errors import CalibrationInputError, Offence
 from calibrant.input.columns import NAME
 from calibrant.policies import POLICIES
 from calibrant.question import Question
-from service.queries import duration
+from service.queries import Duration
 from workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
 from workers.alarm.guard import Forbidden, check_url
 from workers.alarm.settings import (
@@ -91,13 +91,13 @@ class AlarmBody(BaseModel):
     false_alarms: Annotated[str, AfterValidator(rare)] = Field(
         DEFAULT_FALSE_ALARMS, description="At most so many over all slices, on average."
     )
-    bucket: Annotated[str, AfterValidator(duration)] = Field(
+    bucket: Duration = Field(
         DEFAULT_BUCKET, description="Length of a cohort, whole panes."
     )
     against: Literal["tolerance", "reference"] = Field(
         "tolerance", description="Is it calibrated, or did it change from the reference?"
     )
-    reference: Annotated[str, AfterValidator(duration)] = Field(
+    reference: Duration = Field(
         DEFAULT_REFERENCE, description="Length of the first cohorts, with which scores are compared."
     )
     bets: Literal["score"] | list[str | int] = Field(

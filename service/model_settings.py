@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -81,7 +82,7 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
     return slices
 
 
-Lasting = Annotated[str, AfterValidator(lasting)]
+Lasting = Annotated[str, AfterValidator(lasting), WithJsonSchema({"type": "string", "format": "duration"})]
 Classes = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None, BeforeValidator(named_or_numbered)
 ]

@@ -29,6 +29,7 @@ def _in_path(what: str) -> Any:
 Name = Annotated[str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)]
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
+PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]
 BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 

@@ -9,7 +9,15 @@ from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+)
 from pydantic_core import PydanticCustomError
 
 from calibrant.cases.errors import MEMBERSHIP
@@ -75,6 +83,10 @@ def slice_name(text: str) -> str:
 
 
 Instant = Annotated[datetime, BeforeValidator(instant)]
+Duration = Annotated[str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})]
+SliceName = Annotated[
+    str, AfterValidator(slice_name), WithJsonSchema({"type": "string", "pattern": f"^{SLICE.pattern}$"})
+]
 
 
 class WindowQuery(BaseModel):
@@ -84,13 +96,13 @@ class WindowQuery(BaseModel):
 
     from_: Instant | None = Field(None, alias="from", description="First instant inside.")
     to: Instant | None = Field(None, description="First instant after; now without it.")
-    window: Annotated[str, AfterValidator(duration)] | None = Field(
+    window: Duration | None = Field(
         None, description="Length back from `to`, as an ISO 8601 duration, in place of `from`."
     )
     last: int | None = Field(
         None, ge=1, le=1_000_000, description="That many panes up to `to`, in place of `from`."
     )
-    slice: Annotated[str, AfterValidator(slice_name)] | None = Field(
+    slice: SliceName | None = Field(
         None, description="One slice, as name:value."
     )
     clock: Literal["event", "sealed"] = Field(

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.errors import CalibrationInputError, Offence
-from calibrant.input.columns import NAME, NAME_RULE
 from calibrant.input.labels import read_labels
 from service.arrivals import TheArrival
 from service.bodies import NDJSON, Body
@@ -15,7 +14,7 @@ from service.columns import Posted, batch_id_of, object_of, refuse_unknown
 from service.document import answers, problems, takes
 from service.documents import read_json, read_ndjson
 from service.errors import BodyTooLarge, ModelUnknown
-from service.names import Name
+from service.names import Name, PredictionId
 from service.posted import Label, refuse_too_many
 from service.reception import (
     Circumstances,
@@ -86,10 +85,8 @@ async def ingest_labels(arrival: TheArrival, query: Annotated[IngestQuery, Query
     status_code=202,
     responses={**INGEST, **problems(409, 422, 429)},
 )
-async def delete_prediction(arrival: TheArrival, prediction_id: str) -> Response:
+async def delete_prediction(arrival: TheArrival, prediction_id: PredictionId) -> Response:
     """Take one prediction out, with its ratings, for good."""
-    if not NAME.fullmatch(prediction_id):
-        raise CalibrationInputError([Offence("/prediction_id", "name", NAME_RULE)])
 
     def load(body: Body, given: Circumstances) -> Load:
         payload = orjson.dumps({"id": prediction_id})

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.comparing import AgainstQuery, compared
 from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
@@ -12,10 +12,10 @@ from service.estimates import Estimates, WindowShown, metric_slugs
 from service.names import ModelId
 from service.queries import (
     BinningQuery,
+    Duration,
     MetricBinning,
     OptionsQuery,
     asked_of,
-    duration,
     unanswerable,
 )
 from service.reading import Ask
@@ -36,7 +36,7 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     metrics: str | None = Field(
         None, max_length=4000, description="Slugs with commas between; without it a sensible dozen."
     )
-    every: Annotated[str, AfterValidator(duration)] | None = Field(
+    every: Duration | None = Field(
         None, description="A series: metrics of each part of this length, whole panes (P1D)."
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(

@@ -228,10 +228,10 @@ async def test_ids_that_break_the_rule(client, model):
 async def test_names_that_a_path_takes_for_folders(client, name):
     encoded, made = name.replace(".", "%2E"), await client.put("/v1/models/digits", json={"task": "binary"})
     assert made.status_code == 201
-    for path in (f"/v1/models/{encoded}", f"/v1/models/digits/baselines/{encoded}", f"/v1/models/digits/batches/{encoded}"):
-        [error] = problem(await client.get(path), 422, "invalid-name")["errors"]
+    places = (encoded, f"digits/baselines/{encoded}", f"digits/batches/{encoded}", f"digits/predictions/{encoded}")
+    for method, place in zip(("GET", "GET", "GET", "DELETE"), places, strict=True):
+        [error] = problem(await client.request(method, f"/v1/models/{place}"), 422, "invalid-name")["errors"]
         assert error["rule"] == "id" and "neither . nor .." in error["detail"]
-    problem(await client.delete(f"/v1/models/digits/predictions/{encoded}"), 422, "invalid-input")
     for place in ("ids", "units", "cases"):
         [error] = problem(await client.post(URL, content=body(**{place: [name]}), headers=JSON), 422, "invalid-input")["errors"]
         assert (error["pointer"], error["rule"]) == (f"/{place}/0", "name") and "neither . nor .." in error["detail"]

@@ -34,7 +34,7 @@ def compare(shown: Any, found: Any, path: str = "") -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_answer_as_shown(embedded):
-    assert len(SHOWN) == 3
+    assert len(SHOWN) == 4
     for command, shown in SHOWN:
         here = command.replace("127.0.0.1:8000", f"127.0.0.1:{embedded.port}")
         done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, check=True, timeout=60)
