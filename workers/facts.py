@@ -18,17 +18,20 @@ from numpy.typing import NDArray
 from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.batch import Batch, Votes
 from calibrant.input.labels import MOST_NAMED, WITHDRAWN
+from workers.narrow import Narrow, sent_as_float32
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
 MOST_VOTES = 2**31 - 1
-_FORMAT = 1
+# In the second format scores are followed by the sum that they are divided by once they are read (`workers.narrow`).
+_FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
 _VOTE = struct.Struct("<HI")
 _RATER = struct.Struct("<Biiq")
 _TIME = struct.Struct("<q8s")
+_TOTAL = struct.Struct("<d")
 
 
 class FactsError(ValueError):
@@ -37,7 +40,8 @@ class FactsError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """One row as it was sent. `sent` is a digest of its content, to tell a repeat from a conflict."""
+    """One row as it is filled. `sent` is a digest of its content, to tell a repeat from a conflict; `narrow` is what
+    was sent where that was float32 and dividing it by its sum made the scores."""
 
     scores: NDArray[np.float64]
     is_logits: bool
@@ -47,6 +51,7 @@ class Prediction:
     unit: str | None = None
     case: str | None = None
     slices: tuple[tuple[str, str], ...] = ()
+    narrow: Narrow | None = None
 
     @property
     def group(self) -> str | None:
@@ -172,7 +177,8 @@ class Facts:
         n_votes = len(votes) // _VOTE.size
         n_slices = len(self.prediction.slices) if self.prediction else 0
         delay = 0 if self.delay is None else self.delay + 1
-        head = _HEAD.pack(_FORMAT, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay)
+        number = _DIVIDED if self.prediction is not None and self.prediction.narrow is not None else _FORMAT
+        head = _HEAD.pack(number, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay)
         return head + votes + ratings + tail
 
     @classmethod
@@ -180,7 +186,7 @@ class Facts:
         """The facts that `pack` wrote; raises FactsError."""
         try:
             number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = _HEAD.unpack_from(data)
-            if number != _FORMAT:
+            if number not in (_FORMAT, _DIVIDED):
                 raise FactsError(f"record format {number} is not known")
             at = _HEAD.size
             votes: dict[int, int] = {}
@@ -194,7 +200,8 @@ class Facts:
                 at += _RATER.size
                 ratings[data[at : at + length].decode()] = Rating(klass, revision, order)
                 at += length
-            prediction = _unpack_prediction(data, at, flags, n_scores, n_slices) if flags & _PREDICTED else None
+            shape = (n_scores, number == _DIVIDED, n_slices)
+            prediction = _unpack_prediction(data, at, flags, *shape) if flags & _PREDICTED else None
             known = delay - 1 if delay else None
             return cls(since_s, prediction, votes, ratings, bool(flags & _DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
@@ -209,11 +216,14 @@ def _added(votes: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
 
 
 def _pack_prediction(prediction: Prediction) -> tuple[int, bytes]:
-    narrow = prediction.scores.astype(np.float32)
-    is_narrow = bool(np.array_equal(narrow.astype(np.float64), prediction.scores))
+    values, is_narrow, total = prediction.scores.astype(np.float32), True, b""
+    if prediction.narrow is not None:
+        values, total = prediction.narrow.sent, _TOTAL.pack(prediction.narrow.total)
+    elif not np.array_equal(values.astype(np.float64), prediction.scores):
+        is_narrow = False
     flags = _PREDICTED | (_LOGITS if prediction.is_logits else 0) | (_NARROW if is_narrow else 0)
     parts = [_TIME.pack(prediction.event_us, prediction.sent)]
-    parts.append((narrow if is_narrow else prediction.scores).tobytes())
+    parts.append((values if is_narrow else prediction.scores).tobytes() + total)
     if prediction.weight is not None:
         flags |= _WEIGHTED
         parts.append(struct.pack("<d", prediction.weight))
@@ -229,12 +239,21 @@ def _pack_prediction(prediction: Prediction) -> tuple[int, bytes]:
     return flags, b"".join(parts)
 
 
-def _unpack_prediction(data: bytes, at: int, flags: int, n_scores: int, n_slices: int) -> Prediction:
+def _unpack_prediction(
+    data: bytes, at: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
+) -> Prediction:
     event_us, sent = _TIME.unpack_from(data, at)
     at += _TIME.size
     dtype = np.dtype("<f4" if flags & _NARROW else "<f8")
-    scores = np.frombuffer(data, dtype, n_scores, at).astype(np.float64)
+    values, narrow = np.frombuffer(data, dtype, n_scores, at), None
     at += dtype.itemsize * n_scores
+    if is_divided:
+        (total,) = _TOTAL.unpack_from(data, at)
+        at += _TOTAL.size
+        if not 0.5 < total < 2.0:
+            raise ValueError(f"probabilities do not sum to {total}")
+        narrow = Narrow(values, total)
+    scores = values.astype(np.float64) if narrow is None else narrow.scores
     weight = None
     if flags & _WEIGHTED:
         (weight,) = struct.unpack_from("<d", data, at)
@@ -249,7 +268,7 @@ def _unpack_prediction(data: bytes, at: int, flags: int, n_scores: int, n_slices
     unit = text() if flags & _UNIT else None
     case = text() if flags & _CASE else None
     slices = tuple((text(), text()) for _ in range(n_slices)) if flags & _SLICED else ()
-    return Prediction(scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices)
+    return Prediction(scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices, narrow)
 
 
 def rows_of(
@@ -258,6 +277,7 @@ def rows_of(
     """Id, prediction and unnamed ratings of each row of a batch that carries ids; repeats are told by what was `sent`."""
     assert batch.ids is not None
     digests = row_digests(batch if sent is None else sent)
+    narrow: list[Narrow | None] = [None] * batch.n if batch.is_logits else sent_as_float32(batch.scores)
     times = None if batch.event_times is None else batch.event_times.tolist()
     weights = None if batch.weights is None else batch.weights.tolist()
     votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
@@ -278,6 +298,7 @@ def rows_of(
                 None if batch.units is None else str(batch.units[i]),
                 None if batch.cases is None else str(batch.cases[i]),
                 tuple((key, str((batch.slices or {})[key][i])) for key in keys),
+                narrow[i],
             ),
             votes[i],
         )
