@@ -150,8 +150,14 @@ class Reading:
         with engine_errors():
             held = await self.inbox.slices(whole.config)
         asks = {each.partition(":")[2]: of_slice(whole, each) for each in held if each.startswith(f"{name}:")}
-        about = {"model": whole.config.model, "window": (await self.window(whole)).to_dict(), "by": name}
-        return await self.together(request, asks, lambda found: {**about, "slices": found})
+        window = (await self.window(whole)).to_dict()
+
+        def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
+            covered = [each["window"] for each in found.values()] or [window]
+            span = {"from": min(each["from"] for each in covered), "to": max(each["to"] for each in covered)}
+            return {"model": whole.config.model, "window": span, "by": name, "slices": found}
+
+        return await self.together(request, asks, side_by_side)
 
     async def together(
         self,

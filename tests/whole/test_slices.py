@@ -35,6 +35,17 @@ def test_an_undeclared_model_takes_slices_until_there_is_no_room(narrow):
     assert by_site(narrow, "open") == {"A": 3, "B": 1, "other": 3}
 
 
+@pytest.mark.parametrize("more", [{}, {"every": "PT1H"}, {"last": 2}])
+def test_values_side_by_side_name_the_window_that_they_cover(narrow, more):
+    times = ["2026-01-05T09:10:00Z", "2026-01-05T11:20:00Z"]
+    narrow.post("/v1/models/spans/predictions", rows(["A", "B"], event_times=times))
+    asked = {"metrics": "ece", **more} | ({"to": "2026-01-05T12:00:00Z"} if more else {})
+    whole = narrow.get("/v1/models/spans/metrics", **asked)["window"]
+    assert whole["from"] >= "2026-01-05T09:00:00Z"
+    found = narrow.get("/v1/models/spans/metrics", **asked, by="site")
+    assert found["window"] == whole and list(found["slices"]) == ["A", "B"]
+
+
 def test_a_retained_prediction_stays_in_the_slice_that_it_filled(narrow):
     narrow.post("/v1/models/ids/predictions", rows(["A", "B"]))
     sent = {**rows(["C"], ids=["i1"]), "labels": [None]}
