@@ -17,7 +17,7 @@ from calibrant.inference.pairing import (
     ratio_difference,
 )
 from calibrant.inference.replication import refuse_if_thin
-from calibrant.label_losses import Choice, rows_with_several
+from calibrant.label_losses.by_row import Choice, rows_with_several
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]

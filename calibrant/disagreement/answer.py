@@ -23,7 +23,8 @@ from calibrant.disagreement.tables import (
     disagreement_loss_interval,
     disagreement_table,
 )
-from calibrant.label_losses import Choice, n_one_vote, row_interval, rows_with_several, share
+from calibrant.label_losses.by_bin import share
+from calibrant.label_losses.by_row import Choice, n_one_vote, row_interval, rows_with_several
 from calibrant.options import Option
 from calibrant.view import NotAnswerable, View
 

@@ -22,16 +22,13 @@ from calibrant.filling import N_REPLICATES
 from calibrant.grid import Edges, equal_width_bin
 from calibrant.inference.intervals import gap_interval, resampled_gaps
 from calibrant.inference.replication import LEAST_FILLED, ReplicateTables, nearest_divisor
-from calibrant.label_losses import (
-    BOOTSTRAP,
+from calibrant.label_losses.by_bin import BOOTSTRAP, mean_variance, share, squares_about
+from calibrant.label_losses.by_row import (
     Choice,
     Interval,
-    mean_variance,
     refuse_one_vote,
     row_interval,
     rows_with_several,
-    share,
-    squares_about,
 )
 from calibrant.reliability import wilson
 from calibrant.view import NotAnswerable, View

@@ -9,14 +9,8 @@ from __future__ import annotations
 
 import math
 
-from calibrant.label_losses import (
-    LOSS_WEIGHT,
-    Choice,
-    ClassBins,
-    calibration_interval,
-    class_bins,
-    n_one_vote,
-)
+from calibrant.label_losses.by_bin import ClassBins, calibration_interval, class_bins
+from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote
 from calibrant.metrics.base import Estimate, FunctionMetric, share
 from calibrant.view import View
 

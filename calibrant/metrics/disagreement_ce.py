@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from calibrant.disagreement.tables import calibration_interval, disagreement_table
-from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote
+from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrant.disagreement.tables import disagreement_loss_interval
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
+from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 

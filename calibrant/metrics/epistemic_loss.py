@@ -8,7 +8,7 @@ them in, uncorrected).
 from __future__ import annotations
 
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses import (
+from calibrant.label_losses.by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,

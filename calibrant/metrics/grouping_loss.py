@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses import (
+from calibrant.label_losses.by_bin import class_bins
+from calibrant.label_losses.by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,
-    class_bins,
     n_one_vote,
     rows_with_spread,
 )

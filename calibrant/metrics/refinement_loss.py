@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses import LOSS_WEIGHT, Choice, class_bins, n_one_vote, row_losses
+from calibrant.label_losses.by_bin import class_bins
+from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 

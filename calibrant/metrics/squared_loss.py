@@ -7,7 +7,7 @@ Unbiased with any number of votes, one included. With weight one a prediction it
 from __future__ import annotations
 
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses import LOSS_WEIGHT, Choice, n_one_vote, row_interval, row_losses
+from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, row_interval, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.view import View
 

@@ -9,7 +9,8 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.filling import Filling
-from calibrant.label_losses import Choice, class_bins
+from calibrant.label_losses.by_bin import class_bins
+from calibrant.label_losses.by_row import Choice
 from calibrant.metrics import compute_metrics
 from calibrant.question import Question
 from calibrant.view import View
