@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,26 +79,26 @@ def by_javascript(code: str, parameters: dict[str, Any], inputs: list[Any]) -> l
 
 def by_sql(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any]:
     """In SQLite, which calls GREATEST and LEAST by other names; what leaves float64's range is an error, as in PostgreSQL."""
-    store = sqlite3.connect(":memory:")
-    try:
-        store.execute("SELECT LN(POWER(EXP(1), 2))")
-    except sqlite3.OperationalError:
-        pytest.skip("SQLite without mathematical functions")
-    store.create_function("GREATEST", 2, max)
-    store.create_function("LEAST", 2, min)
-    store.create_function("EXP", 1, in_range(math.exp))
-    store.create_function("POWER", 2, in_range(math.pow))
-    tables(store, parameters)
-    if isinstance(inputs[0], list):
-        store.execute("CREATE TABLE predictions (id, class, p)")
-        lines = [(i, k, p) for i, row in enumerate(inputs) for k, p in enumerate(row)]
-        store.executemany("INSERT INTO predictions VALUES (?, ?, ?)", lines)
-        found = {(i, k): p for i, k, p in store.execute(code, parameters_of(code, parameters))}
-        return [[found[i, k] for k in range(len(row))] for i, row in enumerate(inputs)]
-    store.execute("CREATE TABLE predictions (id, p)")
-    store.executemany("INSERT INTO predictions VALUES (?, ?)", enumerate(inputs))
-    found = dict(store.execute(code, parameters_of(code, parameters)).fetchall())
-    return [found[i] for i in range(len(inputs))]
+    with closing(sqlite3.connect(":memory:")) as store:
+        try:
+            store.execute("SELECT LN(POWER(EXP(1), 2))")
+        except sqlite3.OperationalError:
+            pytest.skip("SQLite without mathematical functions")
+        store.create_function("GREATEST", 2, max)
+        store.create_function("LEAST", 2, min)
+        store.create_function("EXP", 1, in_range(math.exp))
+        store.create_function("POWER", 2, in_range(math.pow))
+        tables(store, parameters)
+        if isinstance(inputs[0], list):
+            store.execute("CREATE TABLE predictions (id, class, p)")
+            lines = [(i, k, p) for i, row in enumerate(inputs) for k, p in enumerate(row)]
+            store.executemany("INSERT INTO predictions VALUES (?, ?, ?)", lines)
+            found = {(i, k): p for i, k, p in store.execute(code, parameters_of(code, parameters))}
+            return [[found[i, k] for k in range(len(row))] for i, row in enumerate(inputs)]
+        store.execute("CREATE TABLE predictions (id, p)")
+        store.executemany("INSERT INTO predictions VALUES (?, ?)", enumerate(inputs))
+        found = dict(store.execute(code, parameters_of(code, parameters)).fetchall())
+        return [found[i] for i in range(len(inputs))]
 
 
 def in_range(function: Any) -> Any:
