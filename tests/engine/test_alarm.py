@@ -16,7 +16,6 @@ from calibrant.drift.detector import fresh
 from calibrant.drift.effect import recalibration
 from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
-from calibrant.histogram import Histogram
 from tests.engine.driving import FreeLeases
 from workers.aggregate import PartitionLoop
 from workers.alarm.advancing import advance_detectors, since_change, who_alarms
@@ -43,16 +42,6 @@ CONFIG = ModelConfig(
     "default", "risk", "binary", 2, generation="g1", revision=1, label_horizon_s=DAY_S,
     alarm={"tolerance": 0.0, "webhooks": [HOOK]},
 )  # fmt: skip
-
-
-def posted(rng, n_units, n=200, slope=0.4):
-    """A day as one plain histogram of so many units."""
-    score = rng.beta(0.7, 2.2, n)
-    label = rng.random(n) < expit(slope * logit(np.clip(score, 1e-9, 1 - 1e-9)))
-    cell = np.maximum(np.ceil(score * 3600).astype(int) - 1, 0)
-    sums = [np.bincount(cell, w, 3600).tolist() for w in (np.ones(n), score, label)]
-    fields = dict(zip(("count", "sum_confidence", "sum_correct"), sums, strict=True))
-    return Histogram.from_fields(fields | {"kind": "positive", "bins": 3600, "n_units": n_units}, CONFIG.spec())
 
 
 def pane_of(rng, n=200, slope=1.0, labelled=True):
@@ -434,30 +423,3 @@ def test_a_damaged_detector_begins_anew_and_sealing_goes_on(sealing):
     sealing.node.hset(key, "score|", b"not a detector")
     sealing.seal(1, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 1
-
-
-def test_histograms_that_weigh_units_as_one_alarm(bench):
-    sealing, rng = Sealing(bench), np.random.default_rng(5)
-    raised = []
-    for day in range(1, 15):
-        pane = Pane(CONFIG.spec())
-        pane.fill_histogram(posted(rng, 200))
-        raised += sealing.seal(day, {"": pane})
-    detector = sealing.detector()
-    assert len(raised) == 1 and detector.in_alarm and detector.baseline.n_units == 14 * 200
-    assert detector.coverage[1].sum() == 14 * 200 and detector.n_passed == 0
-
-
-def test_histograms_of_pixels_are_passed_over_and_counted(bench):
-    sealing, rng = Sealing(bench), np.random.default_rng(5)
-    for day in range(1, 4):
-        pane = Pane(CONFIG.spec())
-        pane.fill_histogram(posted(rng, 10))
-        sealing.seal(day, {"": pane})
-    detector = sealing.detector()
-    assert (detector.n_passed, detector.why_passed) == (3, "histograms") and detector.baseline.n_units == 0
-    # Predictions beside them are evidence all the same.
-    both = pane_of(rng)
-    both.fill_histogram(posted(rng, 10))
-    sealing.seal(4, {"": both})
-    assert sealing.detector().baseline.n_units == 200

@@ -72,8 +72,8 @@ def batches_of(spec: PaneSpec, options: dict[str, Any], how_many: int) -> list[B
     return [random_batch(rng, spec, options["n"], prefix=f"{j}.", **given) for j in range(how_many)]
 
 
-def a_histogram(spec: PaneSpec, **fields: Any) -> Histogram:
-    bins = spec.grid
+def a_histogram(spec: PaneSpec, cells: int | None = None, **fields: Any) -> Histogram:
+    bins = cells or spec.grid
     count = np.zeros(bins)
     count[bins // 2 :] = 2.0
     middle = (np.arange(bins) + 0.5) / bins

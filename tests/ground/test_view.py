@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
+from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.cells import equal_mass_groups
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, Table, View
 from tests.ground import reference
 from tests.ground.data import shapes
-from tests.ground.panes import SPECS, batches_of, every_spec
+from tests.ground.panes import SPECS, a_histogram, batches_of, every_spec
 
 COLUMNS = (
     "count",
@@ -343,26 +343,11 @@ def test_an_empty_pane_has_empty_tables(spec: PaneSpec) -> None:
 # Plain histograms.
 
 
-def plain(spec: PaneSpec, cells: int | None = None, **fields: Any) -> Histogram:
-    bins = cells or spec.grid
-    count = np.zeros(bins)
-    count[bins // 2 :] = 2.0
-    middle = (np.arange(bins) + 0.5) / bins
-    given = {
-        "kind": "top_label",
-        "bins": bins,
-        "count": count,
-        "sum_confidence": count * middle,
-        "sum_correct": count / 2,
-    }
-    return Histogram.from_fields(given | fields, spec)
-
-
 def test_plain_histograms_feed_their_own_question_and_no_other() -> None:
     spec = PaneSpec("multiclass", 3, grid=60)
     pane = Pane(spec)
     pane.fill(Batch.from_columns({"probabilities": [[0.9, 0.1, 0.0]], "labels": [0]}).batch)
-    pane.fill_histogram(plain(spec))
+    pane.fill_histogram(a_histogram(spec))
     view = View(pane, Question(bins=15))
     cells = view.table().cells
     assert cells.weight.sum() == 61.0
@@ -388,13 +373,13 @@ def test_plain_histograms_feed_their_own_question_and_no_other() -> None:
 
 def test_histograms_of_two_policies_cover_each_other_when_their_predictions_agree() -> None:
     spec = PaneSpec("multiclass", 3, grid=60)
-    numbers = plain(spec).count
+    numbers = a_histogram(spec).count
     pane = Pane(spec)
-    pane.fill_histogram(plain(spec, raters="mean"))
-    pane.fill_histogram(plain(spec, raters="pooled", n_predictions=numbers))
+    pane.fill_histogram(a_histogram(spec, raters="mean"))
+    pane.fill_histogram(a_histogram(spec, raters="pooled", n_predictions=numbers))
     assert View(pane, Question(bins=15, raters="mean")).table().cells.weight.sum() == 60
     assert View(pane, Question(bins=15)).table().cells.weight.sum() == 60
-    pane.fill_histogram(plain(spec, raters="pooled", n_predictions=numbers))
+    pane.fill_histogram(a_histogram(spec, raters="pooled", n_predictions=numbers))
     assert View(pane, Question(bins=15)).table().cells.weight.sum() == 120
     with pytest.raises(NotAnswerable) as refused:
         View(pane, Question(bins=15, raters="mean")).table()
@@ -404,7 +389,7 @@ def test_histograms_of_two_policies_cover_each_other_when_their_predictions_agre
 def test_class_histograms_answer_their_class() -> None:
     spec = PaneSpec("multiclass", 3)
     pane = Pane(spec)
-    pane.fill_histogram(plain(spec, 1200, kind="class", **{"class": 1}))
+    pane.fill_histogram(a_histogram(spec, 1200, kind="class", **{"class": 1}))
     assert View(pane, Question(bins=15, scope="class:1")).table().cells.weight.sum() == 1200
     with pytest.raises(NotAnswerable):
         View(pane, Question(bins=15, scope="class:2")).table()
@@ -413,8 +398,8 @@ def test_class_histograms_answer_their_class() -> None:
 def test_a_subtracted_histogram_is_forgotten() -> None:
     spec = PaneSpec("multiclass", 3, grid=60)
     pane = Pane(spec)
-    pane.fill_histogram(plain(spec))
-    pane.fill_histogram(plain(spec).negated())
+    pane.fill_histogram(a_histogram(spec))
+    pane.fill_histogram(a_histogram(spec).negated())
     assert View(pane, Question(bins=15, raters="mean")).table().cells.weight.sum() == 0
     assert View(pane, Question(bins=15)).table().cells.weight.sum() == 0
     assert View(pane, Question()).scores()["weight"] == 0
