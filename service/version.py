@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from workers.code_version import ROOTS, digest_of_code
+from workers import code_version
 
 API_VERSION = "1"
 
@@ -13,4 +13,4 @@ except PackageNotFoundError:
     VERSION = "0+unpackaged"
 
 # Of everything that an answer or a picture of it is made by; ETags name it.
-CODE_VERSION = digest_of_code((*ROOTS, Path(__file__).parent))
+CODE_VERSION = f"{code_version.CODE_VERSION}.{code_version.digest_of_code([Path(__file__).parent])}"

@@ -72,8 +72,7 @@ def posted_table(
     if mapped is None:
         return None
     place = equal_width_bin(mapped, bins)
-    columns = (weight, weight * mapped, np.clip(correct, 0.0, weight), weight, weight)
-    table = UnitTable(*(np.bincount(place, values, bins).astype(np.float64) for values in columns))
+    table = UnitTable.at_scores(mapped, weight, np.clip(correct, 0.0, weight), bins)
     rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(np.int64)
     return table, np.stack([rated, rated])
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.units import SUMS, UNIT_BINS
+from calibrant.grid import equal_width_bin
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
@@ -50,6 +51,17 @@ class UnitTable:
     def empty(cls, bins: int = DRIFT_BINS) -> UnitTable:
         """The table of nobody."""
         return cls(*np.zeros((len(fields(cls)), bins)))
+
+    @classmethod
+    def at_scores(cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS) -> UnitTable:
+        """Labelled units that lie at one score each: so many of them, and their labels, each float64 (n,).
+
+        >>> UnitTable.at_scores(np.array([0.1, 0.2, 0.9]), np.ones(3), np.array([0.0, 1.0, 1.0]), 2).correct.tolist()
+        [1.0, 1.0]
+        """
+        place = equal_width_bin(score, bins)
+        sums = (weight, weight * score, correct, weight, weight)
+        return cls(*(np.bincount(place, values, bins).astype(np.float64) for values in sums))
 
     @property
     def n_bins(self) -> int:

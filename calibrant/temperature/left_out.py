@@ -15,8 +15,8 @@ from scipy.special import stdtrit
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.pane import Pane
 from calibrant.temperature.curve import Curve
+from calibrant.temperature.fit import FEWEST_UNITS
 
-FEWEST_UNITS = 20
 _PLACES, _SHARES = np.polynomial.legendre.leggauss(8)
 
 

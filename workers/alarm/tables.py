@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.cells import Cells
 from calibrant.drift.bounded import bounded_table
 from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
 from calibrant.drift.posted import has_histograms, posted_table
 from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
 from calibrant.errors import CalibrationInputError
-from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
 from calibrant.question import Question
@@ -101,13 +101,8 @@ def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
     n = counts["n_labelled"]
     if counts["n_units"] != n or (raters == POLICIES[0] and counts["n_ratings"] != n):
         return None
-    named = pane.spec.default_scope if scope == OWN_SCORE else scope
-    try:
-        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
-    except (NotAnswerable, CalibrationInputError):
-        return None
-    cells = cells.kept(cells.weight > 0)
-    if (cells.weight != cells.count).any():
+    cells = cells_of(pane, scope, raters)
+    if cells is None or (cells.weight != cells.count).any():
         return None
     score = cells.mean
     if fitted is not None:
@@ -115,7 +110,14 @@ def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
         if mapped is None:
             return None
         score = mapped
-    place = equal_width_bin(score, DRIFT_BINS)
-    columns = (cells.weight, cells.weight * score, cells.correct, cells.weight, cells.weight)
-    sums = [np.bincount(place, values, DRIFT_BINS).astype(np.float64) for values in columns]
-    return UnitTable(*sums)
+    return UnitTable.at_scores(score, cells.weight, cells.correct)
+
+
+def cells_of(pane: Pane, scope: str, raters: str) -> Cells | None:
+    """The cells of what is bet on that have labels; None where the pane does not keep them."""
+    named = pane.spec.default_scope if scope == OWN_SCORE else scope
+    try:
+        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
+    except (NotAnswerable, CalibrationInputError):
+        return None
+    return cells.kept(cells.weight > 0)

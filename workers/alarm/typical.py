@@ -15,13 +15,10 @@ from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar, table_at
 from calibrant.drift.posted import posted_table
 from calibrant.drift.tables import DRIFT_BINS, UnitTable, merged, unit_table
 from calibrant.drift.tolerance import Tolerance
-from calibrant.errors import CalibrationInputError
-from calibrant.grid import equal_width_bin
 from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 from workers.alarm.cohorts import detector_name
 from workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
+from workers.alarm.tables import cells_of
 from workers.alarm.view import AlarmView
 from workers.windows import ALL_ROWS
 
@@ -43,17 +40,11 @@ def typical_table(panes: Iterable[Pane], scope: str, raters: str, task: str, fit
 
 
 def _of_class(pane: Pane, scope: str, raters: str) -> UnitTable:
-    try:
-        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=scope)).cells_of(scope)
-    except (NotAnswerable, CalibrationInputError):
-        return UnitTable.empty(UNIT_BINS)
-    cells = cells.kept(cells.weight > 0)
-    if not len(cells):
+    cells = cells_of(pane, scope, raters)
+    if cells is None or not len(cells):
         return UnitTable.empty(UNIT_BINS)
     weight = cells.weight * (pane.counts["n_units"] / cells.weight.sum())
-    place = equal_width_bin(cells.mean, UNIT_BINS)
-    columns = (weight, weight * cells.mean, 0.0 * weight, weight, weight)
-    return UnitTable(*(np.bincount(place, values, UNIT_BINS).astype(np.float64) for values in columns))
+    return UnitTable.at_scores(cells.mean, weight, 0.0 * weight, UNIT_BINS)
 
 
 def scaled(table: UnitTable, factor: float) -> UnitTable:
