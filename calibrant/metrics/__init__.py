@@ -11,6 +11,7 @@ from typing import Any
 
 from calibrant.errors import CalibrationInputError
 from calibrant.metrics.base import Estimate, Metric, null_fields
+from calibrant.metrics.requests import MetricRequest, read_requests
 from calibrant.options import Option, check_options
 from calibrant.pane import Pane
 from calibrant.question import Question
@@ -52,20 +53,26 @@ DEFAULT_METRICS = tuple(
 )
 
 
-def chosen(slugs: Iterable[str]) -> list[Metric]:
-    """The metrics of those names.
+def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[MetricRequest]:
+    """Read metrics as they are requested, such as `ece,lp_ece(order=3)`.
 
     Raises
     ------
     CalibrationInputError
-        A name is not known; the known ones are listed.
+        An unknown slug or option, or a value that the option does not allow.
     """
-    wanted = list(dict.fromkeys(slugs))
-    for slug in wanted:
-        if slug not in METRICS:
-            detail = f"{slug[:60]!r} is not a metric; known are {', '.join(METRICS)}"
-            raise CalibrationInputError.at("/metrics", "unknown_metric", detail)
-    return [METRICS[slug] for slug in wanted]
+    return read_requests(texts, METRICS, pointer)
+
+
+def chosen(slugs: Iterable[str]) -> list[Metric]:
+    """The metrics of those requests, each once.
+
+    Raises
+    ------
+    CalibrationInputError
+        As `requested`.
+    """
+    return list({each.metric.slug: each.metric for each in requested(slugs)}.values())
 
 
 def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
@@ -78,7 +85,17 @@ def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
 
 
 def compute_metrics(view: View, slugs: Iterable[str], seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Each metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
+    """Each requested metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
+
+    Parameters
+    ----------
+    view : View
+    slugs : requests, options in brackets where they are not the view's
+    seed : of the resamples
+
+    Returns
+    -------
+    dict by the canonical key of the request
 
     Raises
     ------
@@ -86,7 +103,14 @@ def compute_metrics(view: View, slugs: Iterable[str], seed: int = 0) -> dict[str
         An unknown name of a metric or of an option, or a value that an option refuses.
     """
     check_options(view.question.options, OPTIONS)
-    return {metric.slug: _answer(metric, view, seed) for metric in chosen(slugs)}
+    return {each.key: _answer(each.metric, asked(view, each), seed) for each in requested(slugs)}
+
+
+def asked(view: View, request: MetricRequest) -> View:
+    """Return the view under the options of a request; requests with the same options share it."""
+    if not request.options:
+        return view
+    return view.once(("asked", request.options), lambda: view.asking(request.question(view.question)))
 
 
 def _answer(metric: Metric, view: View, seed: int) -> dict[str, Any]:
@@ -127,10 +151,14 @@ __all__ = [
     "METRICS",
     "OPTIONS",
     "Metric",
+    "MetricRequest",
     "Option",
     "Pane",
     "Question",
     "View",
     "accumulators_for",
+    "asked",
+    "chosen",
     "compute_metrics",
+    "requested",
 ]

@@ -48,6 +48,7 @@ class Metric:
         as "scope"
     options : names of the question's own fields that it reads beside raters
     own_options : options that are not every metric's, declared
+    search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     """
 
     slug: str
@@ -59,6 +60,7 @@ class Metric:
     source: str
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
+    search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def value(self, view: View) -> float | None:
         """The number alone, without interval and null reference; None where there is no data.
