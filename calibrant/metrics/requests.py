@@ -98,6 +98,55 @@ def split(text: str) -> list[str]:
     return [*parts, text[begin:]]
 
 
+def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
+    """Read a name and the options in its brackets.
+
+    Raises
+    ------
+    CalibrationInputError
+        Text of another form, or an option given twice.
+
+    Examples
+    --------
+    >>> parse("lp_ece(order=3)")
+    ('lp_ece', {'order': '3'})
+    """
+    found = REQUEST.fullmatch(text)
+    if found is None:
+        detail = f"Received {text[:60]!r}; expected a name, with options in brackets: lp_ece(order=3)."
+        raise CalibrationInputError.at(pointer, "metric_form", detail)
+    slug, inside = found.groups()
+    given: dict[str, str] = {}
+    for part in inside.split(",") if inside and inside.strip() else ():
+        name, _, value = (each.strip() for each in part.partition("="))
+        if not name or not value:
+            detail = f"Received {part.strip()[:60]!r} in {slug}(...); expected name=value."
+            raise CalibrationInputError.at(pointer, "metric_form", detail)
+        if name in given:
+            raise CalibrationInputError.at(pointer, "repeated_option", f"{slug} has the option {name[:60]} twice.")
+        given[name] = value
+    return slug, given
+
+
+def read_option(slug: str, name: str, value: str, options: Mapping[str, Option], pointer: str) -> Value:
+    """Read one option in the brackets of a name.
+
+    Raises
+    ------
+    CalibrationInputError
+        An option that is not taken, or a value that it does not allow.
+    """
+    if name not in options:
+        listed = ", ".join(options) or "none"
+        detail = f"{slug} does not take the option {name[:60]!r}; it takes {listed}."
+        raise CalibrationInputError.at(pointer, "unknown_option", detail)
+    try:
+        return options[name].read(value)
+    except CalibrationInputError as error:
+        (offence,) = error.offences
+        raise CalibrationInputError.at(pointer, offence.rule, f"{slug}: {offence.detail}.") from error
+
+
 def read_request(text: str, known: Mapping[str, Metric], pointer: str = "/metrics") -> MetricRequest:
     """Read one request.
 
@@ -112,23 +161,13 @@ def read_request(text: str, known: Mapping[str, Metric], pointer: str = "/metric
     CalibrationInputError
         Text of another form, an unknown slug or option, or a value that the option does not allow.
     """
-    found = REQUEST.fullmatch(text)
-    if found is None:
-        detail = f"Received {text[:60]!r}; expected a slug, with options in brackets: lp_ece(order=3)."
-        raise CalibrationInputError.at(pointer, "metric_form", detail)
-    slug, inside = found.groups()
+    slug, written = parse(text, pointer)
     if slug not in known:
         raise CalibrationInputError.at(pointer, "unknown_metric", _unknown(slug, known))
     metric = known[slug]
-    given: dict[str, Value] = {}
-    for part in (inside or "").split(",") if inside and inside.strip() else ():
-        name, equals, value = (each.strip() for each in part.partition("="))
-        if not equals or not value:
-            detail = f"Received {part.strip()[:60]!r} in {slug}(...); expected name=value."
-            raise CalibrationInputError.at(pointer, "metric_form", detail)
-        if name in given:
-            raise CalibrationInputError.at(pointer, "repeated_option", f"{slug} has the option {name[:60]} twice.")
-        given[name] = _read_option(metric, name, value, pointer)
+    given = {
+        name: read_option(slug, name, value, options_of(metric), pointer) for name, value in written.items()
+    }
     own = {option.name: option.default for option in metric.own_options}
     kept = {name: value for name, value in given.items() if name in SHARED or value != own.get(name)}
     return MetricRequest(metric, tuple(sorted(kept.items())))
@@ -161,19 +200,6 @@ def shortest(value: Value) -> str:
     """
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
     return str(int(value)) if is_whole else str(value)
-
-
-def _read_option(metric: Metric, name: str, value: str, pointer: str) -> Value:
-    options = options_of(metric)
-    if name not in options:
-        listed = ", ".join(options)
-        detail = f"{metric.slug} does not take the option {name[:60]!r}; it takes {listed}."
-        raise CalibrationInputError.at(pointer, "unknown_option", detail)
-    try:
-        return options[name].read(value)
-    except CalibrationInputError as error:
-        (offence,) = error.offences
-        raise CalibrationInputError.at(pointer, offence.rule, f"{metric.slug}: {offence.detail}.") from error
 
 
 def _unknown(slug: str, known: Mapping[str, Metric]) -> str:

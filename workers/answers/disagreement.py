@@ -1,50 +1,84 @@
-"""How far raters disagree, how well that is predicted, and the concentration that their votes ask for."""
+"""How far raters disagree, how well that is predicted, and the concentration that fits their ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar, Literal
 
+from pydantic import Field
+
+from calibrant.differences.disagreement import disagreement_difference
 from calibrant.disagreement.alpha_calibration import compared
-from calibrant.disagreement.answer import (
-    NEEDS,
-    disagreement_answer,
-)
-from calibrant.disagreement.concentration import PENALTY
+from calibrant.disagreement.answer import NEEDS, disagreement_answer
 from calibrant.errors import CalibrationInputError
 from calibrant.maps.rows import about_sample
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
+from workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from workers.queries.query import CI, EDGES, Edges, Query
 
-_OPTIONS = ("loss_weight", "penalty")
+NUMBERS = (
+    *("rater_disagreement", "rater_disagreement_interval", "mean_disagreement"),
+    *("disagreement_loss", "disagreement_loss_interval", "calibration_loss", "calibration_loss_interval"),
+    *("disagreement_ce", "epistemic_loss", "concentration", "before", "after"),
+)
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """What the disagreement's loss and the concentration's fit read; for a comparison the kept sample as well."""
-    return NEEDS | {"sample"} if params.get("compare") else NEEDS
+class DisagreementQuery(Query):
+    """Bins of the predicted disagreement, weight of a prediction, and how a concentration is fitted."""
+
+    kind: ClassVar[str] = "disagreement"
+
+    penalty: float = Field(0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2.")
+    ci: float = CI
+    bins: int = Field(15, ge=1, le=120, description="Number of equal-width bins; a divisor of 120.")
+    edges: Edges = EDGES
+    loss_weight: Literal["1", "n"] = Field("1", description="A prediction counts once, or once per rating.")
+    compare: bool = Field(
+        False, description="Compare methods of alpha-calibration on the stored sample; the best is named."
+    )
+    criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
+        "disagreement_loss", description="Loss on the validation part that selects the best."
+    )
+
+    def question(self) -> Question:
+        """Return what the view is asked."""
+        options = {"loss_weight": self.loss_weight, "penalty": self.penalty}
+        return Question(bins=self.bins, edges=self.edges, ci=self.ci, options=options, own_bins=True)
 
 
-def is_slow(params: dict[str, Any]) -> bool:
+def accumulators(query: DisagreementQuery) -> Iterable[str]:
+    """What the disagreement's loss and the concentration's fit read; for a comparison the stored sample as well."""
+    return NEEDS | {"sample"} if query.compare else NEEDS
+
+
+def is_slow(query: DisagreementQuery) -> bool:
     """Six fits of a large sample take a second."""
-    return bool(params.get("compare"))
+    return query.compare
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: DisagreementQuery, inputs: Inputs) -> Result:
     """Losses before and after the fitted concentration, reliability by bin, warnings.
 
-    Where nothing can be said every number is None, with a `reason`.
+    Where nothing can be computed every number is None, with a `reason`.
 
     Raises
     ------
     CalibrationInputError
         Bins that the 120 cells of disagreement cannot give exactly.
     """
-    question = question_of_disagreement(params)
-    view = View(pane, question)
-    compared = {"calibrations": _compared(pane, params)} if params.get("compare") else {}
+    pane = inputs.pane
+    calibrations: Result = {"calibrations": _compared(query, pane)} if query.compare else {}
     try:
-        return {"reason": None} | disagreement_answer(view, seed) | compared
+        return {"reason": None} | disagreement_answer(View(pane, query.question()), inputs.seed) | calibrations
     except NotAnswerable as fault:
         if fault.reason == "bins_not_exact":
             raise CalibrationInputError.at("/bins", fault.reason, fault.detail) from fault
@@ -53,52 +87,41 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
             "n": 0,
             "n_labelled": pane.counts["n_labelled"],
             "n_ratings": pane.counts["n_ratings"],
-            "bins": question.bins,
+            "bins": query.bins,
             "reliability": [],
             "warnings": [],
             "reason": fault.reason,
             "detail": fault.detail,
             "n_excluded": fault.n_excluded,
-            **compared,
+            **calibrations,
         }
 
 
-def question_of_disagreement(params: dict[str, Any]) -> Question:
-    """The question that is asked of the votes."""
-    return Question(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        ci=params.get("ci", 0.95),
-        options={name: params[name] for name in _OPTIONS if name in params},
-        own_bins=True,
-    )
+def compare(query: DisagreementQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with `differences` from the other side by number."""
+    refuse_other_classes(inputs.config, other.config)
+    mine, theirs = compute(query, inputs), compute(query.own(compare=False), other)
+    views = (View(each.pane, query.question()) for each in (inputs, other))
+    found = disagreement_difference(*views, mine, theirs, inputs.seed)
+    return mine | {"differences": found, "against": other_side(against, inputs.pane, other)}
 
 
-def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
-    """Every way of alpha-calibration on the kept sample, or the reason why not."""
+def _compared(query: DisagreementQuery, pane: Pane) -> Result:
+    """Every method of alpha-calibration on the stored sample, or the reason why not."""
     sample = about_sample(pane)
     if sample is None:
-        return {
-            "best": None,
-            "reason": "not_kept",
-            "detail": "panes of so many classes keep no sample",
-        }
-    return compared(
-        pane.sample.batch(),
-        penalty=params.get("penalty", PENALTY),
-        criterion=params.get("criterion", "disagreement_loss"),
-        bins=params.get("bins", 15),
-        ci=params.get("ci", 0.95),
-    ) | {"sample": sample}
+        return {"best": None, "reason": "not_kept", "detail": "panes of so many classes store no sample"}
+    found = compared(
+        pane.sample.batch(), penalty=query.penalty, criterion=query.criterion, bins=query.bins, ci=query.ci
+    )
+    return found | {"sample": sample}
 
 
-NUMBERS = (
-    *("rater_disagreement", "rater_disagreement_interval", "mean_disagreement"),
-    *(
-        "disagreement_loss",
-        "disagreement_loss_interval",
-        "calibration_loss",
-        "calibration_loss_interval",
-    ),
-    *("disagreement_ce", "epistemic_loss", "concentration", "before", "after"),
+KIND = ResultKind(
+    DisagreementQuery,
+    compute,
+    accumulators,
+    compare,
+    compared_accumulators=("replicates", "sample"),
+    is_slow=is_slow,
 )
