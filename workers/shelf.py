@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.filling import Claim, Ground
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
@@ -25,7 +26,7 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane cannot be read; entries for it are set aside, the state is left as it is."""
+    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
 
     def __init__(self, key: PaneKey, error: Exception):
         super().__init__(f"the state of a pane cannot be read: {error}")
@@ -93,7 +94,7 @@ class Shelf:
         spec = self._ground.spec(config)
         try:
             pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
-        except Exception as error:
+        except PackingError as error:
             raise UnreadablePane(key, error) from error
         return HeldPane(pane, parts, sources)
 
