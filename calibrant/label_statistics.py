@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +134,7 @@ def chance_all_differ(probabilities: Floats, order: int) -> Floats:
 
 def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
     """Chance that more than half of `order` labels drawn from each row are of one class; (n,)."""
-    return np.asarray(binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
+    return np.asarray(scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

@@ -25,6 +25,7 @@ from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
+from workers.pane_budget import PaneBudget
 from workers.restoring import Restoring
 from workers.retained import RetainedRecords
 from workers.run import Item, Run, arrived
@@ -45,7 +46,13 @@ class PartitionLoop:
     """Minds one partition for as long as its worker holds the lease."""
 
     def __init__(
-        self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event
+        self,
+        store: Store,
+        partition: int,
+        ground: Ground,
+        leases: Leases,
+        stop: threading.Event,
+        budget: PaneBudget | None = None,
     ):
         self._store = store
         self._settings = settings = store.settings
@@ -57,9 +64,7 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(
-            store, self.keys, ground, settings.held_panes_bytes // settings.partitions
-        )
+        self._shelf = Shelf(store, self.keys, ground, budget or PaneBudget.of(settings))
         self._child = DisposableReducer(
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )

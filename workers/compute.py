@@ -14,6 +14,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+# `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
+import scipy.stats  # noqa: F401
 from redis.exceptions import RedisError
 
 from calibrant.errors import CalibrationInputError
@@ -31,7 +33,6 @@ from workers.window_records import WindowRecords
 from workers.windows import Window, rfc3339
 
 log = logging.getLogger(__name__)
-
 
 
 @dataclass(frozen=True)

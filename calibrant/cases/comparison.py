@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import ttest_rel, wilcoxon
 
 from calibrant.cases.errors import ERRORS, CaseErrors, numbers
 from calibrant.inference.seeds import SEED
@@ -113,7 +113,7 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
         return answer | {"reason": "too_few_cases"}
     if np.ptp(difference) <= CONSTANT:
         return answer | {"reason": "constant_difference"}
-    test = ttest_rel(mine, theirs)
+    test = scipy.stats.ttest_rel(mine, theirs)
     answer |= {
         "t": float(test.statistic),
         "degrees_of_freedom": n - 1,
@@ -127,7 +127,7 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
 def _wilcoxon(difference: Floats) -> float:
     """Differences of 0 are left out, and those that only rounding parts are tied; exact for up to 50 without ties."""
     moved = np.round(difference / CONSTANT) * CONSTANT
-    return float(wilcoxon(moved[moved != 0.0]).pvalue)
+    return float(scipy.stats.wilcoxon(moved[moved != 0.0]).pvalue)
 
 
 def permutation_p(difference: Floats, seed: int = SEED) -> float:

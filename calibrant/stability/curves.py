@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.errors import CalibrationInputError
@@ -153,7 +153,7 @@ def _ratio(
         return {"value": None, "reason": "no_variation"}
     value = float(above.mean() / below.mean())
     error = ratio_error(below, above)
-    reach = float(ndtri(0.5 + ci / 2.0)) * error
+    reach = float(scipy.special.ndtri(0.5 + ci / 2.0)) * error
     full, reference = several[0]["full"], single[0]["full"]
     return {
         "value": value,

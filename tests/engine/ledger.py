@@ -99,6 +99,10 @@ class LedgerPane:
         for cell, number in cells.items():
             self.cells[cell] = self.cells.get(cell, 0) + number
 
+    @property
+    def memory_bytes(self) -> int:
+        return 1000 + 100 * len(self.cells)
+
     def parts(self) -> dict[str, bytes]:
         sums = json.dumps([self.count, self.total, self.squares]).encode()
         return {"sums": sums, "cells": json.dumps(sorted(self.cells.items())).encode()}
