@@ -9,6 +9,7 @@ from fastapi import Depends, Header, Request
 
 from service.auth import Caller, needs
 from service.engine import Connection
+from service.queries import refuse_unread
 from service.reading import Reading
 from service.reception import Reception
 from service.settings import Settings
@@ -32,6 +33,11 @@ async def _reception(request: Request) -> Reception:
 async def _reading(request: Request) -> Reading:
     reading: Reading = request.app.state.reading
     return reading
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Reject unknown query parameters where no key is needed; with a key, `needs` does it."""
+    refuse_unread(request)
 
 
 AppSettings = Annotated[Settings, Depends(_settings)]

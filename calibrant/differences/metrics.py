@@ -32,6 +32,7 @@ from calibrant.inference.replication import (
     score_columns,
     tables_for,
 )
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import (
     ClasswiseGapMetric,
@@ -48,7 +49,7 @@ _TOLD_APART = 0.1
 Floats = NDArray[np.float64]
 
 
-def differences(view: View, other: View, slugs: Iterable[str], seed: int = 0) -> dict[str, dict[str, Any]]:
+def differences(view: View, other: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, dict[str, Any]]:
     """Each metric of `view` as `compute_metrics` tells it, with `against`, `difference` and `difference_interval`.
 
     Parameters
