@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.batch import Batch
 from calibrant.cases.errors import MEMBERSHIP
 from calibrant.label_statistics import disagreement
-from calibrant.metrics import DEFAULT_METRICS, chosen, compute_metrics
+from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
 from calibrant.pane import Pane
 from calibrant.question import Question
 from calibrant.reliability import reliability
@@ -77,8 +77,11 @@ def raters_compared(
     batch, question = view.filling.whole, view.question
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
-        metric.slug: {"policies": values_by_policy(view, metric.slug), **of_raters(batch, metric.slug, question, raters)}
-        for metric in chosen(slugs)
+        each.key: {
+            "policies": values_by_policy(asked(view, each), each.metric.slug),
+            **of_raters(batch, each.metric.slug, each.question(question), raters),
+        }
+        for each in requested(slugs)
     }
     return {
         "disagreement": float(differ.mean()) if len(differ) else None,

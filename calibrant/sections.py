@@ -20,7 +20,7 @@ from calibrant.disagreement.posterior import posterior_epistemic_loss
 from calibrant.errors import CalibrationInputError
 from calibrant.estimators.roc import POINTS, roc
 from calibrant.loss_curves.answer import surface_answer
-from calibrant.metrics import compute_metrics
+from calibrant.metrics import asked, compute_metrics, requested
 from calibrant.stability.answer import stability_answer
 from calibrant.uncertainty import uncertainty
 from calibrant.view import NotAnswerable, View
@@ -75,7 +75,8 @@ def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return by_case(view, params.get("metric") or "ece")
+    request = requested([params.get("metric") or "ece"], "/metric")[0]
+    return by_case(asked(view, request), request.metric.slug)
 
 
 def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, An
 
 
 def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return disagreement_answer(view, 0)
+    return disagreement_answer(view)
 
 
 def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,8 +125,9 @@ def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    slug, subsets = params.get("metric") or "ece", params.get("subsets") or "nested"
-    return stability_answer(view, slug, subsets=subsets, most_ratings=MOST_RATINGS)
+    request = requested([params.get("metric") or "ece"], "/metric")[0]
+    view, subsets = asked(view, request), params.get("subsets") or "nested"
+    return stability_answer(view, request.metric.slug, subsets=subsets, most_ratings=MOST_RATINGS)
 
 
 def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ is wrong and why.
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -47,11 +47,12 @@ ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 @dataclass(frozen=True)
 class Posted:
-    """The columns of a posted batch, its id if it names one, and the line of each row in NDJSON."""
+    """The columns of a posted batch, its id and options if it has some, and the line of each row in NDJSON."""
 
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
+    options: object = None
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return where the accepted rows were sent; None where that is what they are numbered by."""
@@ -80,8 +81,12 @@ class Posted:
         return replace(offence, pointer=pointer)
 
 
-def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> Posted:
+def read_columns(
+    body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE, head: tuple[str, ...] = ("batch_id",)
+) -> Posted:
     """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
+
+    `head` names what a body may hold of the batch as such: beside its columns, or in a first line of its own.
 
     Raises
     ------
@@ -92,9 +97,9 @@ def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MO
     """
     max_objects = 3 * settings.max_rows + 100
     if body.media_type == NDJSON:
-        posted = _from_records(*read_ndjson(body.data, max_objects), more)
+        posted = _from_records(*read_ndjson(body.data, max_objects), more, head)
     else:
-        posted = _from_document(read_json(body.data, max_objects), more)
+        posted = _from_document(read_json(body.data, max_objects), more, head)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
@@ -117,7 +122,7 @@ def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any
     return _arrays(columns)
 
 
-def _lists(columns: dict[str, Any]) -> Iterable[list]:
+def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
     slices = columns.get("slices", {})
     return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))
 
@@ -138,14 +143,14 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "")
         raise CalibrationInputError(offences)
 
 
-def object_of(document: Any) -> dict:
+def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
         raise CalibrationInputError([Offence("", "object", "The body must be a JSON object.")])
     return document
 
 
-def batch_id_of(document: dict) -> str | None:
+def batch_id_of(document: dict[str, Any]) -> str | None:
     """Return the batch id that a document names, none if it names none."""
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
@@ -153,15 +158,15 @@ def batch_id_of(document: dict) -> str | None:
     raise CalibrationInputError([Offence("/batch_id", "string", "batch_id must be a string.")])
 
 
-def _from_document(document: Any, more: Mapping[str, str]) -> Posted:
+def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> Posted:
     document = object_of(document)
     known = (*COLUMNS, *more.values())
-    refuse_unknown(document, (*known, "batch_id"))
+    refuse_unknown(document, (*known, *head))
     columns = {name: value for name, value in document.items() if name in known}
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
-    return Posted(columns, batch_id_of(document))
+    return Posted(columns, batch_id_of(document), options=document.get("options"))
 
 
 def _check_column(name: str, value: Any) -> None:
@@ -181,10 +186,12 @@ def _check_list(pointer: str, value: Any) -> None:
         raise CalibrationInputError([Offence(pointer, "list", detail)])
 
 
-def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]) -> Posted:
-    batch_id = None
-    if records and set(records[0]) == {"batch_id"}:
-        batch_id = batch_id_of(records[0])
+def _from_records(
+    records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
+) -> Posted:
+    batch_id = options = None
+    if records and records[0] and records[0].keys() <= set(head):
+        batch_id, options = batch_id_of(records[0]), records[0].get("options")
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -200,10 +207,10 @@ def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return Posted(columns, batch_id, lines)
+    return Posted(columns, batch_id, lines, options)
 
 
-def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[int]) -> None:
+def _refuse_two_spellings(spelled: set[str], records: list[dict[str, Any]], lines: list[int]) -> None:
     for plural in LENIENT:
         both = {plural, SINGULAR[plural]}
         if not both <= spelled:
@@ -214,7 +221,7 @@ def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[in
                 raise CalibrationInputError([Offence(f"/{line}/{plural}", "one_of", detail)])
 
 
-def _column(plural: str, records: list[dict], lines: list[int]) -> list:
+def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
     """Return one value a record; only a label may be left out, which means not yet."""
     singular = SINGULAR[plural]
     column = [record.get(singular, record.get(plural)) for record in records]
@@ -235,7 +242,7 @@ def _column(plural: str, records: list[dict], lines: list[int]) -> list:
     return column
 
 
-def _by_slice(column: list, lines: list[int]) -> dict[str, list]:
+def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     """Turn one object a record into one list a slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
     offences = [
@@ -249,7 +256,7 @@ def _by_slice(column: list, lines: list[int]) -> dict[str, list]:
 
 
 def _arrays(columns: dict[str, Any]) -> dict[str, Any]:
-    reading = {
+    reading: dict[str, Callable[[Any], Any]] = {
         "probabilities": _matrix,
         "logits": _matrix,
         "confidences": _vector,
@@ -263,7 +270,7 @@ def _as_it_is(column: Any) -> Any:
     return column
 
 
-def _matrix(rows: list) -> Any:
+def _matrix(rows: list[Any]) -> Any:
     """Return float64 (n, width) if every row is a list of numbers of one length, else the rows."""
     if set(map(type, rows)) != {list}:
         return rows
@@ -280,20 +287,20 @@ def _matrix(rows: list) -> Any:
     return rows if _holds_booleans(matrix, rows) else matrix
 
 
-def _holds_booleans(matrix: np.ndarray, rows: list) -> bool:
+def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
     """Tell whether a 0 or 1 was written as false or true; only those can have been."""
     suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
     return any(bool in map(type, rows[i]) for i in suspects)
 
 
-def _vector(values: list) -> Any:
+def _vector(values: list[Any]) -> Any:
     """Return float64 (n,) if every value is a number, else the values."""
     if not set(map(type, values)) <= {int, float} or not values:
         return values
     return np.array(values, dtype=np.float64)
 
 
-def _counts(rows: list) -> Any:
+def _counts(rows: list[Any]) -> Any:
     """Return int64 (n, width) if every row is a list of whole numbers of one length, else the rows."""
     if set(map(type, rows)) != {list} or len(set(map(len, rows))) != 1:
         return rows
@@ -303,7 +310,7 @@ def _counts(rows: list) -> Any:
     return flat.reshape(len(rows), -1) if isinstance(flat, np.ndarray) else rows
 
 
-def _int64(values: list) -> Any:
+def _int64(values: list[Any]) -> Any:
     try:
         return np.frombuffer(array("q", values), dtype=np.int64)
     except OverflowError:

@@ -1,10 +1,12 @@
-"""Reads of one model: what every such route is given, and the answer as numbers or drawn."""
+"""Reads of one model: what every such route is given, and the response as numbers or a figure."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
 
 from service.auth import Caller
+from service.comparing import comparison_of
 from service.dependencies import (
     IfNoneMatch,
     MapReader,
@@ -16,8 +18,11 @@ from service.dependencies import (
 from service.engine import Connection
 from service.names import ModelId
 from service.pictures import Draw, Format, drawn, media_type_of
+from service.queries import WindowQuery, resolved_query
 from service.reading import JSON, Ask, Reading
 from service.reception import model_of
+from workers.queries.kind import Against
+from workers.queries.query import Query
 from workers.state.registry import ModelConfig
 
 
@@ -34,13 +39,28 @@ class Read:
         """Return the model; an unknown one is refused."""
         return await model_of(self.connection, self.caller, self.model)
 
-    async def answer(
-        self, ask: Ask, format: Format | None, draw: Draw, shown: dict[str, str | None] | None = None
-    ) -> Response:
-        """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
+    async def ask(self, parameters: Query, **shown: str | None) -> Ask:
+        """Return the query that the parameters of a read make, with its window and what it is compared with.
+
+        `shown` is what a figure shows of the result.
+        """
+        config = await self.config()
+        query = resolved_query(parameters, config)
+        against: Against | None = getattr(parameters, "compared_with", None)
+        comparison = None
+        if against is not None:
+            comparison = await comparison_of(against, config, self.caller, self.connection)
+        return Ask(query, config, cast("WindowQuery", parameters), comparison=comparison, shown=tuple(shown.values()))
+
+    def is_drawn(self, format: Format | None) -> bool:
+        """Tell whether a figure is requested."""
+        return media_type_of(format, self.request) != JSON
+
+    async def answer(self, ask: Ask, format: Format | None, draw: Draw) -> Response:
+        """Respond with JSON, or with the figure that `draw` makes of it."""
         media_type = media_type_of(format, self.request)
-        if media_type != JSON and shown:
-            ask = ask.asking({**ask.params, **shown})
+        if media_type == JSON:
+            ask = replace(ask, shown=())
         return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
 
 

@@ -9,14 +9,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from workers.aggregate import PartitionLoop
 from workers.alarm.courier import Courier
-from workers.compute import AnswerFunction, Compute
+from workers.compute import Compute
 from workers.filling import Ground
 from workers.leases import Leases
+from workers.pane_budget import PaneBudget
+from workers.queries.kind import ResultKind
 from workers.serving import Serving
 from workers.settings import EngineSettings
 from workers.store import Store
@@ -33,7 +36,7 @@ class Crew:
     ----------
     settings : with a `redis_url`; see `workers.embedded` for where it comes from without an operator's
     numbers : the classes that make numbers; the ground floor's unless a test counts otherwise
-    functions : answers by kind; those of `workers/answers` by default
+    kinds : result kinds by name; those of `workers/answers` by default
     script_texts : the scripts of the store; those of the package by default
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
         the token chain keeps the old one, should it ever wake, from writing.
@@ -43,7 +46,7 @@ class Crew:
         self,
         settings: EngineSettings,
         numbers: Ground | None = None,
-        functions: Mapping[str, AnswerFunction] | None = None,
+        kinds: Mapping[str, ResultKind[Any]] | None = None,
         script_texts: Mapping[str, str] | None = None,
         on_stuck: Callable[[int], None] | None = None,
         loop: type[PartitionLoop] = PartitionLoop,
@@ -55,7 +58,8 @@ class Crew:
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
-        compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        self._budget = PaneBudget.of(settings)
+        compute = Compute(self.store, self._ground, None if kinds is None else dict(kinds))
         self._serving = Serving(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
@@ -103,7 +107,9 @@ class Crew:
         return [partition for partition in self._loops if self._leases.holds(partition)]
 
     def _start_loop(self, partition: int) -> None:
-        loop = self._loop(self.store, partition, self._ground, self._leases, self._stop)
+        loop = self._loop(
+            self.store, partition, self._ground, self._leases, self._stop, self._budget
+        )
         thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
         self._loops[partition] = (loop, thread)
         thread.start()

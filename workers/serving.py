@@ -98,5 +98,7 @@ class Serving:
         """Under the state that it rests on, which may be newer than the one that the question named."""
         raw = reply.to_bytes()
         if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
-            digest = answer_digest(reply.state_version, question.kind, question.params)
+            digest = answer_digest(
+                reply.state_version, question.kind, question.query, question.against
+            )
             pipe.set(self._keys.answer(digest), raw, ex=self._settings.cache_ttl_s)

@@ -14,18 +14,14 @@ from hashlib import blake2b
 from typing import Any
 
 from workers.alarm.view import DUPLICATES, alarm_version
+from workers.queries.query import Needs
 from workers.state.keys import LAST_CHANGE, Keys
 from workers.state.marks import Marks, fields_of, is_live
 from workers.state.registry import ModelConfig
 from workers.windows import Window
 
 _SLICES_KEPT = 256
-# Kinds of answers that rest on the alarm's state beside that of panes.
-READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
-# Kinds that rest on retained records beside panes.
-READ_RECORDS = frozenset({"raters"})
-# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
-READ_NO_PANE = frozenset({"drift_history"})
+PANES = Needs()
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -79,11 +75,6 @@ def joined(version: str, other: str) -> str:
     return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
 
 
-def seed_of(state_version: str) -> int:
-    """The seed of everything random in an answer, so that answers repeat."""
-    return int(state_version[:15], 16)
-
-
 @dataclass(frozen=True)
 class SliceState:
     """What the state of a slice is at one moment.
@@ -104,9 +95,11 @@ class SliceState:
     reads_records: bool = False
 
     @classmethod
-    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Marks, alarm: bytes) -> SliceState:
-        """The state that a kind of answers rests on."""
-        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, marks, alarm, kind in READ_RECORDS)
+    def of(
+        cls, needs: Needs, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Marks, alarm: bytes
+    ) -> SliceState:
+        """The state that a result with these needs depends on. Without panes, new ones do not change it."""
+        return cls(config, slice_, {} if needs.panes == "none" else panes, marks, alarm, needs.records)
 
     def name(self, window: Window) -> str:
         """The name of the state that an answer about a window rests on."""
@@ -125,14 +118,14 @@ class Versions:
         self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
 
     async def state_version(
-        self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
+        self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """The name of the state that an answer of a kind about a window rests on now."""
-        return (await self.state(config, slice_, kind)).name(window)
+        """The name of the state that a result about a window depends on now."""
+        return (await self.state(config, slice_, needs)).name(window)
 
-    async def state(self, config: ModelConfig, slice_: str, kind: str = "") -> SliceState:
-        """What answers of a kind about a slice rest on now; one read where nothing has changed."""
-        name, _, last, marks, alarm = await self._look(config, slice_, kind)
+    async def state(self, config: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
+        """What results about a slice depend on now; one read where nothing has changed."""
+        name, _, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None:
             keys = self._keys.of_model(config.key)
@@ -141,24 +134,24 @@ class Versions:
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
                 kept, marks = await pipe.execute()
             self._keep(name, kept)
-        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, kept, Marks.read(marks), alarm)
 
     async def unchanged_state(
-        self, config: ModelConfig, slice_: str, kind: str = ""
+        self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """The same in one read, if the model is still configured so and the slice as it was last seen; else None."""
-        name, text, last, marks, alarm = await self._look(config, slice_, kind)
+        name, text, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
             return None
-        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, kept, Marks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Marks:
         """How far the panes of a slice are sealed and merged into days."""
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
         return Marks.read(await self._client.hmget(name, fields_of(slice_)))
 
-    async def _look(self, config: ModelConfig, slice_: str, kind: str) -> tuple[str, Any, Any, Any, bytes]:
+    async def _look(self, config: ModelConfig, slice_: str, needs: Needs) -> tuple[str, Any, Any, Any, bytes]:
         """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
         and the alarm's last change."""
         keys = self._keys.of_model(config.key)
@@ -167,7 +160,7 @@ class Versions:
             pipe.hget(keys.models, config.key)
             pipe.hget(name, LAST_CHANGE)
             pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-            if kind in READ_ALARM:
+            if needs.alarm:
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
                 pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
             text, last, marks, *alarm = await pipe.execute()

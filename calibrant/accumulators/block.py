@@ -6,7 +6,7 @@ subtraction leaves no dust. A block read from bytes stays sparse until something
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,13 @@ class Block:
         self._counts[:, self._counts[0] == 0] = 0
         for column, count in zip(self._sums, self.rests_on, strict=True):
             column[self._counts[count] == 0] = 0.0
+
+    def held_arrays(self) -> Iterator[NDArray[Any]]:
+        """Every array that it refers to, as stored: dense or sparse."""
+        yield self._counts
+        yield self._sums
+        if self._places is not None:
+            yield self._places
 
     @property
     def largest_bytes(self) -> int:

@@ -19,9 +19,10 @@ from service.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from service.estimates import WindowShown
 from service.names import BaselineName, ModelId
 from service.problem_responses import invalid_input, offence_of
-from service.queries import WindowQuery
+from service.queries import ClockQuery
 from service.reading import Ask
 from service.reception import Reception, digest_of, model_of
+from workers.answers.counts import CountsQuery
 from workers.entries import BASELINE
 from workers.inbox import Delivery, Receipt
 from workers.state import records
@@ -88,7 +89,7 @@ async def get_baseline(
         201: answers(BaselineAnswer, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("The window to freeze, as in the query of a read", json=WindowQuery),
+    openapi_extra=takes("The window to freeze, as in the query of a read", json=ClockQuery),
 )
 async def put_baseline(
     model: ModelId,
@@ -104,7 +105,7 @@ async def put_baseline(
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
-    ask = Ask("counts", config, {}, view)
+    ask = Ask(CountsQuery(), config, view)
     with engine_errors():
         window = await reading.window(ask)
         payload = {
@@ -140,10 +141,10 @@ async def delete_baseline(
     return Response(status_code=204)
 
 
-def view_of(document: dict) -> WindowQuery:
+def view_of(document: dict[str, Any]) -> ClockQuery:
     """Return the window in a document, or raise every rule that it breaks."""
     try:
-        return WindowQuery.model_validate(document)
+        return ClockQuery.model_validate(document)
     except ValidationError as error:
         offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
         raise invalid_input(offences) from error
@@ -183,5 +184,5 @@ async def _done(reception: Reception, config: ModelConfig, asked: dict[str, Any]
     return receipt
 
 
-def _json(value: dict, status: int = 200, **headers: str) -> Response:
+def _json(value: dict[str, Any], status: int = 200, **headers: str) -> Response:
     return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache", **headers}, JSON)

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 from calibrant import maps
 from service.bodies import Body, read_body
 from service.columns import read_columns
-from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
     MapReader,
@@ -24,11 +23,12 @@ from service.drawings.calibration_map import draw_map
 from service.engine import Connection, engine_errors
 from service.errors import MapUnknown
 from service.frozen_maps import MOST_VERSION, map_errors
-from service.map_questions import MapAnswer, MapQuery, map_ask
+from service.map_questions import MapAnswer, MapParameters
 from service.names import ModelId
 from service.pictures import Format, or_drawn
 from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import unanswerable
+from service.queries import AgainstQuery, resolved_query, unanswerable
+from service.reading import Ask
 from service.reads import TheMapRead
 from service.reception import Sender, model_of
 from service.settings import Settings
@@ -38,13 +38,13 @@ from workers.state.registry import ModelConfig
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class FitQuery(MapQuery, AgainstQuery):
+class FitParameters(MapParameters, AgainstQuery):
     """Which map, fitted to what, compared with what, and how it is shown."""
 
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class ApplyQuery(MapQuery):
+class ApplyParameters(MapParameters):
     """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
@@ -92,11 +92,10 @@ FITTED: dict[str, Any] = answers(MapAnswer, "The map, or its curve", ETag="State
 
 
 @router.get("/v1/models/{model}/calibration-map", operation_id="getCalibrationMap", responses=or_drawn(FITTED))
-async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query()]) -> Response:
+async def get_calibration_map(read: TheMapRead, query: Annotated[FitParameters, Query()]) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
-    config = await read.config()
-    ask = await compared(map_ask(query, config), query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, partial(draw_map, n_classes=config.n_classes))
+    ask = await read.ask(query)
+    return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
 
 @router.post(
@@ -109,7 +108,7 @@ async def apply_calibration_map(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[ApplyQuery, Query()],
+    query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
     reading: TheReading,
     reception: TheReception,
@@ -125,8 +124,8 @@ async def apply_calibration_map(
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
-            ask = map_ask(query, config)
-            fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+            ask = Ask(resolved_query(query, config), config, query)
+            fitted = orjson.loads((await reading.ask(ask)).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

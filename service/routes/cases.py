@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.cases.errors import AVERAGE, CASE_OPTIONS
-from service.comparing import AgainstQuery, compared
+from calibrant.errors import CalibrationInputError
 from service.document import answers
 from service.drawings.case_boxes import draw_boxes
 from service.drawings.case_histogram import draw_histogram
@@ -16,25 +15,14 @@ from service.drawings.case_reliability import draw_one_case, draw_reliability_bo
 from service.drawings.case_sensitivity import draw_sensitivity
 from service.estimates import WindowShown
 from service.pictures import Draw, Format, or_drawn
-from service.queries import (
-    Edges,
-    Raters,
-    WindowQuery,
-    class_index,
-    options_query,
-    unanswerable,
-)
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery, invalid_query, unanswerable
 from service.reads import TheRead
+from workers.answers.cases import CasesQuery
+from workers.queries.query import class_index
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_BINS = 100
-# The answer holds every average, so that none is asked for.
-CaseOptionsQuery: Any = options_query(
-    "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
-)
 DRAWINGS: dict[str, Callable[..., bytes]] = {
     "histogram": draw_histogram,
     "boxes": draw_boxes,
@@ -43,28 +31,17 @@ DRAWINGS: dict[str, Callable[..., bytes]] = {
     "sensitivity": draw_sensitivity,
 }
 OF_ONE_CLASS = ("histogram", "case")
-SHOWN = ("format", "figure", "class_")
 
 
-class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
-    """How cases are binned and which classes count; which cases of the same names they are paired with; what is drawn."""
+class CasesParameters(ClockQuery, AgainstQuery, CasesQuery):
+    """How cases are binned and which classes count; which cases of the same names they are paired with; the figure."""
 
-    bins: int = Field(15, ge=1, le=MOST_BINS, description="Divisors of 600, for soft bins of 300.")
-    edges: Edges = Field("right", description="Of hard bins; left as the papers have it.")
-    raters: Raters = "pooled"
-    frequency_bins: int | None = Field(
-        None, ge=1, le=MOST_BINS, description="Of the histogram's observed frequency; else `bins`."
-    )
-    case: str | None = Field(
-        None, max_length=200, description="One case, whose reliability table is added."
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
-    sensitivity: bool = Field(False, description="The averages at 5, 10, 20, 50 and 100 bins too.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
     figure: Literal["histogram", "boxes", "reliability", "case", "sensitivity"] = Field(
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="Of the drawn histogram or case; else all classes."
+        None, alias="class", max_length=200, description="Class of the figure. Default: all classes."
     )
 
 
@@ -107,7 +84,7 @@ class CasesAnswer(BaseModel):
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
-        None, description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+        None, description="With `against`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
     )
     reason: str | None = None
 
@@ -116,21 +93,16 @@ CASES = answers(CasesAnswer, "The cases, or a drawing of them", ETag="State and 
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
-async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Response:
+async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
     """Return the errors of every case as JSON, or a drawing of them as SVG or PNG."""
-    config = await read.config()
-    draw = drawing(query, config)
-    params = {name: value for name, value in query.params().items() if name not in SHOWN}
+    draw = drawing(query, await read.config())
     if query.figure == "sensitivity":
-        params["sensitivity"] = True
-    ask = await compared(
-        Ask("cases", config, params, query), query, read.caller, read.connection, read.reading
-    )
-    shown = {"figure": query.figure, "class": query.class_}
-    return await read.answer(ask, query.format, draw, shown)
+        query = query.model_copy(update={"include": "sensitivity"})
+    ask = await read.ask(query, figure=query.figure, class_=query.class_)
+    return await read.answer(ask, query.format, draw)
 
 
-def drawing(query: CasesQuery, config: ModelConfig) -> Draw:
+def drawing(query: CasesParameters, config: ModelConfig) -> Draw:
     """Return how the asked figure is drawn; a class that does not count is refused, as is a case that is not named."""
     if query.figure == "case" and query.case is None:
         raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
@@ -140,10 +112,11 @@ def drawing(query: CasesQuery, config: ModelConfig) -> Draw:
     if query.figure not in OF_ONE_CLASS:
         detail = f"One class is drawn of the figures {', '.join(OF_ONE_CLASS)} alone."
         raise unanswerable("/class", "one_of", detail)
-    place = class_index(query.class_, config, "/class")
-    if query.background != "in":
-        place -= 1
+    try:
+        place = class_index(query.class_, config, "/class") - (not query.counts_background)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
     if place < 0:
-        detail = "Class 0 is the background, which does not count; ask with background=in."
+        detail = "Class 0 is the background, which does not count; request metric=ml1_ece(background=in)."
         raise unanswerable("/class", "background", detail)
     return partial(draw, of_class=place)

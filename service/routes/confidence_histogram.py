@@ -5,36 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.confidence.smoothing import WIDEST
-from calibrant.question import default_bins
 from service.document import answers
 from service.drawings.confidence_histogram import draw_confidence
 from service.estimates import WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
+from service.queries import ClockQuery
 from service.reads import TheRead
-from workers.state.registry import ModelConfig
+from workers.answers.confidence_histogram import ConfidenceHistogramQuery
 
-WANTED = 120
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class ConfidenceQuery(WindowQuery):
-    """How fine the histogram is, and of what."""
+class ConfidenceParameters(ClockQuery, ConfidenceHistogramQuery):
+    """How fine the histogram is, of what, and how it is shown."""
 
-    bins: int | None = Field(
-        None,
-        ge=2,
-        le=1200,
-        description="Those that the grid of classes gives, 120 or the nearest to it by default; of a case, divisors of 600.",
-    )
-    raters: Raters = "pooled"
-    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
-    smoothing: int = Field(
-        0, ge=0, le=WIDEST, description="Bins to each side over which a triangle spreads the mass; the state stays."
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ConfidenceAnswer(BaseModel):
@@ -74,14 +59,6 @@ HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawi
     operation_id="getConfidenceHistogram",
     responses=or_drawn(HISTOGRAM),
 )
-async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceQuery, Query()]) -> Response:
+async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceParameters, Query()]) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
-    config = await read.config()
-    params = {"bins": _default_bins(config, query.case)} | query.params()
-    params.pop("format", None)
-    ask = Ask("confidence_histogram", config, params, query)
-    return await read.answer(ask, query.format, draw_confidence)
-
-
-def _default_bins(config: ModelConfig, case: str | None) -> int:
-    return WANTED if case is not None else default_bins(config.spec(), "class:0", WANTED)
+    return await read.answer(await read.ask(query), query.format, draw_confidence)

@@ -40,6 +40,7 @@ from service.queries import WindowQuery
 from service.reading import Ask, Reading
 from service.reception import model_of
 from workers.alarm.settings import AlarmSettings
+from workers.answers.map_comparison import MapComparisonQuery
 from workers.state.maps import CurrentMap
 from workers.state.registry import ModelConfig
 from workers.windows import rfc3339
@@ -184,18 +185,18 @@ async def _evidence(
     """
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
-    params = {
-        "current": None if before is None else _formula(before),
-        "candidate": _formula(version),
-        "raters": version.get("raters", "pooled"),
-    }
+    query = MapComparisonQuery(
+        current=None if before is None else _formula(before),
+        candidate=_formula(version),
+        raters=version.get("raters", "pooled"),
+    )
     slices = {each.get("slice") for each in fits}
     shared = slices.pop() if len(slices) == 1 else None
     view = WindowQuery.model_validate({"from": since, "slice": shared})
-    ask = Ask("map_comparison", config, params, view)
+    ask = Ask(query, config, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    compared: dict[str, Any] = orjson.loads((await reading.ask(ask)).body)
     compared.pop("model", None)
     return compared
 

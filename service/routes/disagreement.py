@@ -12,7 +12,6 @@ from calibrant.disagreement.voted_rows import MOST_FEATURE
 from calibrant.errors import CalibrationInputError, Offence
 from service.bodies import JSON, Body, read_body
 from service.columns import Posted, object_of, posted_columns, refuse_unknown
-from service.comparing import AgainstQuery, compared
 from service.dependencies import (
     AppSettings,
     MapReader,
@@ -25,12 +24,12 @@ from service.drawings.disagreement import draw_disagreement
 from service.names import ModelId, Name
 from service.pictures import Format, or_drawn
 from service.posted import Label, checked_batch
-from service.queries import ConcentrationQuery, Edges
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery
 from service.reads import TheRead
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
+from workers.answers.disagreement import DisagreementQuery
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -41,21 +40,10 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 
 
-class DisagreementQuery(ConcentrationQuery, AgainstQuery):
-    """Which votes, bins of the predicted disagreement, and weight of a prediction."""
+class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
+    """Which ratings, bins of the predicted disagreement, and weight of a prediction."""
 
-    bins: int = Field(15, ge=1, le=120, description="Equal-width bins; a divisor of 120.")
-    edges: Edges = "right"
-    loss_weight: Literal["1", "n"] = Field(
-        "1", description="A prediction counts once, or once a vote."
-    )
-    compare: bool = Field(
-        False, description="Compare ways of alpha-calibration on the kept sample; the best is named."
-    )
-    criterion: Criterion = Field(
-        "disagreement_loss", description="By which the best is picked on the validation part."
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class WaysQuery(BaseModel):
@@ -131,13 +119,9 @@ DIAGRAM: dict[str, Any] = answers(DisagreementAnswer, "The disagreement, or its 
 
 
 @router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
-async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
+async def get_disagreement(read: TheRead, query: Annotated[DisagreementParameters, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
-    params = query.params()
-    params.pop("format", None)
-    ask = Ask("disagreement", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_disagreement)
+    return await read.answer(await read.ask(query), query.format, draw_disagreement)
 
 
 @router.post(

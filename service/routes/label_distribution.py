@@ -5,23 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.label_distribution import draw_label_distribution
 from service.estimates import Estimate, WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import WindowQuery
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery
 from service.reads import TheRead
+from workers.answers.label_distribution import LabelDistributionQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class LabelDistributionQuery(WindowQuery, AgainstQuery):
-    """Which window; ratings are compared as they are, whatever the label policy."""
+class LabelDistributionParameters(ClockQuery, AgainstQuery, LabelDistributionQuery):
+    """Which window, and how it is shown."""
 
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class LabelDistributionAnswer(BaseModel):
@@ -47,10 +45,6 @@ MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or th
     operation_id="getLabelDistribution",
     responses=or_drawn(MEASURES),
 )
-async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionQuery, Query()]) -> Response:
+async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionParameters, Query()]) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
-    params = query.params()
-    params.pop("format", None)
-    ask = Ask("label_distribution", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_label_distribution)
+    return await read.answer(await read.ask(query), query.format, draw_label_distribution)

@@ -44,6 +44,7 @@ from service.model_settings import (
 )
 from service.names import ModelId
 from service.reception import Reception, model_of
+from workers.answers.expected_delay import ExpectedDelayQuery
 from workers.inbox import StoreUnavailable
 from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
 from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
@@ -209,7 +210,7 @@ async def delete_model(
     return Response(status_code=204)
 
 
-async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict:
+async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict[str, Any]:
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
@@ -272,8 +273,8 @@ async def _delay(reception: Reception, config: ModelConfig) -> dict[str, Any] | 
         return None
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
-        by_class = {"by_class": isinstance(config.alarm.get("bets"), list)}
-        answer = await reception.inbox.ask("expected_delay", config, by_class, window, DELAY_PATIENCE_S)
+        query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
+        answer = await reception.inbox.ask(query, config, window, DELAY_PATIENCE_S)
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):
@@ -330,5 +331,5 @@ def _answer(
     return Response(body, status, {**_headers(config), **headers}, JSON)
 
 
-def _json(value: dict) -> Response:
+def _json(value: dict[str, Any]) -> Response:
     return Response(orjson.dumps(value), media_type=JSON)

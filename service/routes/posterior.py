@@ -18,11 +18,12 @@ from service.documents import read_json
 from service.engine import engine_errors
 from service.names import ModelId, Name
 from service.posted import Label, checked_batch
-from service.queries import ConcentrationQuery
+from service.queries import ClockQuery
 from service.reading import Ask
 from service.reception import Sender, model_of
 from service.settings import Settings
 from service.threads import aside
+from workers.answers.disagreement import DisagreementQuery
 from workers.state.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -68,11 +69,13 @@ class PosteriorAnswer(BaseModel):
     member_weights: list[list[float]] | None = Field(description="By prediction, after the votes.")
 
 
-class PosteriorQuery(ConcentrationQuery):
+class PosteriorParameters(ClockQuery):
     """Which window the concentration is fitted to, where none is given."""
 
+    penalty: float = Field(0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2.")
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
     belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"] | None = Field(
-        None, description="`dirichlet` without members, `ensemble` with them."
+        None, description="Default: `dirichlet` without members, `ensemble` with them."
     )
 
 
@@ -89,7 +92,7 @@ async def compute_posterior(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[PosteriorQuery, Query()],
+    query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
     reading: TheReading,
     reception: TheReception,
@@ -110,11 +113,10 @@ async def compute_posterior(
     return Response(answer, media_type=JSON)
 
 
-async def _fitted(reading: TheReading, config: ModelConfig, query: ConcentrationQuery) -> float:
+async def _fitted(reading: TheReading, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
-    params = {name: value for name, value in query.params().items() if name != "belief"}
-    ask = Ask("disagreement", config, params, query)
-    found = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    ask = Ask(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
+    found = orjson.loads((await reading.ask(ask)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
         raise CalibrationInputError([Offence("/concentration", "not_fitted", detail)])

@@ -1,31 +1,21 @@
 """Each named rater by himself, beside the label policies and the raters' disagreement."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.document import answers, problems
-from service.estimates import WindowShown, metric_slug
-from service.queries import Binning, BinningQuery, Edges, WindowQuery, asked_of
-from service.reading import Ask
+from service.estimates import WindowShown
+from service.queries import WindowQuery
 from service.reads import TheRead
+from workers.answers.raters import RatersQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-BINNED = frozenset({"bins", "binning", "edges", "min_count", "scope"})
 
-
-class RatersQuery(WindowQuery):
-    """Which metric, and how scores are binned; ratings are read in every way."""
-
-    clock: Literal["event"] = Field("event", description="Records stand as they are now: no cohort of them is sealed.")
-    metric: str = Field("ece", max_length=100, description="A slug.")
-    bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
-    binning: Binning = "equal_width"
-    edges: Edges = "right"
-    min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out.")
-    scope: str | None = Field(None, max_length=200, description="As of `metrics`.")
+class RatersParameters(WindowQuery, RatersQuery):
+    """Which metric, and how scores are binned. Records are read as they are now: no cohort of them is sealed."""
 
 
 class RaterValue(BaseModel):
@@ -70,9 +60,6 @@ RATERS: dict[str, Any] = answers(RatersAnswer, "The raters side by side", ETag="
         **problems(406, 422),
     },
 )
-async def get_raters(read: TheRead, query: Annotated[RatersQuery, Query()]) -> Response:
+async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater alone, from retained records; a wide window is refused."""
-    config = await read.config()
-    binned = BinningQuery(**query.model_dump(include=set(BINNED & query.model_fields_set)))
-    params = {**asked_of(binned, config), "metric": metric_slug(query.metric)}
-    return await read.reading.answer(read.request, Ask("raters", config, params, query))
+    return await read.reading.answer(read.request, await read.ask(query))

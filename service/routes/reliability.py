@@ -5,19 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.reliability import draw_reliability
 from service.estimates import WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, asked_of, unanswerable
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery, unanswerable
 from service.reads import TheRead
+from workers.answers.reliability import ReliabilityQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class ReliabilityQuery(BinningQuery, AgainstQuery):
+class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
     format: Format | None = Field(None, description="In place of the header Accept.")
@@ -39,13 +38,8 @@ TABLE = answers(ReliabilityAnswer, "The table, or the diagram", ETag="State and 
 
 
 @router.get("/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE))
-async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Query()]) -> Response:
+async def get_reliability(read: TheRead, query: Annotated[ReliabilityParameters, Query()]) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
-    config = await read.config()
-    params = asked_of(query, config)
-    params.pop("format", None)
-    if query.binning != "equal_width" and (query.against or query.against_model):
+    if query.binning != "equal_width" and query.against:
         raise unanswerable("/binning", "equal_width", "bins of equal mass are not the same on two sides")
-    ask = Ask("reliability", config, params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_reliability)
+    return await read.answer(await read.ask(query), query.format, draw_reliability)

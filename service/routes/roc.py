@@ -5,30 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.estimators.roc import MOST_POINTS, POINTS
-from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.roc import draw_roc
 from service.estimates import Estimate, WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import Edges, Raters, WindowQuery, scope_of
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery
 from service.reads import TheRead
+from workers.answers.roc import RocQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class RocQuery(WindowQuery, AgainstQuery):
-    """Which score is put in order against which labels."""
+class RocParameters(ClockQuery, AgainstQuery, RocQuery):
+    """Which score is ranked against which labels, and how it is shown."""
 
-    scope: str | None = Field(
-        None, max_length=200, description="positive, class:NAME (one against the rest), top_label (right against wrong)."
-    )
-    raters: Raters = "pooled"
-    edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
-    points: int = Field(POINTS, ge=2, le=MOST_POINTS, description="Of the curve, at most.")
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class RocAnswer(BaseModel):
@@ -58,10 +49,6 @@ CURVE: dict[str, Any] = answers(RocAnswer, "The curve, or a drawing of it", ETag
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
-async def get_roc(read: TheRead, query: Annotated[RocQuery, Query()]) -> Response:
+async def get_roc(read: TheRead, query: Annotated[RocParameters, Query()]) -> Response:
     """Return the receiver operating characteristic of a score as JSON, SVG or PNG."""
-    config = await read.config()
-    params = query.params() | {"scope": scope_of(query.scope, config)}
-    params.pop("format", None)
-    ask = await compared(Ask("roc", config, params, query), query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_roc)
+    return await read.answer(await read.ask(query), query.format, draw_roc)

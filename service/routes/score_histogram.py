@@ -16,9 +16,10 @@ from service.confidence import read_confidence
 from service.dependencies import AppSettings, Scorer, TheReception
 from service.document import answers, problems, takes
 from service.documents import read_json
-from service.queries import Binning, invalid_query
+from service.queries import invalid_query
 from service.settings import Settings
 from service.threads import aside
+from workers.queries.query import Binning
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")

@@ -1,39 +1,33 @@
 """The temperature that the window's labels ask for."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.losses import draw_losses
 from service.estimates import TemperatureAnswer
 from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery
 from service.reads import TheMapRead
+from workers.answers.temperature import TemperatureQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class TemperatureQuery(WindowQuery, AgainstQuery):
-    """What the temperature is fitted to."""
+class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
+    """What the temperature is fitted to, and how it is shown."""
 
-    objective: Literal["nll", "brier", "ece"] = "nll"
-    raters: Raters = "pooled"
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 CURVE: dict[str, Any] = answers(TemperatureAnswer, "The temperature, or its losses drawn", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
-async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Query()]) -> Response:
+async def get_temperature(read: TheMapRead, query: Annotated[TemperatureParameters, Query()]) -> Response:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
-    params = query.params()
-    params.pop("format", None)
-    ask = Ask("temperature", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_losses)
+    if read.is_drawn(query.format):
+        query = query.model_copy(update={"include": "curve"})
+    return await read.answer(await read.ask(query), query.format, draw_losses)

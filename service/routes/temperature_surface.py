@@ -6,27 +6,23 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.loss_curves.answer import POINTS
 from service.document import answers
 from service.drawings.surface import draw_surface
 from service.estimates import WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery, bins_of, unanswerable
-from service.reading import Ask
+from service.queries import ClockQuery
 from service.reads import TheMapRead
+from workers.answers.temperature_surface import SurfaceQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 Lines = list[list[float | None]]
 
 
-class SurfaceQuery(WindowQuery):
+class SurfaceParameters(ClockQuery, SurfaceQuery):
     """Over which temperatures, and what is drawn of it."""
 
-    raters: Raters = "pooled"
-    points: int = Field(POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10.")
-    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class SurfaceAnswer(BaseModel):
@@ -59,15 +55,8 @@ SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of i
     operation_id="getTemperatureSurface",
     responses=or_drawn(SURFACE),
 )
-async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuery, Query()]) -> Response:
+async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceParameters, Query()]) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
-    config = await read.config()
-    if config.n_classes != 2:
-        detail = f"A surface is of two temperatures, so of two classes; this model has {config.n_classes}."
-        raise unanswerable("/model", "n_classes", detail)
-    params = query.params() | {"bins": bins_of(config, "positive")}
-    for name in ("format", "objective"):
-        params.pop(name, None)
-    ask = Ask("temperature_surface", config, params, query)
     draw = partial(draw_surface, objective=query.objective)
-    return await read.answer(ask, query.format, draw, {"objective": query.objective})
+    ask = await read.ask(query, objective=query.objective)
+    return await read.answer(ask, query.format, draw)

@@ -5,26 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.comparing import AgainstQuery, compared
 from service.document import answers
 from service.drawings.uncertainty import draw_uncertainty
 from service.estimates import Estimate, WindowShown
 from service.pictures import Format, or_drawn
-from service.queries import Edges, Raters, WindowQuery
-from service.reading import Ask
+from service.queries import AgainstQuery, ClockQuery
 from service.reads import TheRead
+from workers.answers.uncertainty import UncertaintyQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
 
-class UncertaintyQuery(WindowQuery, AgainstQuery):
+class UncertaintyParameters(ClockQuery, AgainstQuery, UncertaintyQuery):
     """How the table is made and shown."""
 
-    bins: int = Field(15, ge=1, le=240, description="Divisors of 240.")
-    edges: Edges = "right"
-    raters: Raters = "pooled"
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class UncertaintyAnswer(Estimate):
@@ -48,10 +43,6 @@ TABLE: dict[str, Any] = answers(UncertaintyAnswer, "The table, or the diagram", 
 
 
 @router.get("/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE))
-async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Query()]) -> Response:
+async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyParameters, Query()]) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
-    params = query.params()
-    params.pop("format", None)
-    ask = Ask("uncertainty", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_uncertainty)
+    return await read.answer(await read.ask(query), query.format, draw_uncertainty)

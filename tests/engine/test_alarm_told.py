@@ -12,13 +12,14 @@ from workers.alarm.orders import acknowledgement
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.telling import told_of
 from workers.alarm.view import read_view
-from workers.answers.drift import answer
+from workers.answers.drift import DriftQuery, compute
+from workers.queries.kind import Inputs
 from workers.windows import ALL_ROWS, Dated, Window
 
 
 def told(sealing):
     """The verdict of all rows."""
-    view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
+    view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S))
     assert view.detector is not None
     return told_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
 
@@ -58,8 +59,8 @@ def test_an_alarm_that_has_not_judged_is_not_ok(bench):
 
     def status(config):
         sealing = Sealing(bench, config)
-        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
-        found = answer(panes, config, {}, 0, view)
+        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S))
+        found = compute(DriftQuery(), Inputs(config, Window(0, 10**6 * DAY_S), panes=panes, of_alarm=view))
         assert found["comparison"]["status"] == "ok" and found["detector"] is None
         return found["status"], found["reason"] == found["detector_reason"], found["recommended_action"]["action"]
 

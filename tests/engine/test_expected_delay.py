@@ -16,16 +16,18 @@ from tests.engine.test_alarm_histograms import posted
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.typical import band_of, scaled, sealed_rate, typical_table
 from workers.alarm.view import read_view
-from workers.answers.expected_delay import answer
+from workers.answers.expected_delay import ExpectedDelayQuery, compute
+from workers.queries.kind import Inputs
 from workers.windows import ALL_ROWS, Dated, Window
 
 
 def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""
     config = config or sealing.config
-    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S), {})
+    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
     dated = [Dated(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
-    return answer(dated, config, {}, 0, view)["changes"], view
+    inputs = Inputs(config, Window(0, 90 * DAY_S), panes=dated, of_alarm=view)
+    return compute(ExpectedDelayQuery(), inputs)["changes"], view
 
 
 def medians(changes):

@@ -6,10 +6,14 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from workers.alarm.cohorts import detector_name
 from workers.alarm.deliveries import Delivery
+from workers.alarm.detectors import Detector
 from workers.alarm.episodes import LAST_NUMBER, Episode, partition_in, read_episodes
+from workers.alarm.settings import AlarmSettings
 from workers.state.keys import Keys
 from workers.state.registry import ModelConfig
+from workers.windows import Window
 
 KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -56,6 +60,18 @@ class AlarmBook:
         """What meters show, by `tenant/model`."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
+
+    async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
+        """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
+        settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
+        name = detector_name(settings.scopes[0], slice_)
+        hash_ = keys.detectors(model.key, model.generation)
+        packed = await self._kept_up(lambda: self._client.hget(hash_, name))
+        detector = None if packed is None else Detector.unpack(packed)
+        if detector is None or detector.begun is None or detector.last is None:
+            return None
+        end = detector.last + settings.bucket_s
+        return Window(detector.begun, min(end, detector.begun + settings.reference_s))
 
     async def deliveries(self, model: ModelConfig) -> list[Delivery]:
         """Deliveries of a model, the newest first."""

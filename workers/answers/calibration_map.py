@@ -114,7 +114,7 @@ def read_method(text: str) -> tuple[str, dict[str, Value]]:
     slug, written = parse(text, "/method")
     if slug not in MAPS:
         detail = f"{slug!r} is not a method; expected one of {', '.join(MAPS)}."
-        raise CalibrationInputError.at("/method", "one_of", detail)
+        raise CalibrationInputError.at("/method", "unknown_value", detail)
     taken = {name: option for name, option in OPTIONS.items() if name in MAPS[slug].options}
     given = {name: read_option(slug, name, value, taken, "/method") for name, value in sorted(written.items())}
     return slug, {name: value for name, value in given.items() if value != OPTIONS[name].default}

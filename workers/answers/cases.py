@@ -16,8 +16,15 @@ from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.question import Question
 from calibrant.view import NotAnswerable, View
-from workers.queries.kind import Against, Inputs, Result, ResultKind, refuse_other_classes, side_name
-from workers.queries.query import Edges, Including, Query, Raters, include_field
+from workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
+from workers.queries.query import Including, Query, Raters, include_field
 from workers.state.registry import ModelConfig
 
 MAX_BINS = 100
@@ -34,12 +41,11 @@ class CasesQuery(Including):
         "ml1_ece",
         max_length=400,
         description="One of the ml1 metrics, whose options hold for all: "
-        "ml1_ece(background=in,membership=soft,missing=skip_class).",
+        "ml1_ece(background=in,edges=left,membership=soft,missing=skip_class).",
     )
     bins: int = Field(
         15, ge=1, le=MAX_BINS, description="Number of bins; a divisor of 600, for soft bins of 300."
     )
-    edges: Edges = Field("right", description="Of hard bins; left as in the papers.")
     raters: Raters = "pooled"
     frequency_bins: int | None = Field(
         None, ge=1, le=MAX_BINS, description="Bins of the histogram's observed frequency. Default: `bins`."
@@ -66,7 +72,7 @@ class CasesQuery(Including):
 
     def question(self) -> Question:
         """Return what the tables of cases are asked."""
-        shared = Question(bins=self.bins, edges=self.edges, raters=self.raters, own_bins=True)
+        shared = Question(bins=self.bins, raters=self.raters, own_bins=True)
         return self.request.question(shared)
 
 

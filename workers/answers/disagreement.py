@@ -101,8 +101,8 @@ def compare(query: DisagreementQuery, inputs: Inputs, other: Inputs, against: Ag
     """The same, with `differences` from the other side by number."""
     refuse_other_classes(inputs.config, other.config)
     mine, theirs = compute(query, inputs), compute(query.own(compare=False), other)
-    views = (View(each.pane, query.question()) for each in (inputs, other))
-    found = disagreement_difference(*views, mine, theirs, inputs.seed)
+    view, twin = (View(each.pane, query.question()) for each in (inputs, other))
+    found = disagreement_difference(view, twin, mine, theirs, inputs.seed)
     return mine | {"differences": found, "against": other_side(against, inputs.pane, other)}
 
 

@@ -14,7 +14,14 @@ from workers.alarm.detectors import Detector, n_asked
 from workers.alarm.settings import AlarmSettings
 from workers.alarm.telling import interval_of, others_of, passed_over, told_of
 from workers.durations import parse_duration
-from workers.queries.kind import Against, Inputs, Result, ResultKind, refuse_other_classes, side_name
+from workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
 from workers.queries.query import DetectorQuery, Needs
 from workers.state.registry import ModelConfig
 from workers.windows import Dated, rfc3339

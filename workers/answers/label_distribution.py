@@ -39,7 +39,7 @@ def accumulators(query: LabelDistributionQuery) -> Iterable[str]:
 def compute(query: LabelDistributionQuery, inputs: Inputs) -> Result:
     """EntCE, DistCE and RankCS with their quantiles and histograms."""
     view = _view(query, inputs.pane)
-    about = {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"], "ci": query.ci}
+    about: Result = {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"], "ci": query.ci}
     return about | compute_metrics(view, SLUGS, inputs.seed)
 
 

@@ -58,7 +58,8 @@ def is_slow(query: StabilityQuery) -> bool:
 def compute(query: StabilityQuery, inputs: Inputs) -> Result:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
     view = View(inputs.pane, query.asked())
-    return stability_answer(view, query.slug, subsets=query.subsets, source=query.source, seed=inputs.seed)
+    found = stability_answer(view, query.slug, subsets=query.subsets, source=query.source, seed=inputs.seed)
+    return found | {"metric": query.metric}
 
 
 def compare(query: StabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar
 
 from calibrant.errors import CalibrationInputError
 from calibrant.inference.pairing import shared
+from calibrant.inference.seeds import SEED
 from calibrant.pane import Pane
+from workers import answers
 from workers.alarm.view import AlarmView
 from workers.queries.query import Query
 from workers.state.registry import ModelConfig
@@ -42,18 +46,18 @@ class Inputs:
 
     Attributes
     ----------
-    seed : of everything random, from the state's version
     window : of the panes
     panes : each by itself, oldest first
+    seed : of everything random
     """
 
     config: ModelConfig
-    seed: int
     window: Window
     merged: Any = None
     panes: list[Dated] = field(default_factory=list)
     of_alarm: AlarmView | None = None
     of_records: WindowRecords | None = None
+    seed: int = SEED
 
     @property
     def pane(self) -> Pane:
@@ -118,6 +122,17 @@ class ResultKind(Generic[Q]):
         if names is None:
             return None
         return tuple(sorted({*names, *(self.compared_accumulators if compared else ())}))
+
+
+def find_kinds() -> dict[str, ResultKind[Any]]:
+    """Return the kinds of the folder `workers/answers` by name."""
+    found = {}
+    for each in iter_modules(answers.__path__):
+        kind: ResultKind[Any] = import_module(f"{answers.__name__}.{each.name}").KIND
+        if kind.name != each.name:
+            raise ImportError(f"{each.name}.py declares the kind {kind.name}")
+        found[kind.name] = kind
+    return found
 
 
 def other_side(against: Against, mine: Pane, other: Inputs) -> Result:

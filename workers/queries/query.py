@@ -7,7 +7,7 @@ and sends it as JSON; the worker reads the same class and computes from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,7 +34,7 @@ SCOPE = Field(
 )
 BINS = Field(15, ge=1, le=3600, description="Number of bins; one that the model's grid gives exactly.")
 MIN_COUNT = Field(0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with fewer samples are left out.")
-EDGES = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
+EDGES: Any = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,9 @@ class Query(BaseModel):
 
     def own(self, **changed: Any) -> Self:
         """Return the kind's own query, without the further parameters of a request, with some fields changed."""
-        cls = next(each for each in type(self).__mro__ if "kind" in vars(each))
-        given = {name: getattr(self, name) for name in cls.model_fields}
-        query: Self = cls.model_construct(cls.model_fields_set_of(self) | set(changed), **{**given, **changed})
-        return query
-
-    @classmethod
-    def model_fields_set_of(cls, query: Query) -> set[str]:
-        """Return which of this class's fields a query was given."""
-        return set(query.model_fields_set) & set(cls.model_fields)
+        cls: type[Query] = next(each for each in type(self).__mro__ if "kind" in vars(each))
+        fields = {name: getattr(self, name) for name in cls.model_fields} | changed
+        return cast("Self", cls.model_construct(self.model_fields_set & fields.keys() | changed.keys(), **fields))
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values: the identity of the query, and how it travels."""
