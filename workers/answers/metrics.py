@@ -61,21 +61,21 @@ class MetricsQuery(BinnedQuery):
         return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
 
     @property
-    def keys(self) -> list[str]:
+    def listed(self) -> list[str]:
         """The requested metrics, one by one."""
         return split(self.metrics)
 
 
 def accumulators(query: MetricsQuery) -> frozenset[str]:
     """Return what the requested metrics read."""
-    return accumulators_for(query.keys) | {"unit_sample", *PARTS}
+    return accumulators_for(query.listed) | {"unit_sample", *PARTS}
 
 
 def compute(query: MetricsQuery, inputs: Inputs) -> Result:
     """Counts of the window, and each metric by its key."""
     pane = inputs.pane
     view = View(pane, query.question())
-    found = compute_metrics(view, query.keys, inputs.seed)
+    found = compute_metrics(view, query.listed, inputs.seed)
     return _around(pane, view) | {
         "metrics": _named(found, inputs.config.classes),
         "label_coverage": coverage(pane, ci=query.ci),
@@ -87,7 +87,7 @@ def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against
     refuse_other_classes(inputs.config, other.config)
     pane, question = inputs.pane, query.question()
     view = View(pane, question)
-    found = differences(view, View(other.pane, question), query.keys, inputs.seed)
+    found = differences(view, View(other.pane, question), query.listed, inputs.seed)
     return _around(pane, view) | {
         "metrics": _named(found, inputs.config.classes),
         "label_coverage": coverage(pane, ci=query.ci),
