@@ -137,7 +137,7 @@ class Reduction:
         for key, (config, batches) in self._waiting.items():
             delta = self.delta(key, config, ground)
             for batch in ground.together(batches):
-                delta.fill(batch)
+                delta.fill_batch(batch)
         self._waiting = {}
 
     def absorb(self, other: Reduction) -> None:
