@@ -136,7 +136,7 @@ def _lane(lane: int, batch: Batch, head: U64) -> U64:
     by_vote = mixed(vote_keys[votes.klass] + votes.count.astype(np.uint64))
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(by_vote, dtype=np.uint64)])
     bounds = np.concatenate([[0], np.cumsum(np.bincount(votes.row, minlength=batch.n))])
-    return total + np.diff(before[bounds])
+    return np.asarray(total + np.diff(before[bounds]))
 
 
 def _final(mixed: Mix, lane: U64, unit_index: NDArray[np.int64] | None) -> U64:
