@@ -119,7 +119,7 @@ def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
     found = np.empty(fate.shape, np.int64)
     for i in range(len(rows)):
         found[:, i] = np.searchsorted(reached[i], fate[:, i], side="right")
-    return np.minimum(found, rows.probabilities.shape[1] - 1)
+    return np.asarray(np.minimum(found, rows.probabilities.shape[1] - 1))
 
 
 def _at_hand(view: View) -> tuple[Batch, Ints, str]:

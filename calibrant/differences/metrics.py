@@ -134,8 +134,8 @@ def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -
     """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
     bins = view.question.bins
     if isinstance(metric, GapMetric):
-        return metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
-    return mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn))
+        return np.asarray(metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn)))
+    return np.asarray(mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn)))
 
 
 def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:

@@ -250,7 +250,7 @@ def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
 def share(weight: Floats) -> Floats:
     """Weights divided by their total over bins, 0 where there is none."""
     total = weight.sum(axis=-1, keepdims=True)
-    return np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))
 
 
 def null_fields(null: tuple[float, float]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import platform
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -114,7 +115,7 @@ async def _of_operation(request: Request) -> bytes:
     return generate_latest(registry_of_operation(troubles))
 
 
-async def _of_models(request: Request, most: int) -> tuple[dict, dict]:
+async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the store tells of models' alarms and records; nothing while it is away, for the rest must still be told."""
     inbox = request.app.state.connection.inbox
     try:

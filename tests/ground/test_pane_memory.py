@@ -33,7 +33,7 @@ def allocated(make: Callable[[], Any]) -> tuple[Any, int]:
 def filled(spec: PaneSpec, n: int, units: str) -> Pane:
     (batch,) = batches_of(spec, SHAPE | {"n": n, "units": units}, 1)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     pane.fill_histogram(a_histogram(spec))
     return pane
 
