@@ -138,6 +138,7 @@ class Reduction:
             delta = self.delta(key, config, ground)
             for batch in ground.together(batches):
                 delta.fill(batch)
+            delta.tighten()  # a run holds the deltas of all its panes at once
         self._waiting = {}
 
     def absorb(self, other: Reduction) -> None:
