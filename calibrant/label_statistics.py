@@ -58,7 +58,7 @@ def u_statistic(
                 if count:
                     ways *= _choose(votes[:, k], count)
             mean += value * ways
-    return np.divide(mean, subsets, out=np.full(len(votes), np.nan), where=subsets > 0)
+    return np.asarray(np.divide(mean, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
@@ -81,7 +81,7 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     total = votes.sum(axis=1)
     pairs = total * (total - 1.0)
     same = (votes * (votes - 1.0)).sum(axis=1)
-    return 1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0)
+    return np.asarray(1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0))
 
 
 def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
@@ -156,7 +156,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def _share(votes: Floats, ways: Floats, order: int) -> Floats:
     """Ways to choose over all ways to choose so many votes; nan where there are fewer."""
     subsets = _choose(votes.sum(axis=1), order)
-    return np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0)
+    return np.asarray(np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
 
 
 def _distinct(values: Floats, order: int) -> Floats:

@@ -16,19 +16,23 @@ from service.settings import Settings
 
 
 async def _settings(request: Request) -> Settings:
-    return request.app.state.settings
+    settings: Settings = request.app.state.settings
+    return settings
 
 
 async def _connection(request: Request) -> Connection:
-    return request.app.state.connection
+    connection: Connection = request.app.state.connection
+    return connection
 
 
 async def _reception(request: Request) -> Reception:
-    return request.app.state.reception
+    reception: Reception = request.app.state.reception
+    return reception
 
 
 async def _reading(request: Request) -> Reading:
-    return request.app.state.reading
+    reading: Reading = request.app.state.reading
+    return reading
 
 
 async def only_known_parameters(request: Request) -> None:

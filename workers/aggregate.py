@@ -14,14 +14,12 @@ import threading
 import time
 from itertools import takewhile
 
-from redis.exceptions import RedisError
-
 from calibrant.packing import PackingError
 from workers.alarm.orders import write_order
 from workers.baselines import Baselines, write_outcome
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
+from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError, check_control
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
@@ -35,6 +33,8 @@ from workers.state.commit import Commit, id_order
 from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
+from workers.transient_errors import NO_VERDICT
+from workers.tries import Tries
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
+        self._tries = Tries()
+        self._at_work: list[str] = []
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
@@ -84,8 +86,8 @@ class PartitionLoop:
                     self._term()
                 else:
                     self._stop.wait(self._settings.lease_s / 4)
-            except RedisError as error:
-                log.warning("partition %d: %s", self.partition, error)
+            except NO_VERDICT as error:
+                log.warning("partition %d: %r", self.partition, error)
                 self._stop.wait(0.2)
             except Exception:
                 log.exception("partition %d: starts again", self.partition)
@@ -113,18 +115,21 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (Overtaken, RedisError) as error:
+        except (Overtaken, *NO_VERDICT) as error:
             # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
-            if not isinstance(error, Overtaken):
-                log.warning("partition %d: %s", self.partition, error)
-                self._stop.wait(0.05)
             self._shelf.forget()
+            if isinstance(error, MemoryError):
+                self._count = 1
+            if not isinstance(error, Overtaken):
+                log.warning("partition %d: %r", self.partition, error)
+                self._stop.wait(self._tries.failed(self._at_work, error))
             self._chain.reload()
         finally:
             self._leases.idle(self.partition)
 
     def step(self) -> None:
         """Read what there is, and commit it."""
+        self._at_work = []
         if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
         items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
@@ -136,12 +141,22 @@ class PartitionLoop:
             # cursor that the count belongs to.
             self._chain.take_over()
             self._counted = True
-        elif _is_alone(items[0]):
+            return
+        self._at_work = [items[0].id]
+        if _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit_one(items[0])
+        elif self._tries.is_single(items[0].id):
+            self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
+        self._tries.succeeded()
+
+    def _single(self, item: Item) -> Run:
+        run = Run(self._ground, self._busy, self._records, self._names())
+        self._add(run, [item])
+        return run
 
     def _names(self) -> SliceNames:
         return SliceNames(self._slices_of, self._settings.max_slice_values)
@@ -194,6 +209,7 @@ class PartitionLoop:
         return items, dry
 
     def _add(self, run: Run, items: list[Item]) -> None:
+        self._at_work = [item.id for item in (*run.items, *items)]
         self._look_up(items)
         for item in items:
             run.add(item)
@@ -228,7 +244,7 @@ class PartitionLoop:
         run = self._one_in_child(item)
         try:
             self._commit(run)
-        except (RedisError, Overtaken, MemoryError):
+        except (Overtaken, *NO_VERDICT):
             raise
         except Exception as error:
             log.exception("entry %s cannot be committed", item.id)
@@ -280,12 +296,23 @@ class PartitionLoop:
             return
         self._shelf.forget()
         if item.entry.kind == CONTROL:
-            self._housekeeping.remove_model(item.entry, self._busy)
+            self._control(item, item.entry, commit)
         else:
             self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
         arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
+
+    def _control(self, item: Item, order: Entry, commit: Commit) -> None:
+        """Delete a model; any other operation becomes a dead letter and changes nothing."""
+        try:
+            check_control(order.payload)
+        except EntryError as error:
+            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
+            item.set_aside(str(error))
+            commit.dead_letter(item.id, item.why)
+            return
+        self._housekeeping.remove_model(order, self._busy)
 
     def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
         self._look_up([item])
@@ -299,7 +326,7 @@ class PartitionLoop:
             try:
                 part = self._baselines if entry.kind == BASELINE else self._restoring
                 part.apply(item, commit, token)
-            except (RedisError, MemoryError):
+            except NO_VERDICT:
                 raise
             except Exception as error:
                 item.judge(error)

@@ -37,6 +37,7 @@ FIELD_OVERHEAD_BYTES = 56
 _MAGIC = b"CU"
 _FORMAT = 1
 _HEAD = struct.Struct("<2sBxI")
+_DELETE_MODEL = {"op": "delete_model"}
 
 
 class EntryError(ValueError):
@@ -177,9 +178,19 @@ def _known(kind: str) -> str:
 
 def delete_model(model: str, generation: str) -> Entry:
     """The entry that removes all that a deleted model has left."""
-    payload = json.dumps({"op": "delete_model"}).encode()
+    payload = json.dumps(_DELETE_MODEL).encode()
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     return Entry("", model, generation, CONTROL, b"", now_ms, payload)
+
+
+def check_control(payload: bytes) -> None:
+    """Raise EntryError unless a control entry asks for what this version can do: to delete the model, and nothing else."""
+    try:
+        order = json.loads(payload)
+    except ValueError as error:
+        raise EntryError(f"the control entry cannot be read: {error}") from error
+    if order != _DELETE_MODEL:
+        raise EntryError(f"the control operation is not known: {str(order)[:200]}")
 
 
 def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> Entry:

@@ -92,7 +92,8 @@ class Ground:
 def ground_at(path: str) -> Ground:
     """The ground that `module:function` makes."""
     module, name = path.split(":")
-    return getattr(import_module(module), name)()
+    ground: Ground = getattr(import_module(module), name)()
+    return ground
 
 
 @dataclass(frozen=True)
@@ -169,12 +170,12 @@ def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
     batch, into.other[entry.id] = into.names.batch(config, sent, counts)
     if has_ids:
         into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
-        return batch.n
+        return int(batch.n)
     batch = _timed(batch, entry.received_ms)
     for ref, rows in panes_of(batch, config, entry.received_at).items():
         part = batch if rows is None else batch.take(rows)
         into.add_batch(_key(config, ref), config, part)
-    return batch.n
+    return int(batch.n)
 
 
 def _timed(batch: Any, received_ms: int) -> Any:

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from sys import getsizeof
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.filling import Claim, Ground
 from workers.pane_budget import PaneBudget
 from workers.state.commit import Commit
@@ -27,7 +28,7 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane cannot be read; entries for it are set aside, the state is left as it is."""
+    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
 
     def __init__(self, key: PaneKey, error: Exception):
         super().__init__(f"the state of a pane cannot be read: {error}")
@@ -106,7 +107,7 @@ class Shelf:
         spec = self._ground.spec(config)
         try:
             pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
-        except Exception as error:
+        except PackingError as error:
             raise UnreadablePane(key, error) from error
         return HeldPane(pane, parts, sources)
 

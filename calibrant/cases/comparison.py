@@ -14,6 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.cases.errors import ERRORS, CaseErrors, numbers
+from calibrant.inference.seeds import SEED
 
 STARS = ((0.01, "**"), (0.05, "*"))
 # With so few pairs every pattern of signs is looked at, 2^n of them.
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def compare_cases(
-    values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = 0
+    values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = SEED
 ) -> dict[str, Any]:
     """Two-sided paired tests of two models' errors over the cases that both have.
 
@@ -60,7 +61,7 @@ def compare_cases(
     return _compared(mine, theirs, seed) | only
 
 
-def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = 0) -> dict[str, Any]:
+def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) -> dict[str, Any]:
     """`compare_cases` of every error and of Dice, and by class.
 
     Parameters
@@ -129,7 +130,7 @@ def _wilcoxon(difference: Floats) -> float:
     return float(scipy.stats.wilcoxon(moved[moved != 0.0]).pvalue)
 
 
-def permutation_p(difference: Floats, seed: int = 0) -> float:
+def permutation_p(difference: Floats, seed: int = SEED) -> float:
     """Two-sided p of a mean of paired differences whose signs might as well be the others.
 
     Parameters

@@ -53,7 +53,7 @@ class Fit:
             return None
         design = (rows.features - self.middle) / self.scale
         place = design @ self.coefficients[:-1] + self.coefficients[-1]
-        return np.exp(np.clip(place, *LOG_ALPHA))
+        return np.asarray(np.exp(np.clip(place, *LOG_ALPHA)))
 
 
 def dirichlet_multinomial_loss(

@@ -61,7 +61,7 @@ class Bets:
         n_local = self.n_bets - self.n_global
         weights = np.full(self.n_bets, (1.0 - GLOBAL_WEIGHT) / n_local)
         weights[: self.n_global] = GLOBAL_WEIGHT / self.n_global
-        return np.log(weights)
+        return np.asarray(np.log(weights))
 
     def summed(self, gains: Floats) -> Floats:
         """Each bet's total from the gains of `shifts` by bin.

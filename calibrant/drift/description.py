@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from calibrant.drift.tables import UnitTable
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
+from calibrant.inference.seeds import SEED
 
 Floats = NDArray[np.float64]
 
 
-def description(table: UnitTable, seed: int = 0) -> dict[str, Any] | None:
+def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
     """Calibration error beside what a calibrated model would show, and proper scores in their parts.
 
     Parameters

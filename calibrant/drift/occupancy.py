@@ -103,7 +103,7 @@ def log_shift_evidence(counts: Floats, reference: Floats) -> float:
     centre = (reference + 0.5) / (reference.sum() + 0.5 * len(reference))
     mixed = [_log_dirichlet_multinomial(counts, c * centre) for c in CONCENTRATIONS]
     numerator = float(np.logaddexp.reduce(mixed)) - np.log(len(mixed))
-    return numerator - float(scipy.special.xlogy(counts, _nearest(counts, reference)).sum())
+    return float(numerator - float(scipy.special.xlogy(counts, _nearest(counts, reference)).sum()))
 
 
 def _log_dirichlet_multinomial(counts: Floats, prior: Floats) -> float:

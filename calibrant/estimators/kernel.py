@@ -161,7 +161,7 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
         distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
         total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
         seen += np.where(near, taken_weight[at], 0.0).sum(axis=0)
-    return np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0)
+    return np.asarray(np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0))
 
 
 def _distance(

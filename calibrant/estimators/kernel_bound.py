@@ -92,7 +92,7 @@ class _Row:
 
     @cached_property
     def whole(self) -> Floats:
-        return self.kernel.sum(axis=1, dtype=np.float64)
+        return np.asarray(self.kernel.sum(axis=1, dtype=np.float64))
 
     @cached_property
     def accuracy(self) -> Floats:

@@ -74,7 +74,7 @@ class LabelledRows:
 
     @cached_property
     def top_class(self) -> Ints:
-        return np.argmax(self.logits, axis=1)
+        return np.asarray(np.argmax(self.logits, axis=1))
 
     @cached_property
     def is_all_right(self) -> bool:

@@ -40,7 +40,7 @@ def inverse_binary_entropy(uncertainty: Floats) -> Floats:
         middle = (low + high) / 2.0
         above = scipy.special.entr(middle) + scipy.special.entr(1.0 - middle) > wanted
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return (low + high) / 2.0
+    return np.asarray((low + high) / 2.0)
 
 
 def uncertainty_error(weight: Floats, uncertainty: Floats, error: Floats) -> Floats:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.stability.sources import curves_of, under
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
@@ -33,7 +34,7 @@ def stability(
     subsets: str = "nested",
     source: str | None = None,
     n_bootstraps: int = N_BOOTSTRAPS,
-    seed: int = 0,
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """The stability curve of a calibration error under several raters and under one reference label.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -91,7 +92,7 @@ async def get_service_metrics(request: Request, settings: AppSettings) -> Respon
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _of_models(request: Request, most: int) -> tuple[dict, dict]:
+async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the store tells of models' alarms and records; nothing while it is away, for the rest must still be told."""
     inbox = request.app.state.connection.inbox
     try:

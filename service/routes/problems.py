@@ -67,7 +67,7 @@ async def get_problem(
     return _json(described(PROBLEMS[slug]))
 
 
-def described(kind: type[Problem]) -> dict:
+def described(kind: type[Problem]) -> dict[str, Any]:
     """Return the members that describe a kind of problem."""
     return {
         "type": f"/v1/problems/{kind.slug}",
@@ -77,5 +77,5 @@ def described(kind: type[Problem]) -> dict:
     }
 
 
-def _json(value: dict) -> Response:
+def _json(value: dict[str, Any]) -> Response:
     return Response(orjson.dumps(value), media_type=JSON)

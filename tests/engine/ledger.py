@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from calibrant.packing import PackingError
 from workers.filling import Ground
 
 N_CELLS = 50
@@ -113,10 +114,13 @@ class LedgerPane:
     @classmethod
     def from_parts(cls, spec: object, parts: dict[str, bytes], only=None) -> LedgerPane:
         pane = cls(spec)
-        if only is None or "sums" in only:
-            pane.count, pane.total, pane.squares = json.loads(parts["sums"])
-        if only is None or "cells" in only:
-            pane.cells = {int(cell): number for cell, number in json.loads(parts["cells"])}
+        try:
+            if only is None or "sums" in only:
+                pane.count, pane.total, pane.squares = json.loads(parts["sums"])
+            if only is None or "cells" in only:
+                pane.cells = {int(cell): number for cell, number in json.loads(parts["cells"])}
+        except (ValueError, KeyError) as error:
+            raise PackingError(f"damaged bytes: {error}") from error
         return pane
 
     def pack(self) -> bytes:

@@ -36,6 +36,7 @@ T:k:G                 hash    marks: how far panes are dropped, sealed, merged i
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
+T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained in the partition; on their way  inbox, commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -191,6 +192,10 @@ class PartitionKeys:
 
     def map_versions(self, model: str, generation: str) -> str:
         return f"{self.tag}:mv:{model}|{generation}"
+
+    @cached_property
+    def unsealable(self) -> str:
+        return f"{self.tag}:us"
 
     @cached_property
     def retained(self) -> str:

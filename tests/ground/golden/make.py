@@ -24,7 +24,7 @@ SPECS = {
     "multiclass": PaneSpec("multiclass", 3, grid=60),
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
 }
-GENERATION = 3
+GENERATION = 4
 N = 40
 
 
