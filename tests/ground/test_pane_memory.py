@@ -44,8 +44,11 @@ def filled(spec: PaneSpec, n: int, units: str) -> Pane:
 @pytest.mark.parametrize("units", ["units", "cases"])
 def test_every_accumulator_counts_the_memory_it_holds(name_of_spec: str, units: str) -> None:
     spec = SPECS[name_of_spec]
-    for name, data in filled(spec, 200, units).parts().items():
-        kind = accumulators()[name]
+    parts = filled(spec, 200, units).parts()
+    for name, kind in accumulators().items():
+        if name not in parts:
+            continue
+        data = parts[name]
         part, real = allocated(lambda kind=kind, data=data: kind.unpack(spec, data))  # type: ignore[misc]
         assert abs(part.memory_bytes - real) <= SHARE * real + SLACK_BYTES, name
 
