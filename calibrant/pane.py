@@ -42,7 +42,7 @@ class Pane:
     Examples
     --------
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
+    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
     >>> pane.counts["n_labelled"]
     2
     """
@@ -168,9 +168,9 @@ class Pane:
         >>> batch = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch
         >>> import numpy as np
         >>> whole, part, rest = (Pane(PaneSpec("binary", 2)) for _ in range(3))
-        >>> whole.fill(batch)
-        >>> part.fill(batch.take(np.array([1])))
-        >>> rest.fill(batch.take(np.array([0])))
+        >>> whole.fill_batch(batch)
+        >>> part.fill_batch(batch.take(np.array([1])))
+        >>> rest.fill_batch(batch.take(np.array([0])))
         >>> whole.digest() == part.merge(rest).digest()
         True
         >>> whole.subtract(part).digest()
@@ -188,7 +188,7 @@ class Pane:
         held = held_bytes(chain.from_iterable(part.held_arrays() for part in self._parts.values()))
         return held + sum(part.object_bytes for part in self._parts.values())
 
-    def fill(self, batch: Batch) -> None:
+    def fill_batch(self, batch: Batch) -> None:
         """Add a batch's predictions.
 
         Raises

@@ -138,7 +138,7 @@ class Reduction:
         for key, (config, batches) in self._waiting.items():
             delta = self.delta(key, config, ground)
             for batch in ground.together(batches):
-                delta.fill(batch)
+                delta.fill_batch(batch)
             delta.tighten()  # a run holds the deltas of all its panes at once
         self._waiting = {}
 

@@ -35,7 +35,7 @@ def allocated(make: Callable[[], Any]) -> tuple[Any, int]:
 def filled(spec: PaneSpec, n: int, units: str) -> Pane:
     (batch,) = batches_of(spec, SHAPE | {"n": n, "units": units}, 1)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     pane.fill_histogram(a_histogram(spec))
     return pane
 
@@ -111,7 +111,7 @@ def test_tight_panes_add_to_the_same_bytes(spec: PaneSpec, options: dict[str, An
         each.tighten() if each is tight else None
     assert_packed_alike(tight, dense)
     for each in (tight, dense):
-        each.fill(batches[1])
+        each.fill_batch(batches[1])
     assert_packed_alike(tight, dense)
 
 

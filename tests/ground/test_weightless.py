@@ -23,7 +23,7 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
     task = "binary" if n_classes == 2 else "multiclass"
     columns = {"probabilities": p, "labels": labels, "weights": np.asarray(weights, float)}
     pane = Pane(PaneSpec(task, n_classes))
-    pane.fill(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
+    pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
     return View(pane, Question(**asked))
 
 
