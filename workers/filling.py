@@ -186,7 +186,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
 
 def _labels(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
-    milliseconds, sequence = id_order(entry.id or "0-0")
+    milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
     into.outcomes[entry.id] = into.join.labels(config, rows, entry.received_ms, order)
     return len(rows)
