@@ -260,6 +260,12 @@ class Pane:
             self._digest = 0  # known again, whatever was added and taken away
         return self
 
+    def tighten(self) -> Pane:
+        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
+        for part in self._parts.values():
+            part.tighten()
+        return self
+
     def copy(self) -> Pane:
         twin = Pane(self.spec)
         twin._only = self._only

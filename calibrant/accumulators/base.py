@@ -77,6 +77,11 @@ class Accumulator:
         for name, block in self.blocks.items():
             block.subtract(other.blocks[name])
 
+    def tighten(self) -> None:
+        """Take less memory where few cells are filled; no number changes."""
+        for block in self.blocks.values():
+            block.tighten()
+
     def copy(self) -> Accumulator:
         twin = type(self)(self.spec)
         twin.blocks = {name: block.copy() for name, block in self.blocks.items()}
