@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -103,7 +104,7 @@ def _wait_ready(client: httpx.Client) -> None:
     raise RuntimeError("the service did not start")
 
 
-def columns(n: int, seed: int) -> dict[str, list]:
+def columns(n: int, seed: int) -> dict[str, list[Any]]:
     """Plausible probabilities of ten classes, and the classes that five raters gave."""
     rng = np.random.default_rng(seed)
     scores = rng.dirichlet(np.full(N_CLASSES, 0.3), n)
@@ -190,7 +191,7 @@ def reads(service: Served, table: Table, n_panes: int, repeats: int) -> None:
             table.add_row(path, f"{n_panes}", name, f"{p50:.1f}", f"{p99:.1f}")
 
 
-def _post(client: httpx.Client, model: str, made: dict[str, list]) -> None:
+def _post(client: httpx.Client, model: str, made: dict[str, list[Any]]) -> None:
     answer = client.post(f"/v1/models/{model}/predictions", json=made, headers={"Prefer": "wait=60"})
     answer.raise_for_status()
 

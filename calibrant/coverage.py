@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+import scipy
 
 from calibrant.accumulators.delays import RELATIVE_ERROR, Delays
 from calibrant.accumulators.units import UNIT_BINS
@@ -66,8 +66,8 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     slope = float(terms.sum() / spread) if abs(terms.sum()) > rounding else 0.0
     share = np.divide(labelled, predictions, out=np.zeros(UNIT_BINS), where=predictions > 0)
     variance = float((predictions * share * (1.0 - share) * centred**2).sum()) / spread**2
-    reach = float(norm.ppf(0.5 + ci / 2.0)) * variance**0.5
-    p_value = float(2.0 * norm.sf(abs(slope) / variance**0.5)) if variance else None
+    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0)) * variance**0.5
+    p_value = float(2.0 * scipy.stats.norm.sf(abs(slope) / variance**0.5)) if variance else None
     return {"slope": slope, "interval": [slope - reach, slope + reach], "p_value": p_value}
 
 

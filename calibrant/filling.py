@@ -68,7 +68,8 @@ class Filling:
         """What `make` makes of this batch, made once for all who ask."""
         if make not in self._made:
             self._made[make] = make(self)
-        return self._made[make]
+        made: T = self._made[make]
+        return made
 
     def places(self, grid: Grid) -> Ints:
         """Position of every class's probability on a grid, int64 (n_classes, n), found once for all who ask."""
@@ -101,7 +102,7 @@ class Filling:
 
     @cached_property
     def top_class(self) -> Ints:
-        return np.argmax(self.batch.probabilities, axis=1)
+        return np.asarray(np.argmax(self.batch.probabilities, axis=1))
 
     @cached_property
     def confidence(self) -> Floats:

@@ -89,7 +89,7 @@ class Grid:
         k = np.floor(score * m)
         k -= k / m > score
         k += (k + 1) / m <= score
-        return 2 * k.astype(np.int64) + self.refinement - (k / m == score)
+        return np.asarray(2 * k.astype(np.int64) + self.refinement - (k / m == score))
 
     def _locate_first(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
         """Positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 U64 = NDArray[np.uint64]
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_M3, _M4 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def mix(x: U64) -> U64:
@@ -23,6 +24,16 @@ def mix(x: U64) -> U64:
     x ^= x >> np.uint64(27)
     x *= _M2
     x ^= x >> np.uint64(31)
+    return x
+
+
+def fmix(x: U64) -> U64:
+    """Appleby's MurmurHash3 finaliser: a second mixing function, for hashes of 128 bits. It maps 0 to 0."""
+    x = x ^ (x >> np.uint64(33))
+    x *= _M3
+    x ^= x >> np.uint64(33)
+    x *= _M4
+    x ^= x >> np.uint64(33)
     return x
 
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def u_statistic(
                 if count:
                     ways *= _choose(votes[:, k], count)
             mean += value * ways
-    return np.divide(mean, subsets, out=np.full(len(votes), np.nan), where=subsets > 0)
+    return np.asarray(np.divide(mean, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
@@ -81,7 +81,7 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     total = votes.sum(axis=1)
     pairs = total * (total - 1.0)
     same = (votes * (votes - 1.0)).sum(axis=1)
-    return 1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0)
+    return np.asarray(1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0))
 
 
 def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
@@ -134,7 +134,7 @@ def chance_all_differ(probabilities: Floats, order: int) -> Floats:
 
 def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
     """Chance that more than half of `order` labels drawn from each row are of one class; (n,)."""
-    return np.asarray(binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
+    return np.asarray(scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -156,7 +156,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def _share(votes: Floats, ways: Floats, order: int) -> Floats:
     """Ways to choose over all ways to choose so many votes; nan where there are fewer."""
     subsets = _choose(votes.sum(axis=1), order)
-    return np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0)
+    return np.asarray(np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
 
 
 def _distinct(values: Floats, order: int) -> Floats:

@@ -53,6 +53,9 @@ _FAULTS = (
 )
 
 
+_NO_MEMORY = "not enough memory"  # as the zstandard library words it
+
+
 class PackingError(ValueError):
     """The bytes are not of this format, are damaged, or are of a newer format than this code reads."""
 
@@ -131,6 +134,9 @@ def unpack(
     except PackingError:
         raise
     except _FAULTS as fault:
+        if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
+            # The machine's state, not the bytes': the same bytes can be read later.
+            raise MemoryError(str(fault)) from fault
         raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
 
 

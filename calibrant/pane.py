@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from calibrant.accumulators import Accumulator, accumulators
 from calibrant.accumulators.cases import Cases
@@ -10,13 +11,24 @@ from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.accumulators.unit_sample import UnitSample
+from calibrant.array_memory import held_bytes
 from calibrant.batch import Batch
+from calibrant.content_digest import (
+    MODULUS,
+    PART,
+    histogram_digest,
+    pack_digest,
+    rows_digest,
+    unpack_digest,
+)
 from calibrant.filling import Filling
 from calibrant.histogram import Histogram
 from calibrant.packing import PackingError, pack, packed_length, unpack
 from calibrant.spec import PaneSpec
 
-FORMAT = 1
+# Format 2 added the digest; panes of format 1 are read without one.
+FORMAT = 2
+READ_FORMATS = (1, 2)
 MOST_BYTES = 1 << 28
 
 
@@ -30,7 +42,7 @@ class Pane:
     Examples
     --------
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
+    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
     >>> pane.counts["n_labelled"]
     2
     """
@@ -39,6 +51,7 @@ class Pane:
         self.spec = spec
         self._parts: dict[str, Accumulator] = {}
         self._only: frozenset[str] | None = None
+        self._digest: int | None = 0
 
     @classmethod
     def for_window(cls, spec: PaneSpec) -> Pane:
@@ -139,7 +152,43 @@ class Pane:
     def is_empty(self) -> bool:
         return all(part.is_empty for part in self._parts.values())
 
-    def fill(self, batch: Batch) -> None:
+    def digest(self) -> str | None:
+        """Content digest of the rows and histograms in the pane, as 32 hexadecimal digits.
+
+        It is additive: it does not depend on the order of merges, on batch sizes or on sharding, and subtraction
+        removes. The digest covers everything that the numbers depend on except the delays of labels. It is not
+        cryptographic. The digest of an empty pane is zero.
+
+        Returns
+        -------
+        str, or None where the pane holds something whose digest is not known: a pane of an older format.
+
+        Examples
+        --------
+        >>> batch = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch
+        >>> import numpy as np
+        >>> whole, part, rest = (Pane(PaneSpec("binary", 2)) for _ in range(3))
+        >>> whole.fill_batch(batch)
+        >>> part.fill_batch(batch.take(np.array([1])))
+        >>> rest.fill_batch(batch.take(np.array([0])))
+        >>> whole.digest() == part.merge(rest).digest()
+        True
+        >>> whole.subtract(part).digest()
+        '00000000000000000000000000000000'
+        """
+        return None if self._digest is None else f"{self._digest:032x}"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the pane keeps allocated: every array of its accumulators, dense or sparse, and their objects.
+
+        Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
+        100 kB or more the total is within 10 % of what the allocator reports.
+        """
+        held = held_bytes(chain.from_iterable(part.held_arrays() for part in self._parts.values()))
+        return held + sum(part.object_bytes for part in self._parts.values())
+
+    def fill_batch(self, batch: Batch) -> None:
         """Add a batch's predictions.
 
         Raises
@@ -149,12 +198,14 @@ class Pane:
         """
         if batch.n_classes != self.spec.n_classes or batch.task != self.spec.task:
             raise ValueError(f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}")
+        self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
         filling = Filling(batch)
         for name in self.names:
             self[name].fill(filling)
 
     def fill_histogram(self, histogram: Histogram) -> None:
         """Add a plain histogram."""
+        self._add_digest(histogram_digest(histogram, with_cases=self.keeps("cases")))
         self.histograms.add(histogram)
         if histogram.case is not None and self.keeps("cases"):
             cases = self["cases"]
@@ -182,6 +233,7 @@ class Pane:
         parts: dict[str, list[Accumulator]] = {}
         for other in others:
             self._must_match(other)
+            self._add_digest(other._digest)
             for name, part in other._parts.items():
                 if not part.is_empty:
                     parts.setdefault(name, []).append(part)
@@ -203,17 +255,30 @@ class Pane:
                 self[name].subtract(part)
         if "sample" in self._parts and self["counts"].is_empty:
             del self._parts["sample"]  # of no predictions every threshold gives the same sample
+        self._add_digest(other._digest, -1)
+        if self.is_empty:
+            self._digest = 0  # known again, whatever was added and taken away
+        return self
+
+    def tighten(self) -> Pane:
+        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
+        for part in self._parts.values():
+            part.tighten()
         return self
 
     def copy(self) -> Pane:
         twin = Pane(self.spec)
         twin._only = self._only
+        twin._digest = self._digest
         twin._parts = {name: part.copy() for name, part in self._parts.items()}
         return twin
 
     def parts(self) -> dict[str, bytes]:
-        """Each accumulator that is not zero, as bytes, by name."""
-        return {name: part.pack() for name, part in self._parts.items() if not part.is_empty}
+        """Each accumulator that is not zero, as bytes, by name; with them the digest, if it is known."""
+        parts = {name: part.pack() for name, part in self._parts.items() if not part.is_empty}
+        if parts and self._digest is not None:
+            parts[PART] = pack_digest(self._digest, self.spec)
+        return parts
 
     @classmethod
     def from_parts(cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None) -> Pane:
@@ -226,8 +291,12 @@ class Pane:
         """
         pane = cls(spec)
         pane._only = None if only is None else frozenset(only)
+        pane._digest = None if parts or only is not None else 0
         for name, data in parts.items():
             if only is not None and name not in only:
+                continue
+            if name == PART:
+                pane._digest = unpack_digest(data, spec)
                 continue
             if not pane.keeps(name):
                 raise PackingError(f"panes of this model keep no {name!r}")
@@ -255,8 +324,8 @@ class Pane:
         head = packed_length(data)
         about = unpack(data[:head], largest=0)[1]
         try:
-            if about["pane"] != FORMAT:
-                raise PackingError(f"pane format {about['pane']} is not one that this version reads ({FORMAT})")
+            if about["pane"] not in READ_FORMATS:
+                raise PackingError(f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}")
             spec = PaneSpec.from_dict(about["spec"])
             sizes = {str(name): int(size) for name, size in about["parts"].items()}
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:
@@ -270,6 +339,11 @@ class Pane:
         if head != len(data) or any(size < 0 for size in sizes.values()):
             raise PackingError("the parts do not fill the bytes")
         return cls.from_parts(spec, parts)
+
+    def _add_digest(self, value: int | None, sign: int = 1) -> None:
+        """Add a digest, or take it away; what is not known stays so."""
+        if self._digest is not None:
+            self._digest = None if value is None else (self._digest + sign * value) % MODULUS
 
     def _must_match(self, other: Pane) -> None:
         if self.spec != other.spec:

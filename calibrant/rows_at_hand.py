@@ -76,7 +76,17 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     votes[hits.row, hits.klass] = hits.votes
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
-    return RowsAtHand(filling.batch.probabilities, share / weight[:, None], votes, weight, filling.unit_index, about)
+    return RowsAtHand(filling.batch.probabilities, share / weight[:, None], votes, weight, _units(filling), about)
+
+
+def _units(filling: Filling) -> Ints:
+    """Number of each row's unit, in the order of hashes: what is drawn by unit does not depend on the order of rows."""
+    if filling.has_units:
+        return filling.unit_index
+    order = np.argsort(filling.batch.prediction_hash, kind="stable")
+    place = np.empty(filling.n, np.int64)
+    place[order] = np.arange(filling.n)
+    return place
 
 
 def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
@@ -109,7 +119,7 @@ def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
     found = np.empty(fate.shape, np.int64)
     for i in range(len(rows)):
         found[:, i] = np.searchsorted(reached[i], fate[:, i], side="right")
-    return np.minimum(found, rows.probabilities.shape[1] - 1)
+    return np.asarray(np.minimum(found, rows.probabilities.shape[1] - 1))
 
 
 def _at_hand(view: View) -> tuple[Batch, Ints, str]:

@@ -97,7 +97,7 @@ def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, An
 
 
 def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return disagreement_answer(view, 0)
+    return disagreement_answer(view)
 
 
 def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def over_classes(columns: Floats) -> Floats:
     >>> over_classes(np.array([[1.0, 2.0], [0.5, 0.25]])).tolist()
     [1.5, 2.25]
     """
-    total = columns[0].copy()
+    total: Floats = columns[0].copy()
     for column in columns[1:]:
         total += column
     return total

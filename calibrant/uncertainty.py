@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.uce import inverse_binary_entropy, table_of
 from calibrant.reliability import wilson
@@ -16,7 +17,7 @@ Floats = NDArray[np.float64]
 CURVE = np.arange(101) / 100.0
 
 
-def uncertainty(view: View, seed: int = 0) -> dict[str, Any]:
+def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     """What the metric `uce` says, with its bins as rows.
 
     Returns

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
@@ -88,7 +89,7 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     app.state.reading = Reading(settings, connection)
 
 
-def _document_once(app: FastAPI) -> dict:
+def _document_once(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         app.openapi_schema = document(app)
     return app.openapi_schema

@@ -13,19 +13,11 @@ from service.reception import Prepare, Reception, Sender
 class Arrival:
     """A caller who may send, the model that it is for, and the reception that takes it."""
 
-    def __init__(
-        self,
-        model: ModelId,
-        request: Request,
-        caller: Ingester,
-        reception: TheReception,
-        prefer: Prefer = None,
-        idempotency_key: IdempotencyKey = None,
-    ) -> None:
+    def __init__(self, model: str, request: Request, caller: Caller, reception: Reception) -> None:
         self.request = request
-        self.caller: Caller = caller
+        self.caller = caller
         self.sender = Sender(caller, model)
-        self.reception: Reception = reception
+        self.reception = reception
 
     async def take(self, partial: bool, prepare: Prepare) -> Response:
         """Read, prepare and hand over the batch in the body, and answer with its receipt."""
@@ -36,4 +28,16 @@ class Arrival:
         return await self.reception.take_bodiless(self.sender, self.request, prepare)
 
 
-TheArrival = Annotated[Arrival, Depends()]
+async def _arrival(
+    model: ModelId,
+    request: Request,
+    caller: Ingester,
+    reception: TheReception,
+    prefer: Prefer = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Arrival:
+    return Arrival(model, request, caller, reception)
+
+
+# A coroutine: FastAPI would call the class itself in another thread.
+TheArrival = Annotated[Arrival, Depends(_arrival)]

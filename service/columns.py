@@ -8,7 +8,7 @@ is wrong and why.
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -117,7 +117,7 @@ def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any
     return _arrays(columns)
 
 
-def _lists(columns: dict[str, Any]) -> Iterable[list]:
+def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
     slices = columns.get("slices", {})
     return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))
 
@@ -138,14 +138,14 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "")
         raise CalibrationInputError(offences)
 
 
-def object_of(document: Any) -> dict:
+def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
         raise CalibrationInputError([Offence("", "object", "The body must be a JSON object.")])
     return document
 
 
-def batch_id_of(document: dict) -> str | None:
+def batch_id_of(document: dict[str, Any]) -> str | None:
     """Return the batch id that a document names, none if it names none."""
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
@@ -181,7 +181,7 @@ def _check_list(pointer: str, value: Any) -> None:
         raise CalibrationInputError([Offence(pointer, "list", detail)])
 
 
-def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]) -> Posted:
+def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]) -> Posted:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
@@ -203,7 +203,7 @@ def _from_records(records: list[dict], lines: list[int], more: Mapping[str, str]
     return Posted(columns, batch_id, lines)
 
 
-def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[int]) -> None:
+def _refuse_two_spellings(spelled: set[str], records: list[dict[str, Any]], lines: list[int]) -> None:
     for plural in LENIENT:
         both = {plural, SINGULAR[plural]}
         if not both <= spelled:
@@ -214,7 +214,7 @@ def _refuse_two_spellings(spelled: set[str], records: list[dict], lines: list[in
                 raise CalibrationInputError([Offence(f"/{line}/{plural}", "one_of", detail)])
 
 
-def _column(plural: str, records: list[dict], lines: list[int]) -> list:
+def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
     """Return one value a record; only a label may be left out, which means not yet."""
     singular = SINGULAR[plural]
     column = [record.get(singular, record.get(plural)) for record in records]
@@ -235,7 +235,7 @@ def _column(plural: str, records: list[dict], lines: list[int]) -> list:
     return column
 
 
-def _by_slice(column: list, lines: list[int]) -> dict[str, list]:
+def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     """Turn one object a record into one list a slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
     offences = [
@@ -249,7 +249,7 @@ def _by_slice(column: list, lines: list[int]) -> dict[str, list]:
 
 
 def _arrays(columns: dict[str, Any]) -> dict[str, Any]:
-    reading = {
+    reading: dict[str, Callable[[Any], Any]] = {
         "probabilities": _matrix,
         "logits": _matrix,
         "confidences": _vector,
@@ -263,7 +263,7 @@ def _as_it_is(column: Any) -> Any:
     return column
 
 
-def _matrix(rows: list) -> Any:
+def _matrix(rows: list[Any]) -> Any:
     """Return float64 (n, width) if every row is a list of numbers of one length, else the rows."""
     if set(map(type, rows)) != {list}:
         return rows
@@ -280,20 +280,20 @@ def _matrix(rows: list) -> Any:
     return rows if _holds_booleans(matrix, rows) else matrix
 
 
-def _holds_booleans(matrix: np.ndarray, rows: list) -> bool:
+def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
     """Tell whether a 0 or 1 was written as false or true; only those can have been."""
     suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
     return any(bool in map(type, rows[i]) for i in suspects)
 
 
-def _vector(values: list) -> Any:
+def _vector(values: list[Any]) -> Any:
     """Return float64 (n,) if every value is a number, else the values."""
     if not set(map(type, values)) <= {int, float} or not values:
         return values
     return np.array(values, dtype=np.float64)
 
 
-def _counts(rows: list) -> Any:
+def _counts(rows: list[Any]) -> Any:
     """Return int64 (n, width) if every row is a list of whole numbers of one length, else the rows."""
     if set(map(type, rows)) != {list} or len(set(map(len, rows))) != 1:
         return rows
@@ -303,7 +303,7 @@ def _counts(rows: list) -> Any:
     return flat.reshape(len(rows), -1) if isinstance(flat, np.ndarray) else rows
 
 
-def _int64(values: list) -> Any:
+def _int64(values: list[Any]) -> Any:
     try:
         return np.frombuffer(array("q", values), dtype=np.int64)
     except OverflowError:

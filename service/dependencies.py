@@ -9,25 +9,35 @@ from fastapi import Depends, Header, Request
 
 from service.auth import Caller, needs
 from service.engine import Connection
+from service.queries import refuse_unread
 from service.reading import Reading
 from service.reception import Reception
 from service.settings import Settings
 
 
 async def _settings(request: Request) -> Settings:
-    return request.app.state.settings
+    settings: Settings = request.app.state.settings
+    return settings
 
 
 async def _connection(request: Request) -> Connection:
-    return request.app.state.connection
+    connection: Connection = request.app.state.connection
+    return connection
 
 
 async def _reception(request: Request) -> Reception:
-    return request.app.state.reception
+    reception: Reception = request.app.state.reception
+    return reception
 
 
 async def _reading(request: Request) -> Reading:
-    return request.app.state.reading
+    reading: Reading = request.app.state.reading
+    return reading
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Reject unknown query parameters where no key is needed; with a key, `needs` does it."""
+    refuse_unread(request)
 
 
 AppSettings = Annotated[Settings, Depends(_settings)]

@@ -26,7 +26,7 @@ def read_json(data: bytes, max_objects: int) -> Any:
     return document
 
 
-def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict], list[int]]:
+def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the records in `data` and the line, from 1, that each stood on; empty lines are passed over."""
     _bound_objects(data, max_objects)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
@@ -39,7 +39,7 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict], list[int]]:
     return records, [n for n, _ in numbered]
 
 
-def _read_together(lines: list[bytes]) -> list[dict] | None:
+def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
     """Return the records of all lines, read at once, or None where one of them is not plainly one object.
 
     Lines that only make sense together would have to hold a list of objects, which is no field of any record.
@@ -78,7 +78,7 @@ def malformed(reason: str, line: int | None) -> MalformedBody:
     return MalformedBody(detail, errors=[Offence(f"/{line}", "json", reason)])
 
 
-def _record(text: bytes, line: int) -> dict:
+def _record(text: bytes, line: int) -> dict[str, Any]:
     record = _loaded(text, line)
     if not isinstance(record, dict):
         raise malformed("a line holds one object", line)
@@ -98,7 +98,7 @@ def _may_repeat_keys(data: bytes, documents: list[Any]) -> bool:
 def _colons(value: Any) -> int:
     """Return how many colons `value` surely took to write; lists of lists are not looked into."""
     if isinstance(value, dict):
-        return len(value) + sum(key.count(":") + _colons(each) for key, each in value.items())
+        return int(len(value) + sum(key.count(":") + _colons(each) for key, each in value.items()))
     if isinstance(value, str):
         return value.count(":")
     if isinstance(value, list):
@@ -110,7 +110,7 @@ def _colons(value: Any) -> int:
 
 
 def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
-    def each_once(pairs: list[tuple[str, Any]]) -> dict:
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             keys = [key for key, _ in pairs]

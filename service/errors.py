@@ -22,7 +22,7 @@ wherever they are noticed and are turned into `application/problem+json` (RFC 94
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from calibrant.errors import Offence
 
@@ -70,7 +70,7 @@ class Problem(Exception):
         """Return the docstring on one line: what the problem means and what to do."""
         return " ".join((cls.__doc__ or "").split())
 
-    def body(self, instance: str) -> dict:
+    def body(self, instance: str) -> dict[str, Any]:
         """Return the members of the problem document for the request at `instance`."""
         return {
             "type": f"/v1/problems/{self.slug}",

@@ -128,7 +128,7 @@ class ModelSettings(BaseModel):
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
-def settings_of(document: dict) -> ModelSettings:
+def settings_of(document: dict[str, Any]) -> ModelSettings:
     """Return the settings in a document, or raise every rule that they break."""
     refuse_unknown(document, ModelSettings.model_fields)
     try:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -156,7 +156,7 @@ def _option_field(option: Option) -> Any:
     return (kind | None, Field(None, description=described, **given))
 
 
-def options_query(name: str, options: Iterable[Option]) -> Any:
+def options_query(name: str, options: Iterable[Option]) -> type[BaseModel]:
     """Return the model of a query that may name these options."""
     fields: dict[str, Any] = {
         option.name: _option_field(option) for option in sorted(options, key=lambda each: each.name)
@@ -166,7 +166,12 @@ def options_query(name: str, options: Iterable[Option]) -> Any:
 
 
 # One source: the options that the metrics declare are the options that a query may name.
-OptionsQuery: Any = options_query("OptionsQuery", OPTIONS.values())
+if TYPE_CHECKING:
+
+    class OptionsQuery(BaseModel):
+        pass
+else:
+    OptionsQuery = options_query("OptionsQuery", OPTIONS.values())
 
 
 def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:

@@ -25,19 +25,10 @@ class Read:
     """A caller who may read, the model that is asked about, and the doors to the answer."""
 
     def __init__(
-        self,
-        model: ModelId,
-        request: Request,
-        caller: Reader,
-        connection: TheConnection,
-        reading: TheReading,
-        if_none_match: IfNoneMatch = None,
-        prefer: Prefer = None,
+        self, model: str, request: Request, caller: Caller, connection: Connection, reading: Reading
     ) -> None:
         self.model, self.request = model, request
-        self.caller: Caller = caller
-        self.connection: Connection = connection
-        self.reading: Reading = reading
+        self.caller, self.connection, self.reading = caller, connection, reading
 
     async def config(self) -> ModelConfig:
         """Return the model; an unknown one is refused."""
@@ -53,21 +44,30 @@ class Read:
         return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
 
 
-class MapRead(Read):
-    """The same for callers who may read maps."""
-
-    def __init__(
-        self,
-        model: ModelId,
-        request: Request,
-        caller: MapReader,
-        connection: TheConnection,
-        reading: TheReading,
-        if_none_match: IfNoneMatch = None,
-        prefer: Prefer = None,
-    ) -> None:
-        super().__init__(model, request, caller, connection, reading)
+async def _read(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> Read:
+    return Read(model, request, caller, connection, reading)
 
 
-TheRead = Annotated[Read, Depends()]
-TheMapRead = Annotated[MapRead, Depends()]
+async def _map_read(
+    model: ModelId,
+    request: Request,
+    caller: MapReader,
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> Read:
+    return Read(model, request, caller, connection, reading)
+
+
+# Coroutines: FastAPI would call the class itself in another thread.
+TheRead = Annotated[Read, Depends(_read)]
+TheMapRead = Annotated[Read, Depends(_map_read)]

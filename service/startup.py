@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 from redis.exceptions import RedisError
@@ -51,7 +52,7 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
     return found
 
 
-def _addresses(host: str, port: int) -> Iterable[tuple]:
+def _addresses(host: str, port: int) -> Iterable[tuple[Any, ...]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return dict.fromkeys(found) if port else found[:1]  # each socket would be given a port of its own
 

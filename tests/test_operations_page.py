@@ -17,7 +17,7 @@ ROWS = [
     (names, default.strip("`"))
     for names, default in re.findall(r"^\| (`CALIBRANT_[^|]+) \| ([^|]+) \|", TABLE, re.MULTILINE)
 ]
-IN_WORDS = {"none", "from the package"}
+IN_WORDS = {"none", "from the package", "a quarter of the memory limit"}
 
 
 def names_in(text: str) -> set[str]:

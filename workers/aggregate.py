@@ -14,26 +14,27 @@ import threading
 import time
 from itertools import takewhile
 
-from redis.exceptions import RedisError
-
 from calibrant.packing import PackingError
 from workers.alarm.orders import write_order
 from workers.baselines import Baselines, write_outcome
 from workers.chain import Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError
+from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError, check_control
 from workers.filling import Ground
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases
+from workers.pane_budget import PaneBudget
 from workers.restoring import Restoring
 from workers.retained import RetainedRecords
 from workers.run import Item, Run, arrived
 from workers.shelf import Shelf
 from workers.slices import SliceNames
 from workers.state.commit import Commit, id_order
-from workers.state.records import BatchRecord
+from workers.state.records import ACCEPTED, PARKED, BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
+from workers.transient_errors import NO_VERDICT
+from workers.tries import Tries
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,13 @@ class PartitionLoop:
     """Minds one partition for as long as its worker holds the lease."""
 
     def __init__(
-        self, store: Store, partition: int, ground: Ground, leases: Leases, stop: threading.Event
+        self,
+        store: Store,
+        partition: int,
+        ground: Ground,
+        leases: Leases,
+        stop: threading.Event,
+        budget: PaneBudget | None = None,
     ):
         self._store = store
         self._settings = settings = store.settings
@@ -57,9 +64,7 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(
-            store, self.keys, ground, settings.held_panes_bytes // settings.partitions
-        )
+        self._shelf = Shelf(store, self.keys, ground, budget or PaneBudget.of(settings))
         self._child = DisposableReducer(
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
@@ -67,6 +72,8 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedRecords(self._node, self.keys)
+        self._tries = Tries()
+        self._at_work: list[str] = []
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
@@ -79,8 +86,8 @@ class PartitionLoop:
                     self._term()
                 else:
                     self._stop.wait(self._settings.lease_s / 4)
-            except RedisError as error:
-                log.warning("partition %d: %s", self.partition, error)
+            except NO_VERDICT as error:
+                log.warning("partition %d: %r", self.partition, error)
                 self._stop.wait(0.2)
             except Exception:
                 log.exception("partition %d: starts again", self.partition)
@@ -108,18 +115,21 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (Overtaken, RedisError) as error:
+        except (Overtaken, *NO_VERDICT) as error:
             # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
-            if not isinstance(error, Overtaken):
-                log.warning("partition %d: %s", self.partition, error)
-                self._stop.wait(0.05)
             self._shelf.forget()
+            if isinstance(error, MemoryError):
+                self._count = 1
+            if not isinstance(error, Overtaken):
+                log.warning("partition %d: %r", self.partition, error)
+                self._stop.wait(self._tries.failed(self._at_work, error))
             self._chain.reload()
         finally:
             self._leases.idle(self.partition)
 
     def step(self) -> None:
         """Read what there is, and commit it."""
+        self._at_work = []
         if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
         items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
@@ -131,12 +141,39 @@ class PartitionLoop:
             # cursor that the count belongs to.
             self._chain.take_over()
             self._counted = True
+            return
+        self._at_work = [items[0].id]
+        if self._tries.are_spent(items[0].id):
+            self._park(items[0])
         elif _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit_one(items[0])
+        elif self._tries.is_single(items[0].id):
+            self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
+        self._tries.succeeded()
+
+    def _park(self, item: Item) -> None:
+        """Put an entry aside for a replay: one commit keeps it, leaves its id open and moves on."""
+        commit, entry = Commit(self.keys), item.entry
+        commit.park(item.id, self._tries.why, int(time.time() * 1000))
+        # Room for its records is reserved again by the replay.
+        arrived(item, commit, self.keys)
+        if entry is not None and entry.batch_id:
+            key = self.keys.record(entry.model, entry.generation, entry.batch_id)
+            text = self._node.get(key)
+            record = BatchRecord(ACCEPTED, entry.digest.hex()) if text is None else BatchRecord.from_json(text)
+            if not record.is_final:
+                commit.record(key, record.ended(PARKED).to_json(), 0)
+        log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)
+        self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
+
+    def _single(self, item: Item) -> Run:
+        run = Run(self._ground, self._busy, self._records, self._names())
+        self._add(run, [item])
+        return run
 
     def _names(self) -> SliceNames:
         return SliceNames(self._slices_of, self._settings.max_slice_values)
@@ -189,6 +226,7 @@ class PartitionLoop:
         return items, dry
 
     def _add(self, run: Run, items: list[Item]) -> None:
+        self._at_work = [item.id for item in (*run.items, *items)]
         self._look_up(items)
         for item in items:
             run.add(item)
@@ -223,7 +261,7 @@ class PartitionLoop:
         run = self._one_in_child(item)
         try:
             self._commit(run)
-        except (RedisError, Overtaken, MemoryError):
+        except (Overtaken, *NO_VERDICT):
             raise
         except Exception as error:
             log.exception("entry %s cannot be committed", item.id)
@@ -275,12 +313,23 @@ class PartitionLoop:
             return
         self._shelf.forget()
         if item.entry.kind == CONTROL:
-            self._housekeeping.remove_model(item.entry, self._busy)
+            self._control(item, item.entry, commit)
         else:
             self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
         arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
+
+    def _control(self, item: Item, order: Entry, commit: Commit) -> None:
+        """Delete a model; any other operation becomes a dead letter and changes nothing."""
+        try:
+            check_control(order.payload)
+        except EntryError as error:
+            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
+            item.set_aside(str(error))
+            commit.dead_letter(item.id, item.why)
+            return
+        self._housekeeping.remove_model(order, self._busy)
 
     def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
         self._look_up([item])
@@ -294,7 +343,7 @@ class PartitionLoop:
             try:
                 part = self._baselines if entry.kind == BASELINE else self._restoring
                 part.apply(item, commit, token)
-            except (RedisError, MemoryError):
+            except NO_VERDICT:
                 raise
             except Exception as error:
                 item.judge(error)

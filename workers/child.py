@@ -24,13 +24,19 @@ from workers.filling import Claim, Ground, Reduction, ground_at, reduce_entry
 from workers.join import RowOutcomes
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
+from workers.transient_errors import NO_VERDICT
 
 _LENGTH = struct.Struct("<I")
 _DEATHS_THAT_PROVE = 2
+_START_S = 60.0
 
 
 class EntryKills(RuntimeError):
     """Two children died of an entry; the message says how."""
+
+
+class ChildUnavailable(OSError):
+    """The child cannot be started or used now; this says nothing about an entry."""
 
 
 class EntryRefused(RuntimeError):
@@ -56,7 +62,17 @@ class DisposableReducer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def reduce(self, entry: Entry, config: ModelConfig) -> tuple[Reduction, int]:
-        """Reduce one entry; raises EntryKills or EntryRefused."""
+        """Reduce one entry.
+
+        Raises
+        ------
+        EntryKills
+            A child died of it, and a fresh one again.
+        EntryRefused
+            It raised an ordinary error.
+        OSError
+            The machine refused a process or a pipe, to the parent or in the child: no verdict.
+        """
         request = _frame(_request_head(entry, config), entry.payload)
         deaths: list[str] = []
         while len(deaths) < _DEATHS_THAT_PROVE:
@@ -65,6 +81,10 @@ class DisposableReducer:
             except _ChildDied as death:
                 deaths.append(str(death))
                 self.close()
+            except NO_VERDICT:
+                # What is left in its pipes belongs to no request.
+                self.close()
+                raise
         raise EntryKills(f"the reducing process died of it twice: {deaths[-1]}")
 
     def close(self) -> None:
@@ -78,6 +98,9 @@ class DisposableReducer:
                     pipe.close()
 
     def _child(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            # It ended between two entries: the next one had no part in it.
+            self.close()
         if self._process is None:
             environment = {
                 **os.environ,
@@ -89,10 +112,17 @@ class DisposableReducer:
                 [sys.executable, "-m", "workers.child", self._ground.path, str(self._memory_bytes)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
             )  # fmt: skip
-            # Starting is not the entry's fault, so it has a time of its own.
-            if self._receive(self._process, time.monotonic() + 60) != b"ready":
-                raise RuntimeError("the reducing process did not start")
+            self._await_ready(self._process)
         return self._process
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        """Starting is not the entry's fault: it has a time limit of its own, and a failure is not a death."""
+        try:
+            ready = self._receive(process, time.monotonic() + _START_S) == b"ready"
+        except _ChildDied as death:
+            raise ChildUnavailable(f"the reducing process did not start: {death}") from death
+        if not ready:
+            raise ChildUnavailable("the reducing process did not start")
 
     def _exchange(self, request: bytes) -> bytes:
         process = self._child()
@@ -100,7 +130,7 @@ class DisposableReducer:
             assert process.stdin is not None
             process.stdin.write(request)
             process.stdin.flush()
-        except OSError as error:
+        except BrokenPipeError as error:
             raise _ChildDied(_how_it_ended(process)) from error
         return self._receive(process, time.monotonic() + self._timeout_s)
 
@@ -126,6 +156,8 @@ class DisposableReducer:
         head, raw = _unframe(reply)
         if head.get("died"):
             raise _ChildDied(head["died"])
+        if head.get("transient"):
+            raise ChildUnavailable(head["transient"])
         if "error" in head:
             raise EntryRefused(head["error"], head["detail"], head["offences"])
         reduction = Reduction()
@@ -179,6 +211,8 @@ def _answer(body: bytes, ground: Ground) -> bytes:
         reduction.join.exchanges(lambda config: ground.pane(ground.spec(config)))
     except MemoryError:
         return _frame({"died": "it needed more memory than allowed"}, b"")
+    except NO_VERDICT as error:
+        return _frame({"transient": f"{type(error).__name__}: {error}"[:500]}, b"")
     except Exception as error:
         offences = [asdict(each) for each in getattr(error, "offences", [])]
         return _frame(

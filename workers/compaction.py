@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.chain import Chain
 from workers.filling import Ground
 from workers.shelf import total_field
@@ -83,7 +84,7 @@ class Compaction:
             try:
                 if parts:
                     day.merge(self._ground.pane.from_parts(spec, parts))
-            except Exception:
+            except PackingError:
                 log.exception("a pane of %s cannot be read; its day stays in hours", config.key)
                 return False
         self._write(config, slice_, day_s, panes, {**day.parts(), **fields})

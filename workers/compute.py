@@ -14,9 +14,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+# `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
+import scipy.stats  # noqa: F401
 from redis.exceptions import RedisError
 
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.seeds import SEED
 from workers import answers
 from workers.alarm.view import AlarmView, read_view
 from workers.filling import Ground
@@ -24,13 +27,12 @@ from workers.questions import FAILED, GONE, OK, REFUSED, UNKNOWN, Question, Repl
 from workers.state.marks import is_sealed, plain_slice, sealed_slice
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
-from workers.versions import READ_ALARM, READ_RECORDS, joined, seed_of, with_records
+from workers.versions import READ_ALARM, READ_RECORDS, joined, with_records
 from workers.window_panes import State, WindowPanes
 from workers.window_records import WindowRecords
 from workers.windows import Window, rfc3339
 
 log = logging.getLogger(__name__)
-
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Compute:
                 state = _recorded(state)
                 version = state.version
                 given.append(self._records(config, question, state))
-            told = function.compute(subject, config, question.params, seed_of(version), *given)
+            told = function.compute(subject, config, question.params, SEED, *given)
             if reads_records:
                 # Records are read piece by piece while others go on being written.
                 now = _recorded(self._panes.merged(*asked, wanted, alarm))

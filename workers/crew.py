@@ -17,6 +17,7 @@ from workers.alarm.courier import Courier
 from workers.compute import AnswerFunction, Compute
 from workers.filling import Ground
 from workers.leases import Leases
+from workers.pane_budget import PaneBudget
 from workers.serving import Serving
 from workers.settings import EngineSettings
 from workers.store import Store
@@ -55,6 +56,7 @@ class Crew:
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
+        self._budget = PaneBudget.of(settings)
         compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
         self._serving = Serving(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
@@ -103,7 +105,9 @@ class Crew:
         return [partition for partition in self._loops if self._leases.holds(partition)]
 
     def _start_loop(self, partition: int) -> None:
-        loop = self._loop(self.store, partition, self._ground, self._leases, self._stop)
+        loop = self._loop(
+            self.store, partition, self._ground, self._leases, self._stop, self._budget
+        )
         thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
         self._loops[partition] = (loop, thread)
         thread.start()

@@ -6,11 +6,13 @@ Panes go through the token chain like any other change, so that no other worker 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.alarm.gathering import close_gathered
 from workers.alarm.removal import remove_alarm
 from workers.chain import Chain
@@ -18,6 +20,7 @@ from workers.compaction import Compaction
 from workers.entries import Entry
 from workers.expiry import old_records, remove_records
 from workers.filling import Ground
+from workers.parked import parked_fields
 from workers.sealing import Sealing
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
@@ -27,11 +30,14 @@ from workers.state.registry import ModelConfig
 from workers.store import Store
 from workers.windows import ALL_ROWS
 
+log = logging.getLogger(__name__)
+
 _A_COMMIT = 400
 _SCAN_COUNT = 1000
 # A walk over retained records goes on for so long, then lets entries through.
 _STRIDE_S = 0.1
 _BETWEEN_STRIDES_S = 0.5
+_AFTER_FAILURE_S = 1.0
 _WALKS_A_RETENTION = 24
 
 
@@ -54,6 +60,9 @@ class Housekeeping:
         """Once in a while, see to what has come of age; tells whether panes or marks have changed."""
         if time.monotonic() < self._next_at:
             return False
+        # Also where this pass fails: entries go on meanwhile.
+        pause_s = self._settings.housekeeping_s
+        self._next_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
         n_changed = 0
         if self._walk is None:
             self.drop_spent_buckets()
@@ -61,7 +70,6 @@ class Housekeeping:
             self._walk = self.old_records()
         if self._walk_on(progress):
             self._walk = None
-        pause_s = self._settings.housekeeping_s
         self._next_at = time.monotonic() + (min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s)
         return n_changed > 0
 
@@ -71,7 +79,10 @@ class Housekeeping:
         n_sealed = 0
         for config in self._configs():
             n_sealed += self._sealing.seal(config, now_s, progress)
-            self._close_gathered(config, now_s)
+            try:
+                self._close_gathered(config, now_s)
+            except PackingError as error:
+                log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
 
     def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
@@ -187,9 +198,12 @@ class Housekeeping:
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
-        self._chain.send(
-            remove_records(self._node, self._keys, model, generation), self._chain.new_token()
-        )
+        commit = remove_records(self._node, self._keys, model, generation)
+        commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
+        name = (model.encode(), generation.encode())
+        parked = parked_fields(self._node, self._keys)
+        commit.forget_parked([each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name])
+        self._chain.send(commit, self._chain.new_token())
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]

@@ -220,7 +220,7 @@ class Join:
                 lost, gained = make(model.config), make(model.config)
                 for rows, pane in ((old, lost), (new, gained)):
                     for batch in batches_of(rows, model.config.task):
-                        pane.fill(batch)
+                        pane.fill_batch(batch)
                 result[key] = (lost, gained)
         return result
 
@@ -245,10 +245,10 @@ class Join:
         known = model.after.get(name) or model.before[name]
         return known if known is not None else Facts(received_ms // 1000)
 
-    def _rows_by_pane(self, model: ModelJoin) -> dict[PaneKey, tuple[list, list]]:
+    def _rows_by_pane(self, model: ModelJoin) -> dict[PaneKey, tuple[list[Any], list[Any]]]:
         """Old and new rows of every unit that changed, by the panes that they belong to."""
         groups = self._touched_groups(model)
-        by_pane: dict[PaneKey, tuple[list, list]] = {}
+        by_pane: dict[PaneKey, tuple[list[Any], list[Any]]] = {}
         for names in groups.values():
             for side, facts_of in ((0, model.before.get), (1, lambda name: model.after.get(name) or model.before[name])):
                 for name in names:

@@ -185,7 +185,8 @@ class Asking:
             task.exception()
 
     async def _until_answered(self, question: Question) -> Reply:
-        answered = self._waiting[question.digest] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[question.digest] = answered
         try:
             while (left_s := question.until_s - time.time()) > 0:
                 await self._send(question)

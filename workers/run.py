@@ -18,6 +18,7 @@ from workers.state.commit import Commit
 from workers.state.keys import PaneKey, PartitionKeys
 from workers.state.records import BatchRecord
 from workers.state.registry import ModelConfig
+from workers.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)
 MOST_ROW_ERRORS = 100
@@ -170,7 +171,7 @@ class Run:
             item.n = reduce_entry(item.entry, item.config, self._ground, target)
             if self._careful:
                 target.close(self._ground)
-        except MemoryError:
+        except NO_VERDICT:
             raise
         except Exception as error:
             item.judge(error)
@@ -199,7 +200,7 @@ class Run:
         """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
         try:
             self.reduction.close(self._ground)
-        except MemoryError:
+        except NO_VERDICT:
             raise
         except Exception as error:
             log.info("a run is filled entry by entry: %s", error)
@@ -230,6 +231,8 @@ class Run:
             item = by_id[entry_id]
             try:
                 item.claims.append((claim.update.at or "", shelf.claim(claim)))
+            except NO_VERDICT:
+                raise
             except Exception as error:
                 item.judge(error)
                 return False

@@ -3,6 +3,10 @@
 A cohort is what one pane of event time holds. When its age reaches the horizon, every slice's pane is copied under the
 slice's sealed name and the model's mark moves to the cohort's end, in one commit: once, in order, for good. What comes
 later is in the live panes alone. A horizon that is declared late seals the cohorts that have passed it as they then stand.
+
+A cohort is never sealed without part of its evidence. An error of the store or of memory leaves it for the next pass. A
+damaged pane leaves it and all later cohorts of the model unsealed, and `PartitionKeys.unsealable` tells, until the pane
+is readable again or has outlived its retention: a stopped alarm that is reported is safer than a wrong one.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.chain import Chain
 from workers.filling import Ground
 from workers.sealed import Cohort, OnSealed, find_hooks
@@ -57,9 +62,29 @@ class Sealing:
         n_cohorts = 0
         for cohort in self._due(config, marks, held, now_s - config.label_horizon_s):
             progress()
-            self._seal(config, marks, cohort, held)
+            try:
+                self._seal(config, marks, cohort, held)
+            except PackingError as error:
+                # Later cohorts wait as well: detectors see them in order.
+                self._note_damage(config, f"{cohort.start_s}: {error}")
+                return n_cohorts
             n_cohorts += 1
+        self._note_damage(config, None)
         return n_cohorts
+
+    def _note_damage(self, config: ModelConfig, why: str | None) -> None:
+        """Have the store tell that a model's cohorts are not sealed, or that they are again."""
+        name, field = self._keys.unsealable, f"{config.key}|{config.generation}"
+        known = self._node.hget(name, field)
+        if (None if known is None else known.decode()) == why:
+            return
+        commit = Commit(self._keys)
+        if why is None:
+            commit.drop_fields(name, [field])
+        else:
+            log.error("cohort_not_sealed model=%s error=%s", config.key, why)
+            commit.set_fields(name, {field: why[:500]})
+        self._chain.send(commit, self._chain.new_token())
 
     def _held(self, config: ModelConfig) -> dict[str, list[int]]:
         """Starts of the panes of every slice that batches fill."""
@@ -108,16 +133,13 @@ class Sealing:
         self._chain.send(commit, token)
 
     def _pane(self, config: ModelConfig, slice_: str, starts: list[int]) -> Any:
-        """The merge of a slice's panes of a cohort; one that cannot be read is left out, and said to be."""
+        """The merge of a slice's panes of a cohort; raises PackingError where one of them is damaged."""
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in starts:
             found = self._node.hgetall(self._keys.pane(PaneKey(config.key, config.generation, slice_, start)))
             named = {name.decode(): value for name, value in found.items()}
             parts = {name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)}
-            try:
-                if parts:
-                    merged.merge(self._ground.pane.from_parts(spec, parts))
-            except Exception:
-                log.exception("a pane of %s cannot be read; its cohort is sealed without it", config.key)
+            if parts:
+                merged.merge(self._ground.pane.from_parts(spec, parts))
         return merged

@@ -31,8 +31,9 @@ class SettingsError(ValueError):
 class EngineSettings:
     """Settings of the engine floor. Times in seconds, sizes in bytes.
 
-    `idempotency_bytes` and `backlog_bytes` bound one partition, `held_panes_bytes` (packed panes that the partition
-    loops of a process hold) and `pane_cache_bytes` (packed panes that its answers have read) one process.
+    `idempotency_bytes` and `backlog_bytes` bound one partition, `held_panes_bytes` (memory of the panes
+    that the partition loops of a process cache; None: a quarter of the memory limit) and `pane_cache_bytes` (packed
+    panes that its answers have read) one process.
     """
 
     redis_url: str | None = None
@@ -67,7 +68,7 @@ class EngineSettings:
     commit_entries: int = 128
     commit_bytes: int = 8 << 20
     commit_write_rate: int = 20_000_000
-    held_panes_bytes: int = 64 << 20
+    held_panes_bytes: int | None = None
     housekeeping_s: float = 60.0
     child_timeout_s: float = 20.0
     child_memory_bytes: int = 2 << 30

@@ -1,19 +1,22 @@
 """The panes of one partition that its worker holds in memory, exactly as the last commit left them.
 
 They are changed in place while a commit is prepared. That is safe because every outcome but a written commit drops
-all of them: what is on the shelf is either what the store holds or nothing.
+all of them: what is on the shelf is either what the store holds or nothing. `pane_budget.py` bounds their memory, for all
+partitions of a process together.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from sys import getsizeof
 from typing import Any
 
+from calibrant.packing import PackingError
 from workers.filling import Claim, Ground
+from workers.pane_budget import PaneBudget
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from workers.state.marks import Marks
@@ -25,7 +28,7 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane cannot be read; entries for it are set aside, the state is left as it is."""
+    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
 
     def __init__(self, key: PaneKey, error: Exception):
         super().__init__(f"the state of a pane cannot be read: {error}")
@@ -42,8 +45,10 @@ class HeldPane:
     changed_sources: set[str] = field(default_factory=set)
 
     @property
-    def n_bytes(self) -> int:
-        return sum(map(len, self.parts.values())) + sum(map(len, self.sources.values()))
+    def memory_bytes(self) -> int:
+        """Bytes in memory: the pane, its parts as packed, and the running totals."""
+        packed = (*self.parts.items(), *self.sources.items())
+        return int(self.pane.memory_bytes) + sum(getsizeof(name) + getsizeof(value) for name, value in packed)
 
 
 def total_field(name: str, start_s: int | None = None) -> str:
@@ -52,25 +57,34 @@ def total_field(name: str, start_s: int | None = None) -> str:
 
 
 class Shelf:
-    """Held panes, least recently used first, bounded in packed bytes."""
+    """Cached panes of one partition; their memory is bounded by a budget that partitions share."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, ground: Ground, limit_bytes: int):
+    def __init__(self, store: Store, keys: PartitionKeys, ground: Ground, budget: PaneBudget):
         self._store = store
         self._keys = keys
         self._ground = ground
-        self._limit_bytes = limit_bytes
-        self._held: OrderedDict[PaneKey, HeldPane] = OrderedDict()
+        self._budget = budget
+        self._held: dict[PaneKey, HeldPane] = {}
+        self._used: dict[PaneKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
     def forget(self) -> None:
         """Drop everything: what the store holds is no longer known."""
+        self._budget.begin(self)
+        dropped = list(self._held)
         self._held.clear()
+        self._used.clear()
+        self._budget.drop(self, dropped)
         self._marks.clear()
 
     def fetch(
         self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
     ) -> None:
-        """Load panes that are not held, in one round trip; raises UnreadablePane."""
+        """Load panes that are not held, in one round trip; raises UnreadablePane.
+
+        Until `trim` or `forget` no other partition evicts from this cache.
+        """
+        self._budget.begin(self)
         wanted = list(wanted)
         node = self._store.node(self._keys.partition)
         for model in {(key.model, key.generation) for key in wanted} - self._marks.keys():
@@ -93,7 +107,7 @@ class Shelf:
         spec = self._ground.spec(config)
         try:
             pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
-        except Exception as error:
+        except PackingError as error:
             raise UnreadablePane(key, error) from error
         return HeldPane(pane, parts, sources)
 
@@ -143,30 +157,36 @@ class Shelf:
     def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
         """Put the changes of touched panes into a commit."""
         for key in dict.fromkeys(map(self.place, touched)):
-            held = self._held[key]
-            self._held.move_to_end(key)
-            parts = held.pane.parts()
-            changed: dict[str, bytes] = {
-                name: value for name, value in parts.items() if held.parts.get(name) != value
-            }
-            changed |= {name: held.sources[name] for name in held.changed_sources}
-            gone = [name for name in held.parts if name not in parts]
-            if not (changed or held.parts or held.sources):
-                continue
-            if not held.parts and not held.sources.keys() - held.changed_sources:
-                commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
-            if changed:
-                commit.set_fields(self._keys.pane(key), changed)
-            if gone:
-                commit.drop_fields(self._keys.pane(key), gone)
-            held.parts = dict(parts)
-            held.changed_sources = set()
-            versions = self._keys.versions(key.model, key.generation, key.slice)
-            commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
+            self._write(key, commit, version)
+            self._held[key].pane.tighten()
+            self._used[key] = self._held[key].memory_bytes
+
+    def _write(self, key: PaneKey, commit: Commit, version: bytes) -> None:
+        held = self._held[key]
+        parts = held.pane.parts()
+        changed: dict[str, bytes] = {
+            name: value for name, value in parts.items() if held.parts.get(name) != value
+        }
+        changed |= {name: held.sources[name] for name in held.changed_sources}
+        gone = [name for name in held.parts if name not in parts]
+        if not (changed or held.parts or held.sources):
+            return
+        if not held.parts and not held.sources.keys() - held.changed_sources:
+            commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
+        if changed:
+            commit.set_fields(self._keys.pane(key), changed)
+        if gone:
+            commit.drop_fields(self._keys.pane(key), gone)
+        held.parts = dict(parts)
+        held.changed_sources = set()
+        versions = self._keys.versions(key.model, key.generation, key.slice)
+        commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
 
     def trim(self) -> None:
-        """Let go of the panes used longest ago, down to the bound. Only right after a written commit."""
-        total = sum(held.n_bytes for held in self._held.values())
-        while total > self._limit_bytes and len(self._held) > 1:
-            _, held = self._held.popitem(last=False)
-            total -= held.n_bytes
+        """Evict the panes used longest ago, of any partition, down to the bound. Only right after a written commit."""
+        used, self._used = self._used, {}
+        self._budget.end(self, used)
+
+    def evict(self, key: PaneKey) -> None:
+        """Drop one pane, as the budget asks."""
+        self._held.pop(key, None)

@@ -79,11 +79,6 @@ def joined(version: str, other: str) -> str:
     return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
 
 
-def seed_of(state_version: str) -> int:
-    """The seed of everything random in an answer, so that answers repeat."""
-    return int(state_version[:15], 16)
-
-
 @dataclass(frozen=True)
 class SliceState:
     """What the state of a slice is at one moment.

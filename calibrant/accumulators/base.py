@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
+from calibrant.array_memory import held_bytes
 from calibrant.filling import Filling
 from calibrant.packing import PackingError, pack, unpack
 from calibrant.spec import PaneSpec
+
+# Python objects around the arrays: an accumulator with its dictionaries, and a block with its name.
+_OBJECT_BYTES, _BLOCK_OBJECT_BYTES = 700, 200
 
 
 class Accumulator:
@@ -49,6 +53,24 @@ class Accumulator:
     def is_empty(self) -> bool:
         return all(block.is_empty for block in self.blocks.values())
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that it keeps allocated, empty cells of dense blocks included.
+
+        Memory shared with a copy counts in both. Sizes of Python objects around the arrays are estimates.
+        """
+        return held_bytes(self.held_arrays()) + self.object_bytes
+
+    @property
+    def object_bytes(self) -> int:
+        """Estimate of what its Python objects take beside the arrays."""
+        return _OBJECT_BYTES + _BLOCK_OBJECT_BYTES * len(self.blocks)
+
+    def held_arrays(self) -> Iterator[NDArray[Any]]:
+        """Every array that it refers to."""
+        for block in self.blocks.values():
+            yield from block.held_arrays()
+
     def merge(self, other: Accumulator) -> None:
         """Add the other's sums to these."""
         for name, block in self.blocks.items():
@@ -63,6 +85,11 @@ class Accumulator:
         """Take the other's sums away."""
         for name, block in self.blocks.items():
             block.subtract(other.blocks[name])
+
+    def tighten(self) -> None:
+        """Take less memory where few cells are filled; no number changes."""
+        for block in self.blocks.values():
+            block.tighten()
 
     def copy(self) -> Accumulator:
         twin = type(self)(self.spec)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from sys import getsizeof
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ MOST_CELLS = 1 << 18
 MOST_HALVINGS = 63
 MOST_BINS = 1 << 20
 OTHER = ""
+_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 150, 250, 150
 Source = tuple[str, str]
 Floats = NDArray[np.float64]
 
@@ -106,6 +108,14 @@ class Cases(Accumulator):
     @property
     def is_empty(self) -> bool:
         return not self.tables
+
+    @property
+    def object_bytes(self) -> int:
+        """Estimate of what names and the notes of plain histograms take too."""
+        noted = sum(len(held) for held in self.sources.values())
+        names = sum(map(getsizeof, self.tables))
+        known = _CASE_BYTES * len(self.tables) + _NOTES_BYTES * len(self.sources)
+        return super().object_bytes + names + known + _NOTE_BYTES * noted
 
     def merge(self, other: Accumulator) -> None:
         assert isinstance(other, Cases)

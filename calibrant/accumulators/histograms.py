@@ -72,6 +72,9 @@ class Histograms(Accumulator):
             if own.is_empty:
                 del self.blocks[key]
 
+    def tighten(self) -> None:
+        """Leave the tables: the sums of a cell whose updates cancel must stay until the next is added."""
+
     def table(self, key: str) -> Floats:
         """Count and sums of a key on the model's grid, float64 (3, cells); zeros without."""
         return self.blocks[key].sums if key in self.blocks else self._block(key).sums

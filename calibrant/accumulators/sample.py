@@ -9,7 +9,7 @@ correction finds the row that it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -87,6 +87,9 @@ class Sample(Accumulator):
     @property
     def is_empty(self) -> bool:
         return len(self._rows) == 0 and self.halvings == 0
+
+    def held_arrays(self) -> Iterator[NDArray[Any]]:
+        yield from self.arrays().values()
 
     @property
     def n(self) -> int:

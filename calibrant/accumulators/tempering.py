@@ -58,7 +58,7 @@ class Lane:
     @cached_property
     def zed_sum(self) -> Floats:
         """Sum of z over each row's ratings of positive probability, (n,)."""
-        return np.einsum("sn,sn->n", self.votes, self.finite)
+        return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
 
     def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
         """Sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
@@ -117,7 +117,7 @@ class TemperedRows:
 
     @property
     def n(self) -> int:
-        return self.zed.shape[1]
+        return int(self.zed.shape[1])
 
     @cached_property
     def moments(self) -> Moments:

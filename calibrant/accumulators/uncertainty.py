@@ -67,7 +67,7 @@ def normalised_entropy(probabilities: Floats) -> Floats:
     >>> normalised_entropy(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
     [1.0, 0.0]
     """
-    return np.minimum(entropy(probabilities) / np.log(probabilities.shape[1]), 1.0)
+    return np.asarray(np.minimum(entropy(probabilities) / np.log(probabilities.shape[1]), 1.0))
 
 
 def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: Floats) -> None:

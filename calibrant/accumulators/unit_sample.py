@@ -8,7 +8,8 @@ their names, therefore samples merge in any order.
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterator
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,9 @@ class UnitSample(Accumulator):
     @property
     def is_empty(self) -> bool:
         return len(self.hashes) == 0
+
+    def held_arrays(self) -> Iterator[NDArray[Any]]:
+        yield from (self.hashes, self.batches)
 
     @property
     def split(self) -> dict[str, int | bool]:

@@ -300,4 +300,4 @@ def _added(at: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def _ratio(over: Floats, under: Floats, where: Flags, otherwise: float = np.nan) -> Floats:
-    return np.divide(over, under, out=np.full(under.shape, otherwise), where=where)
+    return np.asarray(np.divide(over, under, out=np.full(under.shape, otherwise), where=where))

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import ttest_rel, wilcoxon
 
 from calibrant.cases.errors import ERRORS, CaseErrors, numbers
+from calibrant.inference.seeds import SEED
 
 STARS = ((0.01, "**"), (0.05, "*"))
 # With so few pairs every pattern of signs is looked at, 2^n of them.
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def compare_cases(
-    values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = 0
+    values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = SEED
 ) -> dict[str, Any]:
     """Two-sided paired tests of two models' errors over the cases that both have.
 
@@ -60,7 +61,7 @@ def compare_cases(
     return _compared(mine, theirs, seed) | only
 
 
-def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = 0) -> dict[str, Any]:
+def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) -> dict[str, Any]:
     """`compare_cases` of every error and of Dice, and by class.
 
     Parameters
@@ -112,7 +113,7 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
         return answer | {"reason": "too_few_cases"}
     if np.ptp(difference) <= CONSTANT:
         return answer | {"reason": "constant_difference"}
-    test = ttest_rel(mine, theirs)
+    test = scipy.stats.ttest_rel(mine, theirs)
     answer |= {
         "t": float(test.statistic),
         "degrees_of_freedom": n - 1,
@@ -126,10 +127,10 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
 def _wilcoxon(difference: Floats) -> float:
     """Differences of 0 are left out, and those that only rounding parts are tied; exact for up to 50 without ties."""
     moved = np.round(difference / CONSTANT) * CONSTANT
-    return float(wilcoxon(moved[moved != 0.0]).pvalue)
+    return float(scipy.stats.wilcoxon(moved[moved != 0.0]).pvalue)
 
 
-def permutation_p(difference: Floats, seed: int = 0) -> float:
+def permutation_p(difference: Floats, seed: int = SEED) -> float:
     """Two-sided p of a mean of paired differences whose signs might as well be the others.
 
     Parameters

@@ -392,4 +392,4 @@ def _mean(values: Floats, use: Flags, axis: int) -> Floats:
     """Mean of the values marked in `use` along an axis, nan where there are none."""
     n = use.sum(axis=axis)
     total = np.where(use, np.nan_to_num(values), 0.0).sum(axis=axis)
-    return np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0)
+    return np.asarray(np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0))

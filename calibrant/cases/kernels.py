@@ -103,4 +103,4 @@ def _cubic(away: Floats) -> Floats:
 def _mirrored(place: Ints, bins: int) -> Ints:
     """Places beyond the ends counted back from them."""
     round_trip = np.mod(place, 2 * bins)
-    return np.minimum(round_trip, 2 * bins - 1 - round_trip)
+    return np.asarray(np.minimum(round_trip, 2 * bins - 1 - round_trip))

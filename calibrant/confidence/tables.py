@@ -49,16 +49,14 @@ class CoarseTable:
     @property
     def mean(self) -> Floats:
         """Mean centre of each bin, nan where it is empty."""
-        return np.divide(
-            self.confidence, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
-        )
+        empty = np.full(len(self.mass), np.nan)
+        return np.asarray(np.divide(self.confidence, self.mass, out=empty, where=self.mass > 0))
 
     @property
     def rate(self) -> Floats:
         """Share with r = 1 of each bin, nan where it is empty."""
-        return np.divide(
-            self.hits, self.mass, out=np.full(len(self.mass), np.nan), where=self.mass > 0
-        )
+        empty = np.full(len(self.mass), np.nan)
+        return np.asarray(np.divide(self.hits, self.mass, out=empty, where=self.mass > 0))
 
     def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
         """Calibration errors over the kept bins.
@@ -170,7 +168,7 @@ def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> 
             raise CalibrationInputError.at(
                 "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
             )
-        return histogram.label[label]
+        return np.asarray(histogram.label[label])
     if kind not in ("prediction", "uncertainty"):
         raise CalibrationInputError.at(
             "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"

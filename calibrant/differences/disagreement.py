@@ -17,6 +17,7 @@ from calibrant.inference.pairing import (
     ratio_difference,
 )
 from calibrant.inference.replication import refuse_if_thin
+from calibrant.inference.seeds import SEED
 from calibrant.label_losses.by_row import Choice, rows_with_several
 from calibrant.view import NotAnswerable, View
 
@@ -26,7 +27,7 @@ SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 
 
 def disagreement_difference(
-    view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = 0
+    view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
 ) -> dict[str, Any]:
     """What two answers of `disagreement_answer` differ by.
 

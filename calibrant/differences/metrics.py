@@ -32,6 +32,7 @@ from calibrant.inference.replication import (
     score_columns,
     tables_for,
 )
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import (
     ClasswiseGapMetric,
@@ -48,7 +49,7 @@ _TOLD_APART = 0.1
 Floats = NDArray[np.float64]
 
 
-def differences(view: View, other: View, slugs: Iterable[str], seed: int = 0) -> dict[str, dict[str, Any]]:
+def differences(view: View, other: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, dict[str, Any]]:
     """Each metric of `view` as `compute_metrics` tells it, with `against`, `difference` and `difference_interval`.
 
     Parameters
@@ -133,8 +134,8 @@ def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -
     """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
     bins = view.question.bins
     if isinstance(metric, GapMetric):
-        return metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
-    return mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn))
+        return np.asarray(metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn)))
+    return np.asarray(mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn)))
 
 
 def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:

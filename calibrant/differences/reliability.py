@@ -21,13 +21,14 @@ from calibrant.inference.pairing import (
     replicate_correlation,
 )
 from calibrant.inference.replication import ReplicateTables, tables_for
+from calibrant.inference.seeds import SEED
 from calibrant.reliability import reliability
 from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 
 
-def reliability_difference(view: View, other: View, seed: int = 0) -> dict[str, Any]:
+def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[str, Any]:
     """The table of `view`, each bin with the other side's gap and the difference of the two.
 
     Parameters

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from calibrant.hashing import U64
 from calibrant.inference.pairing import shared, unit_correlation
@@ -61,7 +61,7 @@ def temperature_difference(
     correlation = _correlation(mine, theirs, pane, other) if known else 0.0
     errors = (mine["standard_error"], theirs["standard_error"])
     relative = (errors[0] / temperatures[0], errors[1] / temperatures[1])
-    z = float(ndtri(0.5 + mine["ci"] / 2.0))
+    z = float(scipy.special.ndtri(0.5 + mine["ci"] / 2.0))
     reach = z * _together(*errors, correlation)
     factor = float(np.exp(min(z * _together(*relative, correlation), 700.0)))
     return told | {

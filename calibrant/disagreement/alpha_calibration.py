@@ -148,8 +148,9 @@ def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
 
 
 def _fits_a_head(rows: VotedRows) -> bool:
-    n_coefficients = rows.features.shape[1] + 1
-    return len(np.unique(rows.unit)) >= ROWS_A_COEFFICIENT * n_coefficients
+    n_coefficients: int = rows.features.shape[1] + 1
+    n_units = len(np.unique(rows.unit))
+    return n_units >= ROWS_A_COEFFICIENT * n_coefficients
 
 
 def _refuse(rows: VotedRows) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import gammaln, psi
 
 from calibrant.disagreement.concentration import PENALTY
 from calibrant.disagreement.voted_rows import VotedRows
@@ -54,7 +53,7 @@ class Fit:
             return None
         design = (rows.features - self.middle) / self.scale
         place = design @ self.coefficients[:-1] + self.coefficients[-1]
-        return np.exp(np.clip(place, *LOG_ALPHA))
+        return np.asarray(np.exp(np.clip(place, *LOG_ALPHA)))
 
 
 def dirichlet_multinomial_loss(
@@ -79,10 +78,10 @@ def dirichlet_multinomial_loss(
     prior = alpha[:, None] * mean
     there = votes > 0
     held = np.where(there, prior, 1.0)
-    terms = np.where(there, gammaln(held + votes) - gammaln(held), 0.0)
-    slopes = np.where(there, psi(held + votes) - psi(held), 0.0)
-    loss = gammaln(alpha + n) - gammaln(alpha) - terms.sum(axis=1)
-    by_alpha = psi(alpha + n) - psi(alpha) - (slopes * mean).sum(axis=1)
+    terms = np.where(there, scipy.special.gammaln(held + votes) - scipy.special.gammaln(held), 0.0)
+    slopes = np.where(there, scipy.special.psi(held + votes) - scipy.special.psi(held), 0.0)
+    loss = scipy.special.gammaln(alpha + n) - scipy.special.gammaln(alpha) - terms.sum(axis=1)
+    by_alpha = scipy.special.psi(alpha + n) - scipy.special.psi(alpha) - (slopes * mean).sum(axis=1)
     return loss, alpha * by_alpha, -alpha[:, None] * slopes
 
 
@@ -173,7 +172,7 @@ def _solved(
 
 def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, dict[str, Any]]:
     """Where a smooth loss is least, by L-BFGS, and the proof of it."""
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
     at = np.asarray(found.x, np.float64)
     value, gradient = loss(at)
     held = np.array(

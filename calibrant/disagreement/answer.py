@@ -23,6 +23,7 @@ from calibrant.disagreement.tables import (
     disagreement_loss_interval,
     disagreement_table,
 )
+from calibrant.inference.seeds import SEED
 from calibrant.label_losses.by_bin import share
 from calibrant.label_losses.by_row import Choice, n_one_vote, row_interval, rows_with_several
 from calibrant.options import Option
@@ -87,7 +88,7 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
     )
 
 
-def disagreement_answer(view: View, seed: int = 0) -> dict[str, Any]:
+def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
     """Everything about the raters' disagreement, as a JSON-able object.
 
     Options of the question: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit.

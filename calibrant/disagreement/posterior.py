@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, logsumexp, xlogy
 
 from calibrant.errors import CalibrationInputError, Offence
 
@@ -180,7 +180,7 @@ def ensemble_posterior(
     ([0.9, 0.1], [0.82, 0.18])
     """
     points, votes = _matched(members, label_counts)
-    after = _reweighted(xlogy(votes, points).sum(axis=2), weights)
+    after = _reweighted(scipy.special.xlogy(votes, points).sum(axis=2), weights)
     mean = np.einsum("sn,snk->nk", after, points)
     return Posterior(mean, ensemble_disagreement(points, after), after)
 
@@ -218,8 +218,8 @@ def dirichlet_ensemble_posterior(
     prior = alpha[:, :, None] * means
     total = votes.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        terms = np.where(votes > 0, gammaln(prior + votes) - gammaln(prior), 0.0)
-    evidence = terms.sum(axis=2) + gammaln(alpha) - gammaln(alpha + total)
+        terms = np.where(votes > 0, scipy.special.gammaln(prior + votes) - scipy.special.gammaln(prior), 0.0)
+    evidence = terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
     after = _reweighted(evidence, weights)
     updated = (prior + votes) / (alpha + total)[:, :, None]
     mean = np.einsum("sn,snk->nk", after, updated)
@@ -293,7 +293,7 @@ def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
     prior = np.ones(len(log_likelihood)) if weights is None else np.asarray(weights, np.float64)
     with np.errstate(divide="ignore"):
         joint = log_likelihood + np.log(prior)[:, None]
-    total = logsumexp(joint, axis=0)
+    total = scipy.special.logsumexp(joint, axis=0)
     bad = np.flatnonzero(~np.isfinite(total))
     if len(bad):
         detail = "every member holds these votes impossible"

@@ -11,8 +11,8 @@ from math import exp
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
 from calibrant.drift.tables import UnitTable, merged
@@ -133,7 +133,7 @@ def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = N
     beyond = np.maximum(gap - np.maximum(band.upper[filled], 0.0), 0.0)
     beyond += np.minimum(gap - np.minimum(band.lower[filled], 0.0), 0.0)
     statistic = float((weight * beyond**2 / (rate * (1.0 - rate))).sum())
-    return float(chi2.sf(statistic, filled.sum())) if filled.any() else 1.0
+    return float(scipy.stats.chi2.sf(statistic, filled.sum())) if filled.any() else 1.0
 
 
 def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
@@ -158,7 +158,7 @@ def _fit(action: str, table: UnitTable) -> Recalibration | None:
 
 def _p(gain: float, freedom: int) -> float:
     """p-value of a gain in log-likelihood for so many parameters more."""
-    return float(chi2.sf(2.0 * max(gain, 0.0), freedom)) if freedom > 0 else 1.0
+    return float(scipy.stats.chi2.sf(2.0 * max(gain, 0.0), freedom)) if freedom > 0 else 1.0
 
 
 def _parameters(fit: Recalibration) -> dict[str, float]:

@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logit
 
 Floats = NDArray[np.float64]
 GRID = 1  # number of this grid of bets; evidence gathered under another does not add to it
@@ -52,7 +52,7 @@ class Bets:
         """float64 (n_global + 8, bins)."""
         middle = (np.arange(self.bins) + 0.5) / self.bins
         along = np.ones((len(self.sizes), self.bins))
-        along[2 * len(INTERCEPTS) : self.n_global] = logit(middle)
+        along[2 * len(INTERCEPTS) : self.n_global] = scipy.special.logit(middle)
         return self.sizes[:, None] * along
 
     @cached_property
@@ -61,7 +61,7 @@ class Bets:
         n_local = self.n_bets - self.n_global
         weights = np.full(self.n_bets, (1.0 - GLOBAL_WEIGHT) / n_local)
         weights[: self.n_global] = GLOBAL_WEIGHT / self.n_global
-        return np.log(weights)
+        return np.asarray(np.log(weights))
 
     def summed(self, gains: Floats) -> Floats:
         """Each bet's total from the gains of `shifts` by bin.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
 
 from calibrant.drift.tables import UnitTable, unit_table
 from calibrant.pane import Pane
@@ -134,7 +134,7 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     table = np.array(cells)
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = ((table - expected) ** 2 / expected).sum()
-    return float(chi2.sf(statistic, len(cells) - 1))
+    return float(scipy.stats.chi2.sf(statistic, len(cells) - 1))
 
 
 def _side(pane: Pane, table: UnitTable) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _labelled_units(table: UnitTable) -> float:
 
 def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[dict[str, Any]]:
     """Per bin both gaps and their difference with its interval; null where a window has no unit there."""
-    reach = norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
+    reach = scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
     rows = []
     for i in range(bins):
         here, there = now.weight[i] > 0, before.weight[i] > 0
@@ -179,7 +179,7 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
 def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
     """Change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
-    reach = float(norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.mean_gap_variance + before.mean_gap_variance))
+    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.mean_gap_variance + before.mean_gap_variance))
     difference = mean[0] - mean[1]
     usable = (now.weight >= 5.0) & (before.weight >= 5.0)
     spread = (now.gap_variance + before.gap_variance)[usable]
@@ -192,7 +192,7 @@ def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any
         "interval": [difference - reach, difference + reach],
         "bins_used": bins_used,
         "statistic": statistic if bins_used else None,
-        "p_value": float(chi2.sf(statistic, bins_used)) if bins_used else None,
+        "p_value": float(scipy.stats.chi2.sf(statistic, bins_used)) if bins_used else None,
     }
 
 

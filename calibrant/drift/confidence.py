@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaln, xlog1py, xlogy
 
 Floats = NDArray[np.float64]
 _HALVINGS = 60
@@ -63,5 +63,5 @@ def _crossing(outside: Floats, inside: Floats, weight: Floats, correct: Floats, 
 
 def _excess(rate: Floats, weight: Floats, correct: Floats, alpha: float) -> Floats:
     """Log of the mixture times alpha: not negative where the rate is contradicted."""
-    mixture = betaln(1.0 + correct, 1.0 + weight - correct)
-    return np.asarray(mixture - xlogy(correct, rate) - xlog1py(weight - correct, -rate) + np.log(alpha))
+    mixture = scipy.special.betaln(1.0 + correct, 1.0 + weight - correct)
+    return np.asarray(mixture - scipy.special.xlogy(correct, rate) - scipy.special.xlog1py(weight - correct, -rate) + np.log(alpha))

@@ -17,6 +17,7 @@ from calibrant.drift.effect import Recalibration
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
 from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
+from calibrant.inference.seeds import SEED
 
 Floats = NDArray[np.float64]
 N_RUNS = 64
@@ -42,7 +43,7 @@ def expected_delay(
     tolerance: Tolerance,
     threshold: float,
     *,
-    seed: int = 0,
+    seed: int = SEED,
     runs: int = N_RUNS,
     longest: int = LONGEST,
 ) -> dict[str, Any]:

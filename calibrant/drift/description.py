@@ -10,17 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import rel_entr, xlogy
 
 from calibrant.drift.tables import UnitTable
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
+from calibrant.inference.seeds import SEED
 
 Floats = NDArray[np.float64]
 
 
-def description(table: UnitTable, seed: int = 0) -> dict[str, Any] | None:
+def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
     """Calibration error beside what a calibrated model would show, and proper scores in their parts.
 
     Parameters
@@ -120,12 +121,12 @@ def _variance(rate: Floats) -> Floats:
 
 
 def _entropy(rate: Floats) -> Floats:
-    return np.asarray(-xlogy(rate, rate) - xlogy(1.0 - rate, 1.0 - rate))
+    return np.asarray(-scipy.special.xlogy(rate, rate) - scipy.special.xlogy(1.0 - rate, 1.0 - rate))
 
 
 def _divergence(rate: Floats, forecast: Floats) -> Floats:
     """Kullback and Leibler's, in nats; infinite where something came that was given no chance."""
-    return np.asarray(rel_entr(rate, forecast) + rel_entr(1.0 - rate, 1.0 - forecast))
+    return np.asarray(scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast))
 
 
 def _text(ece: dict[str, float], n_units: float) -> str:

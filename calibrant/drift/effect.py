@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit, xlogy
-from scipy.stats import norm
 
 from calibrant.drift.confidence import rate_bounds
 from calibrant.drift.tables import UnitTable
@@ -41,12 +40,12 @@ class Recalibration:
 
     def __call__(self, score: Floats) -> Floats:
         """Recalibrated scores."""
-        return np.asarray(expit(self.intercept + self.slope * log_odds(score)))
+        return np.asarray(scipy.special.expit(self.intercept + self.slope * log_odds(score)))
 
 
 def log_odds(score: Floats) -> Floats:
     """Log-odds of scores, those within 1e-4 of 0 and 1 taken at that distance."""
-    return np.asarray(logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN)))
+    return np.asarray(scipy.special.logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN)))
 
 
 def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) -> Recalibration | None:
@@ -72,7 +71,7 @@ def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) 
     value = np.zeros(len(design))
     information = np.zeros((len(design), len(design)))
     for _ in range(_STEPS):
-        rate = expit(x + value @ design)
+        rate = scipy.special.expit(x + value @ design)
         information = (design * (weight * rate * (1.0 - rate))) @ design.T
         if len(x) < len(design) or np.linalg.cond(information) > 1e12:
             return None
@@ -95,7 +94,7 @@ def saturated_log_likelihood(table: UnitTable) -> float:
     filled = table.weight > 0
     weight, correct = table.weight[filled], np.clip(table.correct[filled], 0.0, table.weight[filled])
     rate = correct / weight
-    return float((xlogy(correct, rate) + xlogy(weight - correct, 1.0 - rate)).sum())
+    return float((scipy.special.xlogy(correct, rate) + scipy.special.xlogy(weight - correct, 1.0 - rate)).sum())
 
 
 def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
     ci : nominal coverage; a start of change that was picked from the same data makes it too bold
     """
     whole, level = recalibration(table), recalibration(table, slope=False)
-    reach = float(norm.ppf(0.5 + ci / 2.0))
+    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0))
     return {
         "n_units": table.n_units,
         "intercept": None if level is None else _estimate(level.intercept, level.errors[0] * reach),

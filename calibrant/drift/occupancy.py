@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln, xlogy
-from scipy.stats import chi2
 
 from calibrant.packing import PackingError, pack, unpack
 
@@ -104,13 +103,13 @@ def log_shift_evidence(counts: Floats, reference: Floats) -> float:
     centre = (reference + 0.5) / (reference.sum() + 0.5 * len(reference))
     mixed = [_log_dirichlet_multinomial(counts, c * centre) for c in CONCENTRATIONS]
     numerator = float(np.logaddexp.reduce(mixed)) - np.log(len(mixed))
-    return numerator - float(xlogy(counts, _nearest(counts, reference)).sum())
+    return float(numerator - float(scipy.special.xlogy(counts, _nearest(counts, reference)).sum()))
 
 
 def _log_dirichlet_multinomial(counts: Floats, prior: Floats) -> float:
     """Log of E[∏ q_k^counts_k] for q from a Dirichlet prior."""
-    whole = gammaln(prior.sum()) - gammaln(prior.sum() + counts.sum())
-    return float(whole + (gammaln(prior + counts) - gammaln(prior)).sum())
+    whole = scipy.special.gammaln(prior.sum()) - scipy.special.gammaln(prior.sum() + counts.sum())
+    return float(whole + (scipy.special.gammaln(prior + counts) - scipy.special.gammaln(prior)).sum())
 
 
 def _nearest(counts: Floats, reference: Floats) -> Floats:
@@ -118,15 +117,15 @@ def _nearest(counts: Floats, reference: Floats) -> Floats:
 
     It mixes both samples, (counts + μ reference) / total, with the least μ that stays in the region.
     """
-    radius = chi2.ppf(REFERENCE_LEVEL, len(reference) - 1) / 2.0
-    own = xlogy(reference, reference / reference.sum()).sum()
+    radius = scipy.stats.chi2.ppf(REFERENCE_LEVEL, len(reference) - 1) / 2.0
+    own = scipy.special.xlogy(reference, reference / reference.sum()).sum()
 
     def mixed(mu: float) -> Floats:
         whole = counts + mu * reference
         return np.asarray(whole / whole.sum())
 
     def outside(mu: float) -> bool:
-        return bool(own - xlogy(reference, mixed(mu)).sum() > radius)
+        return bool(own - scipy.special.xlogy(reference, mixed(mu)).sum() > radius)
 
     if not outside(0.0):
         return mixed(0.0)

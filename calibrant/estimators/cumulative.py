@@ -7,8 +7,8 @@ have known distributions and need no bins.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def ks_survival(x: float) -> float:
         odd = 2 * k + 1
         inside = 4.0 / np.pi * np.sum((-1.0) ** k / odd * np.exp(-((odd * np.pi / x) ** 2) / 8.0))
         return float(min(max(1.0 - inside, 0.0), 1.0))
-    return float(min(4.0 * np.sum((-1.0) ** k * ndtr(-(2 * k + 1) * x)), 1.0))
+    return float(min(4.0 * np.sum((-1.0) ** k * scipy.special.ndtr(-(2 * k + 1) * x)), 1.0))
 
 
 def kuiper_survival(x: float) -> float:
@@ -85,4 +85,4 @@ def kuiper_survival(x: float) -> float:
         terms = (8.0 / x**2 + 2.0 / (half * np.pi) ** 2) * np.exp(-2.0 * (half * np.pi / x) ** 2)
         return float(min(max(1.0 - np.sum(terms), 0.0), 1.0))
     k = np.arange(1, 200)
-    return float(max(8.0 * np.sum((-1.0) ** (k - 1) * k * ndtr(-k * x)), 0.0))
+    return float(max(8.0 * np.sum((-1.0) ** (k - 1) * k * scipy.special.ndtr(-k * x)), 0.0))

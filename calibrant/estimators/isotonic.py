@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
-from scipy.special import xlog1py, xlogy
 
 Floats = NDArray[np.float64]
 SCORES = ("brier", "log")
@@ -35,7 +34,7 @@ def recalibrated(weight: Floats, rate: Floats) -> Floats:
     >>> recalibrated(np.array([1.0, 1.0, 2.0]), np.array([0.5, 0.0, 1.0])).tolist()
     [0.25, 0.25, 1.0]
     """
-    return np.asarray(isotonic_regression(rate, weights=weight).x)
+    return np.asarray(scipy.optimize.isotonic_regression(rate, weights=weight).x)
 
 
 def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
@@ -56,7 +55,7 @@ def mean_score(weight: Floats, rate: Floats, forecast: Floats, score: str) -> Fl
     if score == "brier":
         loss = forecast**2 - 2.0 * forecast * rate + rate
     else:
-        loss = -(xlogy(rate, forecast) + xlog1py(1.0 - rate, -forecast))
+        loss = -(scipy.special.xlogy(rate, forecast) + scipy.special.xlog1py(1.0 - rate, -forecast))
     return np.asarray((weight * loss).sum(axis=-1) / weight.sum(axis=-1))
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaln
 
 from calibrant.cells import Cells
 
@@ -75,7 +75,7 @@ def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats
     Chen, Beta kernel estimators for density functions (1999); Popordanoska, Sayer, Blaschko (NeurIPS 2022).
     """
     first, second = score / bandwidth, (1.0 - score) / bandwidth
-    constant = betaln(first + 1.0, second + 1.0)
+    constant = scipy.special.betaln(first + 1.0, second + 1.0)
     up, down = np.log(score)[:, None], np.log1p(-score)[:, None]
     step = max(1, _BLOCK // max(len(score), 1))
     for start in range(0, len(score), step):
@@ -161,7 +161,7 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
         distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
         total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
         seen += np.where(near, taken_weight[at], 0.0).sum(axis=0)
-    return np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0)
+    return np.asarray(np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0))
 
 
 def _distance(
@@ -181,7 +181,7 @@ def _distance(
 def log_likelihood(points: Points, bandwidth: float) -> float:
     """Leave-one-out log-likelihood of the scores under their kernel density; minus infinity where one is isolated."""
     first, second = points.score / bandwidth, (1.0 - points.score) / bandwidth
-    constant = betaln(first + 1.0, second + 1.0)
+    constant = scipy.special.betaln(first + 1.0, second + 1.0)
     others = float(points.weight.sum()) - points.own_weight
     total = 0.0
     for rows, matrix in kernel_rows(points.score, bandwidth):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import digamma
 
 from calibrant.cells import Cells
 from calibrant.estimators.kernel import CLIP, Points, kernel_rows
@@ -92,7 +92,7 @@ class _Row:
 
     @cached_property
     def whole(self) -> Floats:
-        return self.kernel.sum(axis=1, dtype=np.float64)
+        return np.asarray(self.kernel.sum(axis=1, dtype=np.float64))
 
     @cached_property
     def accuracy(self) -> Floats:
@@ -122,7 +122,7 @@ def _limits(cells: Cells, score: Floats) -> tuple[Floats, Floats]:
 
 def _normaliser_slope(score: Floats, bandwidth: float) -> Floats:
     """Derivative of the logarithm of the beta function by the kernel's centre, times the bandwidth; it rises."""
-    return np.asarray(digamma(score / bandwidth + 1.0) - digamma((1.0 - score) / bandwidth + 1.0))
+    return np.asarray(scipy.special.digamma(score / bandwidth + 1.0) - scipy.special.digamma((1.0 - score) / bandwidth + 1.0))
 
 
 def _scatter(lower: Floats, upper: Floats, score: Floats) -> Floats:

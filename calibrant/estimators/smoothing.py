@@ -8,8 +8,8 @@ transform.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 Floats = NDArray[np.float64]
 N_COEFFICIENTS = (512, 2048, 8192)
@@ -36,7 +36,7 @@ def cosine_coefficients(score: Floats, difference: Floats, n: int) -> Floats:
 
 def grid_coefficients(difference: Floats) -> Floats:
     """As `cosine_coefficients` of scores at the middles of equal intervals, (..., n) to (..., n), by one transform."""
-    return np.asarray(dct(difference, type=2, axis=-1) / 2.0)
+    return np.asarray(scipy.fft.dct(difference, type=2, axis=-1) / 2.0)
 
 
 def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
@@ -50,7 +50,7 @@ def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
     decay = np.exp(-((bandwidth[..., None] * np.pi * np.arange(n)) ** 2) / 2.0)
     padded = np.zeros((*coefficients.shape[:-1], 2 * n))
     padded[..., :n] = coefficients * decay
-    return np.asarray(np.abs(dct(padded, type=3, axis=-1)).mean(axis=-1))
+    return np.asarray(np.abs(scipy.fft.dct(padded, type=3, axis=-1)).mean(axis=-1))
 
 
 def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, Floats]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from calibrant.inference.replication import ReplicateTables, resamples
 
@@ -125,7 +125,7 @@ def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float
     """
     n = len(left_out)
     error = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
-    reach = student.ppf(0.5 + ci / 2.0, n - 1) * error
+    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, n - 1) * error
     return float(value - reach), float(value + reach)
 
 

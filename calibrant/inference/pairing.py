@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from calibrant.filling import N_REPLICATES
 from calibrant.hashing import U64
@@ -43,7 +43,7 @@ def ratio_difference(mine: Ratio, theirs: Ratio, ci: float, seed: int) -> list[f
     seen = _ratio(mine, drawn) - _ratio(theirs, drawn)
     centre = float((_ratio(mine, once) - _ratio(theirs, once))[0])
     spread = seen.std(ddof=1) * np.sqrt(N_REPLICATES / (N_REPLICATES - 1))
-    reach = float(norm.ppf(0.5 + ci / 2.0) * spread)
+    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0) * spread)
     return [centre - reach, centre + reach]
 
 

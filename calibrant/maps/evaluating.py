@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
 from calibrant.cells import SUM_FIELDS, Cells
@@ -135,7 +135,7 @@ def _interval(tables: Floats, before: Floats, after: Floats, pick: int, ci: floa
     gained, weight = gained[weight > 0], weight[weight > 0]
     m, ratio = len(weight), gained.sum() / weight.sum()
     error = np.sqrt(m / (m - 1) * ((gained - ratio * weight) ** 2).sum()) / weight.sum()
-    reach = float(stdtrit(m - 1, 0.5 + ci / 2.0) * error)
+    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0) * error)
     return [float(ratio) - reach, float(ratio) + reach]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from calibrant.cells import Cells
 from calibrant.maps.base import Floats, Map, Options, Solved, why_not
@@ -29,7 +29,7 @@ def solve(cells: Cells, options: Options) -> Solved:
     """
     if why_not(cells) == "no_labels":
         return Solved(None, "no_labels")
-    fit = isotonic_regression(cells.rate, weights=cells.weight)
+    fit = scipy.optimize.isotonic_regression(cells.rate, weights=cells.weight)
     value, starts = np.clip(fit.x, 0.0, 1.0), fit.blocks
     block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     score = cells.mean

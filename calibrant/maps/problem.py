@@ -269,7 +269,7 @@ class Problem:
         flat = self.bend(np.full((points.k, points.n), 1.0 / points.k)) / points.total
         flat += np.diag(2.0 * self.form.penalty)
         everything = np.ones(self.form.n_parameters, np.bool_)
-        return self._least(flat, everything) < FLAT / points.k
+        return bool(self._least(flat, everything) < FLAT / points.k)
 
 
 def _step(bend: Floats, gradient: Floats, free: NDArray[np.bool_]) -> Floats:

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from calibrant.accumulators.sample import Sample
 from calibrant.batch import Batch
@@ -74,7 +74,7 @@ class LabelledRows:
 
     @cached_property
     def top_class(self) -> Ints:
-        return np.argmax(self.logits, axis=1)
+        return np.asarray(np.argmax(self.logits, axis=1))
 
     @cached_property
     def is_all_right(self) -> bool:
@@ -164,7 +164,7 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[
         return {"value": value, "interval": None}
     spread = ((by_unit[filled] - value * weights[filled]) ** 2).sum()
     error = float(np.sqrt(m / (m - 1) * spread)) / total
-    reach = float(stdtrit(m - 1, 0.5 + ci / 2.0)) * error
+    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0)) * error
     return {"value": value, "interval": [value - reach, value + reach]}
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from calibrant.maps.problem import FLAT, Problem
 
@@ -110,7 +110,7 @@ def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
         value, gradient = problem.value_and_gradient(back(at))
         return value, slopes(gradient)
 
-    found = minimize(
+    found = scipy.optimize.minimize(
         value_and_gradient,
         there(form.start),
         jac=True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.cells import Cells
@@ -50,7 +50,7 @@ def solve(cells: Cells, options: Options) -> Solved:
         bound = "upper" if slope(low) >= 0.0 else "lower"
         beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
         return Solved({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
-    return Solved({"temperature": float(np.exp(-brentq(slope, low, high, xtol=1e-14)))})
+    return Solved({"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))})
 
 
 def solve_view(view: View, options: Options) -> Solved:

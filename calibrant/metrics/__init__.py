@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Estimate, Metric, null_fields
 from calibrant.options import Option, check_options
 from calibrant.pane import Pane
@@ -77,7 +78,7 @@ def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def compute_metrics(view: View, slugs: Iterable[str], seed: int = 0) -> dict[str, dict[str, Any]]:
+def compute_metrics(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, dict[str, Any]]:
     """Each metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
 
     Raises

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
 from calibrant.inference.null_reference import ASSUMPTION, gap_null, sum_null
 from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
+from calibrant.inference.seeds import SEED
 from calibrant.options import TIES, Option
 from calibrant.view import NotAnswerable, Table, View
 
@@ -68,7 +69,7 @@ class Metric:
         NotAnswerable
             The state cannot answer.
         """
-        return self.estimate(view, 0).value
+        return self.estimate(view, SEED).value
 
     def estimate(self, view: View, seed: int) -> Estimate:
         """The number.
@@ -249,7 +250,7 @@ def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
 def share(weight: Floats) -> Floats:
     """Weights divided by their total over bins, 0 where there is none."""
     total = weight.sum(axis=-1, keepdims=True)
-    return np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))
 
 
 def null_fields(null: tuple[float, float]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ predictions are near each other; `null_mean` says what a calibrated model would 
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics.kde_ece import BANDWIDTH
@@ -42,7 +42,7 @@ def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool 
     Popordanoska, Sayer, Blaschko (NeurIPS 2022), eq. 9.
     """
     alpha = probabilities / bandwidth + 1.0
-    constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
+    constant = scipy.special.gammaln(alpha.sum(axis=1)) - scipy.special.gammaln(alpha).sum(axis=1)
     matrix = np.log(np.maximum(probabilities, CLIP)) @ (alpha - 1.0).T + constant
     itself = np.diag(matrix).copy()
     np.fill_diagonal(matrix, -np.inf)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from calibrant.cases.errors import CaseErrors, case_errors
 from calibrant.metrics.base import Estimate, Metric
@@ -70,7 +70,7 @@ def mean_interval(values: NDArray[np.float64], ci: float) -> tuple[tuple[float, 
     """Interval of a mean over cases of shares, (n,), with how it was made; None, with why, for fewer than two."""
     if len(values) < 2:
         return None, {"interval_reason": "too_few_cases"}
-    reach = student.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     mean = float(values.mean())
     return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {"interval_method": INTERVAL_METHOD}
 

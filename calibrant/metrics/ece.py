@@ -27,7 +27,8 @@ def weighted_mean_gap(weight: Floats, gap: Floats) -> Floats:
     >>> float(weighted_mean_gap(np.array([4.0, 0.0]), np.array([-0.125, 0.0])))
     0.125
     """
-    return np.einsum("...b,...b->...", share(weight), np.abs(gap))
+    mean_gap: Floats = np.einsum("...b,...b->...", share(weight), np.abs(gap))
+    return mean_gap
 
 
 def ece_statistic(bias: float) -> GapStatistic:

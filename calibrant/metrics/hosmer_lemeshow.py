@@ -7,8 +7,8 @@ two fewer. Where a unit has several ratings or predictions, each group's varianc
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import chdtrc, chdtri
 
 from calibrant.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
@@ -64,7 +64,7 @@ def read(view: View) -> Reading | None:
     extra = {
         "degrees_of_freedom": freedom,
         "groups": n_groups,
-        "p_value": float(chdtrc(freedom, value)),
+        "p_value": float(scipy.special.chdtrc(freedom, value)),
         DATA.name: DATA.of(view.question),
         "scope": view.scope,
     }
@@ -103,7 +103,7 @@ def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: F
 def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     """Of the chi-square distribution."""
     freedom = reading.extra["degrees_of_freedom"]
-    return float(freedom), float(chdtri(freedom, 0.05))
+    return float(freedom), float(scipy.special.chdtri(freedom, 0.05))
 
 
 METRIC = ReadMetric(

@@ -37,7 +37,7 @@ def distances(probabilities: Floats) -> Floats:
     """Euclidean distances of all pairs of rows; (n, n)."""
     squares = (probabilities**2).sum(axis=1)
     square = squares[:, None] + squares - 2.0 * (probabilities @ probabilities.T)
-    return np.sqrt(np.maximum(square, 0.0))
+    return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
 def pair_weights(rows: RowsAtHand, width: float) -> tuple[Floats, Floats, float]:

@@ -7,7 +7,7 @@ one rating a prediction and no named units it is the usual one.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from calibrant.cells import Cells
 from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
@@ -43,7 +43,7 @@ def read(view: View) -> Reading | None:
     if deviation <= 0.0:
         raise NotAnswerable("no_variance", "every score is 0, 1/2 or 1: the statistic has no spread")
     z = top / deviation
-    extra: dict[str, object] = {"p_value": float(2.0 * ndtr(-abs(z))), "sides": 2, "scope": view.scope}
+    extra: dict[str, object] = {"p_value": float(2.0 * scipy.special.ndtr(-abs(z))), "sides": 2, "scope": view.scope}
     if not view.is_raw:
         bound = error_bound(cells, z, deviation)
         extra |= bounded(bound, "variance_not_told_by_cells")

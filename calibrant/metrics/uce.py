@@ -7,8 +7,8 @@ A calibrated model does not have a UCE of 0: its errors follow its confidence, a
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.uncertainty import (
@@ -38,9 +38,9 @@ def inverse_binary_entropy(uncertainty: Floats) -> Floats:
     low, high = np.zeros(len(wanted)), np.full(len(wanted), 0.5)
     for _ in range(60):
         middle = (low + high) / 2.0
-        above = entr(middle) + entr(1.0 - middle) > wanted
+        above = scipy.special.entr(middle) + scipy.special.entr(1.0 - middle) > wanted
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return (low + high) / 2.0
+    return np.asarray((low + high) / 2.0)
 
 
 def uncertainty_error(weight: Floats, uncertainty: Floats, error: Floats) -> Floats:

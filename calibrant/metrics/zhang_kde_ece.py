@@ -28,7 +28,7 @@ def thumb_bandwidth(cells: Cells) -> float:
     mean = float(weight @ cells.mean) / total
     variance = float(weight @ (cells.mean - mean) ** 2) / total
     number = float(cells.predictions.sum())
-    return max(variance**0.5 * (2.0 * number) ** -0.2, 2.0 / INTERVALS)
+    return float(max(variance**0.5 * (2.0 * number) ** -0.2, 2.0 / INTERVALS))
 
 
 def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:

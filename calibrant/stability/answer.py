@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.metrics.base import ClasswiseGapMetric
 from calibrant.stability.baselines import by_policy
@@ -27,7 +28,7 @@ def stability_answer(
     *,
     subsets: str = "nested",
     source: str | None = None,
-    seed: int = 0,
+    seed: int = SEED,
     most_ratings: int | None = None,
 ) -> dict[str, Any]:
     """Curves, total variation and its ratios, and baselines.

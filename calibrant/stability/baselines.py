@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.batch import Batch, Votes
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, chosen, compute_metrics
 from calibrant.pane import Pane
 from calibrant.policies import POLICIES
@@ -25,7 +26,7 @@ Ints = NDArray[np.int64]
 
 
 def baselines(
-    batch: Batch, slug: str, question: Question | None = None, raters: Mapping[str, Ints] | None = None, seed: int = 0
+    batch: Batch, slug: str, question: Question | None = None, raters: Mapping[str, Ints] | None = None, seed: int = SEED
 ) -> dict[str, Any]:
     """A metric under each policy, beside each other; and each named rater's own.
 
@@ -55,7 +56,7 @@ def baselines(
     asked = question or Question()
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     answer: dict[str, Any] = {
         "metric": slug,
         "policies": by_policy(View(pane, asked, batch), slug, seed),
@@ -79,7 +80,7 @@ def of_raters(batch: Batch, slug: str, question: Question, raters: Mapping[str, 
     return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
 
 
-def by_policy(view: View, slug: str, seed: int = 0) -> dict[str, dict[str, Any]]:
+def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, Any]]:
     """A metric's answer under each label policy, in the order of `POLICIES`.
 
     Parameters
@@ -120,7 +121,7 @@ def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Quest
         return {"value": None, "reason": "no_data", "n": 0}
     own = replace(batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(own)
+    pane.fill_batch(own)
     # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
     value, reason = _value(View(pane, replace(question, raters="pooled"), own), slug)
     return {"value": value, "n": len(row)} | ({"reason": reason} if value is None else {})

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.errors import CalibrationInputError
+from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.stability.sources import curves_of, under
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
@@ -33,7 +34,7 @@ def stability(
     subsets: str = "nested",
     source: str | None = None,
     n_bootstraps: int = N_BOOTSTRAPS,
-    seed: int = 0,
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """The stability curve of a calibration error under several raters and under one reference label.
 
@@ -152,7 +153,7 @@ def _ratio(
         return {"value": None, "reason": "no_variation"}
     value = float(above.mean() / below.mean())
     error = ratio_error(below, above)
-    reach = float(ndtri(0.5 + ci / 2.0)) * error
+    reach = float(scipy.special.ndtri(0.5 + ci / 2.0)) * error
     full, reference = several[0]["full"], single[0]["full"]
     return {
         "value": value,

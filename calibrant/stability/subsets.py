@@ -29,7 +29,7 @@ class Draws:
 
     @property
     def nested(self) -> bool:
-        return self.order.shape[1] == 1
+        return bool(self.order.shape[1] == 1)
 
     def subset(self, draw: int, step: int) -> Ints:
         """What the subset of a fraction holds."""

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.interpolate import KroghInterpolator
 
 from calibrant.accumulators.temperature import (
     BETAS,
@@ -187,7 +187,7 @@ class Curve:
         """Sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
         near = window(np.log(beta), NODES)
         scaled = (BETAS**2 * self.kept["nll_d1_squared"])[near]
-        found = float(KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
+        found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
         if found <= 0.0:
             found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
         return max(found, 0.0) / beta**2

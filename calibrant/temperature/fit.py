@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.temperature import BETAS, TABLE_BINS, TemperatureProfile
@@ -90,7 +90,7 @@ def fit_temperature(
     --------
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
     >>> round(fit_temperature(pane)["temperature"], 3)
     1.585
     """
@@ -300,7 +300,7 @@ def _spread(curve: Curve, at: Minimum, about: dict[str, Any]) -> dict[str, Any]:
     if not variance > 0.0:
         return {"standard_error_reason": "no_variation"}
     relative = float(np.sqrt(variance)) / at.beta
-    reach = float(np.exp(min(-ndtri((1.0 - about["ci"]) / 2.0) * relative, 700.0)))
+    reach = float(np.exp(min(-scipy.special.ndtri((1.0 - about["ci"]) / 2.0) * relative, 700.0)))
     return {
         "standard_error": relative / at.beta,
         "standard_error_method": "sandwich by unit, delta method",

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.interpolate import KroghInterpolator
-from scipy.optimize import brentq
 
 from calibrant.accumulators.temperature import BETAS, N_BETAS
 
@@ -34,7 +33,7 @@ class Hermite:
 
     def __init__(self, points: Floats) -> None:
         self.points = points
-        self._kept: dict[tuple[int, int], KroghInterpolator] = {}
+        self._kept: dict[tuple[int, int], scipy.interpolate.KroghInterpolator] = {}
 
     def __call__(self, log_beta: float, order: int = 0) -> float:
         """The interpolant or its derivative of that order."""
@@ -52,12 +51,12 @@ class Hermite:
 
         return root(slope, LOG_BETAS[left], LOG_BETAS[left + 1])
 
-    def _polynomial(self, near: slice) -> KroghInterpolator:
+    def _polynomial(self, near: slice) -> scipy.interpolate.KroghInterpolator:
         """Through some kept points, in log beta relative to the first."""
         name = near.start, near.stop
         if name not in self._kept:
             x = np.repeat(LOG_BETAS[near] - LOG_BETAS[near.start], len(self.points))
-            self._kept[name] = KroghInterpolator(x, self.points[:, near].T.ravel())
+            self._kept[name] = scipy.interpolate.KroghInterpolator(x, self.points[:, near].T.ravel())
         return self._kept[name]
 
 
@@ -73,7 +72,7 @@ def root(slope: Callable[[float], float], low: float, high: float) -> Root:
     ends = slope(low), slope(high)
     if not ends[0] < 0.0 < ends[1]:
         return Root(float(np.exp(low if abs(ends[0]) <= abs(ends[1]) else high)), 0)
-    at, how = brentq(slope, low, high, xtol=1e-15, rtol=1e-14, full_output=True)
+    at, how = scipy.optimize.brentq(slope, low, high, xtol=1e-15, rtol=1e-14, full_output=True)
     return Root(float(np.exp(at)), int(how.iterations))
 
 

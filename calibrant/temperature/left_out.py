@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.pane import Pane
@@ -99,7 +99,7 @@ def _gain(
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
     norms = [float(np.sqrt(curve.squared_slope(middle + half * place))) for place in _PLACES]
     error = half * float(_SHARES @ norms) / curve.weight
-    reach = float(stdtrit(counts["n_units"] - 1, 0.5 + ci / 2.0)) * error + cost
+    reach = float(scipy.special.stdtrit(counts["n_units"] - 1, 0.5 + ci / 2.0)) * error + cost
     return {
         "gain": {"nll": {"value": value, "interval": [value - reach, value + reach]}},
         "n": counts["n_labelled"],

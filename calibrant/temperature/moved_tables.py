@@ -45,7 +45,7 @@ def moved_eces(
 def _mass(table: Floats) -> Floats:
     """Share of the weight at or below each edge of the 60 bins, (61,)."""
     running = np.concatenate([[0.0], np.cumsum(table[0])])
-    return running / running[-1]
+    return np.asarray(running / running[-1])
 
 
 def _steps(mass: Floats, values: Floats) -> tuple[Floats, Floats]:
@@ -66,4 +66,4 @@ def _cumulated_confidence(table: Floats, at: Floats) -> Floats:
     power = 1.0 / above - 1.0
     rank = np.clip((at - mass[bin_]) / count[bin_], 0.0, 1.0)
     inside = low * rank + rank ** (power + 1.0) * above / TABLE_BINS
-    return np.cumsum(np.concatenate([[0.0], confidence]))[bin_] + count[bin_] * inside
+    return np.asarray(np.cumsum(np.concatenate([[0.0], confidence]))[bin_] + count[bin_] * inside)

@@ -228,7 +228,7 @@ async def acknowledge_alarm(
     return _json(shown(episode), 202 if episode.status == OPEN else 200)
 
 
-def _acknowledgement(document: dict) -> Acknowledgement:
+def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
     try:
         return Acknowledgement.model_validate(document)
     except ValidationError as error:
@@ -244,5 +244,5 @@ async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
     return found
 
 
-def _json(value: dict, status: int = 200) -> Response:
+def _json(value: dict[str, Any], status: int = 200) -> Response:
     return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -140,7 +140,7 @@ async def delete_baseline(
     return Response(status_code=204)
 
 
-def view_of(document: dict) -> WindowQuery:
+def view_of(document: dict[str, Any]) -> WindowQuery:
     """Return the window in a document, or raise every rule that it breaks."""
     try:
         return WindowQuery.model_validate(document)
@@ -183,5 +183,5 @@ async def _done(reception: Reception, config: ModelConfig, asked: dict[str, Any]
     return receipt
 
 
-def _json(value: dict, status: int = 200, **headers: str) -> Response:
+def _json(value: dict[str, Any], status: int = 200, **headers: str) -> Response:
     return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache", **headers}, JSON)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,9 +32,14 @@ router = APIRouter(tags=["read"], default_response_class=Response)
 
 MOST_BINS = 100
 # The answer holds every average, so that none is asked for.
-CaseOptionsQuery: Any = options_query(
-    "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
-)
+if TYPE_CHECKING:
+
+    class CaseOptionsQuery(BaseModel):
+        background: str | None
+else:
+    CaseOptionsQuery = options_query(
+        "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
+    )
 DRAWINGS: dict[str, Callable[..., bytes]] = {
     "histogram": draw_histogram,
     "boxes": draw_boxes,

@@ -87,7 +87,7 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     config = given.config or _config_for(placed, given.sender)
     updates: list[Update] = []
     pointers: list[str] = []
-    rejected: list[dict] = []
+    rejected: list[dict[str, Any]] = []
     offences: list[Offence] = []
     n_accepted = 0
     for pointer, fields in placed:
@@ -110,7 +110,7 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     return Load(config, kind, pack_updates(placed_updates), digest, n_accepted, offences, batch_id)
 
 
-def _kind_of(placed: list[tuple[str, dict]]) -> str:
+def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
     """Return the kind of all updates; panes and histograms are not taken together."""
     is_pane = [fields.get("kind") == "pane" for _, fields in placed]
     if all(is_pane):
@@ -122,7 +122,7 @@ def _kind_of(placed: list[tuple[str, dict]]) -> str:
     return HISTOGRAMS
 
 
-def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tuple[str, dict]]]:
+def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     """Return the batch id and each update with the pointer to it."""
     max_objects = 3 * given.settings.max_rows + 100
     if body.media_type == NDJSON:
@@ -138,14 +138,14 @@ def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tupl
     return batch_id, placed
 
 
-def _from_lines(records: list[dict], lines: list[int]) -> tuple[str | None, list[tuple[str, dict]]]:
+def _from_lines(records: list[dict[str, Any]], lines: list[int]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
     if placed and set(records[0]) == {"batch_id"}:
         return batch_id_of(records[0]), placed[1:]
     return None, placed
 
 
-def _from_document(document: dict) -> tuple[str | None, list[tuple[str, dict]]]:
+def _from_document(document: dict[str, Any]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     batch_id = batch_id_of(document)
     if "histograms" not in document:
         if "kind" not in document:
@@ -308,7 +308,7 @@ def _microseconds(instant: datetime) -> int:
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
-def _config_for(placed: list[tuple[str, dict]], sender: Sender) -> ModelConfig:
+def _config_for(placed: list[tuple[str, dict[str, Any]]], sender: Sender) -> ModelConfig:
     """Return the model that a first body of panes makes; plain histograms do not say enough."""
     pointer, fields = placed[0]
     if fields.get("kind") != "pane":

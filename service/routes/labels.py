@@ -134,7 +134,7 @@ def read_label_columns(body: Body, max_rows: int) -> Posted:
     return posted
 
 
-def _from_records(records: list[dict], lines: list[int]) -> Posted:
+def _from_records(records: list[dict[str, Any]], lines: list[int]) -> Posted:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])

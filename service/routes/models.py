@@ -209,7 +209,7 @@ async def delete_model(
     return Response(status_code=204)
 
 
-async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict:
+async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict[str, Any]:
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
@@ -330,5 +330,5 @@ def _answer(
     return Response(body, status, {**_headers(config), **headers}, JSON)
 
 
-def _json(value: dict) -> Response:
+def _json(value: dict[str, Any]) -> Response:
     return Response(orjson.dumps(value), media_type=JSON)

@@ -6,14 +6,14 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
+from service.dependencies import only_known_parameters
 from service.document import answers, problems
 from service.errors import PROBLEMS, PathUnknown, Problem
 from service.headers import negotiated
 from service.pages.problems import problem_page, problems_page
-from service.queries import refuse_unread
 
 router = APIRouter(
-    tags=["problems"], default_response_class=Response, dependencies=[Depends(refuse_unread)]
+    tags=["problems"], default_response_class=Response, dependencies=[Depends(only_known_parameters)]
 )
 JSON, HTML = "application/json", "text/html"
 
@@ -67,7 +67,7 @@ async def get_problem(
     return _json(described(PROBLEMS[slug]))
 
 
-def described(kind: type[Problem]) -> dict:
+def described(kind: type[Problem]) -> dict[str, Any]:
     """Return the members that describe a kind of problem."""
     return {
         "type": f"/v1/problems/{kind.slug}",
@@ -77,5 +77,5 @@ def described(kind: type[Problem]) -> dict:
     }
 
 
-def _json(value: dict) -> Response:
+def _json(value: dict[str, Any]) -> Response:
     return Response(orjson.dumps(value), media_type=JSON)

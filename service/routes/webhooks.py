@@ -101,5 +101,5 @@ def _shown(delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def _json(value: dict, status: int = 200) -> Response:
+def _json(value: dict[str, Any], status: int = 200) -> Response:
     return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from calibrant.packing import PackingError
 from workers.filling import Ground
 
 N_CELLS = 50
@@ -76,7 +77,7 @@ class LedgerPane:
     squares: int = 0
     cells: dict[int, int] = field(default_factory=dict)
 
-    def fill(self, batch: LedgerBatch) -> None:
+    def fill_batch(self, batch: LedgerBatch) -> None:
         play(batch.trick)
         for number in batch.numbers:
             self._add(1, number, number * number, {number % N_CELLS: number})
@@ -99,6 +100,13 @@ class LedgerPane:
         for cell, number in cells.items():
             self.cells[cell] = self.cells.get(cell, 0) + number
 
+    @property
+    def memory_bytes(self) -> int:
+        return 1000 + 100 * len(self.cells)
+
+    def tighten(self) -> LedgerPane:
+        return self
+
     def parts(self) -> dict[str, bytes]:
         sums = json.dumps([self.count, self.total, self.squares]).encode()
         return {"sums": sums, "cells": json.dumps(sorted(self.cells.items())).encode()}
@@ -106,10 +114,13 @@ class LedgerPane:
     @classmethod
     def from_parts(cls, spec: object, parts: dict[str, bytes], only=None) -> LedgerPane:
         pane = cls(spec)
-        if only is None or "sums" in only:
-            pane.count, pane.total, pane.squares = json.loads(parts["sums"])
-        if only is None or "cells" in only:
-            pane.cells = {int(cell): number for cell, number in json.loads(parts["cells"])}
+        try:
+            if only is None or "sums" in only:
+                pane.count, pane.total, pane.squares = json.loads(parts["sums"])
+            if only is None or "cells" in only:
+                pane.cells = {int(cell): number for cell, number in json.loads(parts["cells"])}
+        except (ValueError, KeyError) as error:
+            raise PackingError(f"damaged bytes: {error}") from error
         return pane
 
     def pack(self) -> bytes:
@@ -161,5 +172,5 @@ def ledger_ground() -> Ground:
 def pane_of(numbers) -> LedgerPane:
     """The pane that some numbers make."""
     pane = LedgerPane()
-    pane.fill(LedgerBatch(list(numbers)))
+    pane.fill_batch(LedgerBatch(list(numbers)))
     return pane

@@ -104,7 +104,7 @@ def final_panes():
                         for name in ("probabilities", "ids", *(("units",) if named else ()))
                     }
                     whole["label_counts"] = [counts for _, counts in some]
-                    pane.fill(Batch.from_columns(whole).batch)
+                    pane.fill_batch(Batch.from_columns(whole).batch)
     return panes
 
 
@@ -132,8 +132,9 @@ def assert_same(found, expected):
 
 
 def assert_same_state(found, expected):
-    """Equal counts to the bit, sums to 1e-9, and the sample as far as it is kept."""
+    """Equal counts and content digest to the bit, sums to 1e-9, and the sample as far as it is kept."""
     assert found.counts == expected.counts
+    assert found.digest() == expected.digest()
     # When labels came is no fact of the predictions.
     assert found["delays"].n == expected.counts["n_labelled"]
     for name in set(expected.names) - {"delays"}:

@@ -85,7 +85,7 @@ def change_part(part: Any, rng: np.random.Generator) -> None:
 def forged(pane: Pane, other: Pane, rng: np.random.Generator) -> bytes:
     """A packed pane with one to three accumulators changed, left out or taken from another pane."""
     parts = pane.parts()
-    for name in rng.choice(list(parts), rng.integers(1, 4)):
+    for name in rng.choice(sorted(parts.keys() & accumulators().keys()), rng.integers(1, 4)):
         drawn = rng.random()
         if drawn < 0.05:
             parts.pop(name, None)

@@ -120,7 +120,7 @@ def test_a_slope_of_brier_is_bounded_by_the_curvature_of_nll() -> None:
     rng = np.random.default_rng(1)
     rows = rng.dirichlet(np.ones(3), 100)
     pane = Pane(SPECS["three"])
-    pane.fill(Batch.from_columns({"probabilities": rows, "labels": rng.integers(0, 3, 100)}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": rng.integers(0, 3, 100)}).batch)
     assert broken(pane) == []
     pane["temperature"].blocks["curve"].sums[temperature.CURVE_SUMS.index("brier_d1")] *= 40.0
     assert "what nll_d2 allows" in "; ".join(broken(pane))

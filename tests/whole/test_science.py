@@ -24,7 +24,6 @@ from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import stability
 from calibrant.uncertainty import uncertainty
 from calibrant.view import View
-from workers.versions import seed_of
 
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
@@ -58,7 +57,7 @@ def close(found, expected) -> None:
 def filled(columns: dict, task: str) -> tuple[Batch, Pane]:
     batch = Batch.from_columns(columns, task=task).batch
     pane = Pane(PaneSpec(task, 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return batch, pane
 
 
@@ -147,7 +146,7 @@ def test_stability_is_that_of_the_library(voted, subsets, slug):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/stability", metric=slug, subsets=subsets)
     view = View(pane, Question())
-    expected = stability(view, slug, subsets=subsets, seed=seed_of(found["state_version"]))
+    expected = stability(view, slug, subsets=subsets)
     close(found, json.loads(json.dumps(expected)))
     assert found["ratio"]["majority"]["value"] > 0 and found["reason"] is None
     assert len(found["fractions"]) == len(found["raters"]["pooled"]["curve"]) == 17
@@ -171,15 +170,14 @@ def test_the_kernel_error_has_its_curve(voted, source):
     asked = {"source": source, "leave": "instance"}
     found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
     view = View(pane, Question(options={"leave": "instance"}))
-    seed = seed_of(found["state_version"])
-    close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source, seed=seed))))
+    close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
     assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
 
 
 def test_errors_over_cases_have_their_curve(scanned):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/stability", metric="ml1_ace")
-    expected = stability(View(pane, Question()), "ml1_ace", seed=seed_of(found["state_version"]))
+    expected = stability(View(pane, Question()), "ml1_ace")
     close(found, json.loads(json.dumps(expected)))
     assert (found["source"], found["n_drawn"]) == ("cases", 12)
     assert found["raters"]["pooled"]["full"] == found["baselines"]["pooled"]["value"]
@@ -244,7 +242,7 @@ def test_models_are_compared_over_their_cases(scanned, blunted):
     found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
     other = filled(blunted, "segmentation")[1]
     views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
-    expected = compare_case_errors(*(case_errors(view) for view in views), seed_of(found["state_version"]))
+    expected = compare_case_errors(*(case_errors(view) for view in views))
     for measure in expected.values():
         for each in measure["by_class"]:
             each["class"] = TISSUES[int(each["class"])]
@@ -334,7 +332,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
     found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
     view = View(pane, Question(scope=scope, raters="mean"))
     close(found, roc(view, 50))
-    close(found["area"], compute_metrics(view, ["auc"], seed_of(found["state_version"]))["auc"])
+    close(found["area"], compute_metrics(view, ["auc"])["auc"])
     metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
     assert metric["metrics"]["auc"]["value"] == found["auc"] == found["area"]["value"]
 
@@ -342,7 +340,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
 def test_uncertainty_is_that_of_the_library(voted):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/uncertainty", bins=10)
-    close(found, uncertainty(View(pane, Question(bins=10)), seed_of(found["state_version"])))
+    close(found, uncertainty(View(pane, Question(bins=10))))
     refused = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
     assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
 
@@ -444,7 +442,7 @@ def test_losses_over_two_temperatures(voted):
     deployment.post("/v1/models/two/predictions", columns)
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
-    pane.fill(Batch.from_columns(columns, task="multiclass").batch)
+    pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
     close(found, surface_answer(View(pane, Question(edges="left")), points=4))
     assert found["source"] == "sample"
     drawn = {
@@ -471,7 +469,7 @@ def test_disagreement_is_that_of_the_library(voted):
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
     metrics = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
     found = deployment.get(f"{VOTED}/disagreement")
-    expected = disagreement_answer(View(pane, Question()), seed_of(found["state_version"]))
+    expected = disagreement_answer(View(pane, Question()))
     close(found, json.loads(json.dumps(expected)))
     for slug in slugs:
         close(metrics[slug]["value"], expected[slug])

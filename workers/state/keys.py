@@ -13,6 +13,7 @@ T:q                   stream  one entry a batch (`workers.entries`)             
 T:in                  int     bytes ever appended to T:q                                as T:q
 T:c                   hash    cursor: id, tok, n, out, att, chi                         commit, takeover
 T:x                   stream  dead letters: the entry's fields, src (its id), why       commit
+T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
@@ -36,6 +37,7 @@ T:k:G                 hash    marks: how far panes are dropped, sealed, merged i
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
+T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained in the partition; on their way  inbox, commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:w                  zset    live workers by time of their last heartbeat              worker
@@ -191,6 +193,14 @@ class PartitionKeys:
 
     def map_versions(self, model: str, generation: str) -> str:
         return f"{self.tag}:mv:{model}|{generation}"
+
+    @cached_property
+    def parked(self) -> str:
+        return f"{self.tag}:pk"
+
+    @cached_property
+    def unsealable(self) -> str:
+        return f"{self.tag}:us"
 
     @cached_property
     def retained(self) -> str:

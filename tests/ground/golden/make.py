@@ -24,7 +24,7 @@ SPECS = {
     "multiclass": PaneSpec("multiclass", 3, grid=60),
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
 }
-GENERATION = 3
+GENERATION = 4
 N = 40
 
 
@@ -55,8 +55,8 @@ def batch(task: str) -> Batch:
 def pane(task: str) -> Pane:
     result = Pane(SPECS[task])
     timed = replace(batch(task), delays=delay_bin(np.arange(N) ** 4))
-    result.fill(timed)
-    result.fill(timed)
+    result.fill_batch(timed)
+    result.fill_batch(timed)
     result.fill_histogram(histogram(task))
     return result
 

@@ -1,0 +1,22 @@
+"""What an import of the library loads: a notebook and an edge client pay for it before they compute anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# scipy loads each of its subpackages on first use; `scipy.stats` alone takes half a second.
+EVERYTHING = """
+import importlib, pkgutil, sys
+import calibrant
+for found in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
+    importlib.import_module(found.name)
+subpackages = {"fft", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "special", "stats"}
+print(sorted(name for name in subpackages if f"scipy.{name}" in sys.modules))
+"""
+
+
+def test_no_module_of_the_library_loads_a_subpackage_of_scipy() -> None:
+    command = [sys.executable, "-c", EVERYTHING]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert found.stdout.strip() == "[]"
