@@ -74,7 +74,7 @@ def view() -> View:
     rng = np.random.default_rng(3)
     p = rng.dirichlet(np.ones(3), 400)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 400).tolist()}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 400).tolist()}).batch)
     return View(pane, Question(bins=10))
 
 
