@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant.batch import Batch
-from calibrant.pane import Pane
-from workers.alarm.advancing import advance_detectors
-from workers.alarm.held import Held
-from workers.chain import Chain
-from workers.embedded import EmbeddedServer
-from workers.settings import EngineSettings
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
-from workers.store import Store
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant_server.workers.alarm.advancing import advance_detectors
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.registry import ModelConfig
 
 DAY_S = 86_400
 N_WARM, N_TIMED = 2, 3

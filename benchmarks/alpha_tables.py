@@ -23,18 +23,18 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln, log_softmax, psi
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement.alpha_calibration import row_losses
-from calibrant.disagreement.alpha_fits import Fit, fit_method
-from calibrant.disagreement.concentration import Concentration, fit_concentration
-from calibrant.disagreement.posterior import dirichlet_disagreement, posterior_epistemic_loss
-from calibrant.disagreement.tables import disagreement_table, table_of_rows
-from calibrant.disagreement.voted_rows import VotedRows, voted_rows
-from calibrant.filling import Filling
-from calibrant.label_statistics import disagreement
-from calibrant.maps.form import probabilities_of
+from calibrant.calibrators.form import probabilities_of
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.raters.alpha_calibration import row_losses
+from calibrant.raters.alpha_fits import Fit, fit_method
+from calibrant.raters.concentration import Concentration, fit_concentration
+from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
+from calibrant.raters.label_statistics import disagreement
+from calibrant.raters.posterior import dirichlet_disagreement, posterior_epistemic_loss
+from calibrant.raters.rated_rows import VotedRows, voted_rows
 
 Floats = NDArray[np.float64]
 Numbers = tuple[float | None, ...]

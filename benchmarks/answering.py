@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
-from workers.answers import metrics
+from calibrant_server.workers.queries.kinds import metrics
 
 N_CLASSES, N_RATERS, ROWS, PANES, GROUP = 10, 5, 2000, 24, 4
 SPEC = PaneSpec("multiclass", N_CLASSES)

@@ -21,13 +21,13 @@ from scipy.special import expit, logit
 
 from benchmarks.run import Benchmark, Case
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.grid import equal_width_bin
 from calibrant.drift.bets import bets_of
-from calibrant.drift.delay import ASKED, Change, expected_delay
 from calibrant.drift.detector import DetectorState, advance, fresh
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, merged
+from calibrant.drift.expected_delay import ASKED, Change, expected_delay
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE, Tolerance
-from calibrant.grid import equal_width_bin
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 
 Floats = NDArray[np.float64]
 Rate = Callable[[Floats, int], Floats]

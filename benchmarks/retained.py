@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
 from calibrant.input.labels import LabelRow
-from workers.aggregate import PartitionLoop
-from workers.embedded import EmbeddedServer
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery, Inbox
-from workers.leases import Leases
-from workers.settings import EngineSettings
-from workers.state.registry import ModelConfig
-from workers.store import Store
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery, Inbox
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.leases import Leases
+from calibrant_server.workers.store.registry import ModelConfig
 
 N_CLASSES = 10
 A_BATCH = 2000

@@ -21,11 +21,11 @@ from rich.table import Table
 from benchmarks import vote_tables
 from benchmarks.vote_tables import MODELS, Arrays, batch_of, headed, pane_of, shown
 from calibrant import Batch
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
 from calibrant.stability.curves import stability
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
 
 Wanted = tuple[str, int, int, tuple[float, ...]]
 TRUE_LABELS = {

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
 
 Arrays = Mapping[str, NDArray[Any]]
 MODELS = {"VGG-16": "logits_vgg16", "ResNet-110": "logits_resnet110"}

@@ -13,9 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
 from demo.late import LATE, raw, settle

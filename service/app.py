@@ -7,20 +7,20 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
-from service import problem_responses
-from service.admission import Admission
-from service.auth import load_keyring
-from service.document import document
-from service.engine import Connection, connected
-from service.meters import Meters
-from service.reading import Reading
-from service.reception import Reception
-from service.routes import routers
-from service.settings import Settings
-from service.streams import Streams
-from service.surroundings import Surroundings
-from service.unchanged import Unchanged
-from service.version import API_VERSION
+from calibrant_server.service.engine import Connection, connected
+from calibrant_server.service.http import problem_responses
+from calibrant_server.service.http.conditional_get import Unchanged
+from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.middleware import Surroundings
+from calibrant_server.service.http.prometheus import Meters
+from calibrant_server.service.ingest.service import Reception
+from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.reads.service import Reading
+from calibrant_server.service.routes import routers
+from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.keys import load_keyring
+from calibrant_server.service.settings import Settings
+from calibrant_server.service.version import API_VERSION
 
 TAGS = [
     {"name": "score", "description": "One batch, nothing stored."},

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.settings import Settings
-from workers.embedded import EmbeddedServerError
-from workers.inbox import StoreUnavailable
-from workers.settings import NAMES, SettingsError
-from workers.store import StoreMismatch
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.settings import NAMES, SettingsError
+from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError
 
 log = logging.getLogger("service")
 

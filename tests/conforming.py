@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from service.app import create_app
-from service.document import _documented
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.schema import _documented
+from calibrant_server.service.settings import Settings
 
 BODILESS = {204, 304}
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from redis.exceptions import NoPermissionError
 
-from service.settings import Settings
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.settings import NAMES
 from tests.stores import StoreServer
-from workers.settings import NAMES
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"

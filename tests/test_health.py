@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from calibrant_server.workers.health import Health, read_health
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
-from workers.health import Health, read_health
-from workers.settings import EngineSettings
-from workers.store import Store
 
 
 def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:

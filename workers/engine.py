@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any
 
-from workers.crew import Crew
-from workers.embedded import store_of
-from workers.inbox import Inbox
-from workers.settings import EngineSettings
-from workers.state.registry import Registry
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.supervisor import Crew
 
 
 class Engine:

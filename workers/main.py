@@ -10,16 +10,19 @@ import threading
 import time
 from typing import Any
 
+# Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
-from workers.crew import Crew
-from workers.embedded import EmbeddedServerError, store_of
-from workers.engine import Engine
-from workers.memory import settle
-from workers.settings import EngineSettings, SettingsError
-from workers.store import StoreMismatch
+from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.memory import settle
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.supervisor import Crew
 
 __all__ = ["Engine", "main", "run"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.packing import PackingError
+from calibrant.core.packing import PackingError
 
 Counts = NDArray[np.int64]
 Sums = NDArray[np.float64]

@@ -21,13 +21,13 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
-from calibrant.filling import Filling
-from calibrant.hashing import hash_names
-from calibrant.histogram import Histogram
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import hash_names
+from calibrant.core.histogram import Histogram
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
+from calibrant.segmentation.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
 
 MOST_CASES = 256
 MOST_CELLS = 1 << 18

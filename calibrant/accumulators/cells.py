@@ -23,7 +23,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling, Hits
+from calibrant.core.batch_sums import Filling, Hits
 
 COUNTS = ("predictions", "ratings")
 SUMS = (

@@ -25,7 +25,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
 OCTAVES = (-8, 12)
 LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)

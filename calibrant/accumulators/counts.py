@@ -7,7 +7,7 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
 COUNTS = ("n_predictions", "n_labelled", "n_ratings", "n_units", "n_majority_ties", "n_unit_from_row", "n_one_rating")
 SUMS = ("weight",)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
-from calibrant.filling import Filling
-from calibrant.histogram import Histogram, is_key
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.histogram import Histogram, is_key
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
 
 Floats = NDArray[np.float64]
 COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")

@@ -21,9 +21,9 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
-from calibrant.grid import Grid
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import Grid
+from calibrant.core.spec import PaneSpec
 
 LABEL_GRID = Grid(60, refinement=1)
 COUNTS = ("predictions", "one_vote")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
-from calibrant.filling import N_REPLICATES, Filling
-from calibrant.grid import equal_width_bin
-from calibrant.label_distribution import Comparisons, compare
+from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.raters.label_distribution import Comparisons, compare
 
 COUNTS = ("predictions", "untied", "with_two_ratings")
 SUMS = (

@@ -12,8 +12,8 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.filling import N_REPLICATES, Filling
-from calibrant.label_rows import label_rows
+from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.raters.label_rows import label_rows
 
 COUNTS = ("predictions", "ratings")
 MOMENTS = ("weight", "squared_gap", "spread", "correction", "disagreement_loss")

@@ -1,4 +1,4 @@
-"""Ranges of columns: declared by each accumulator, checked for every posted pane by `calibrant/checking.py`.
+"""Ranges of columns: declared by each accumulator, checked for every posted pane by `calibrant/core/pane_validation.py`.
 
 A range bounds a column cell by cell: by constants, or by multiples of another column of the same block. What spans several
 accumulators is no range. Tests hold such invariants of panes that this package filled; a posted pane can break them.
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
-from calibrant.grid import Grid
+from calibrant.core.grid import Grid
+from calibrant.core.label_policies import POLICIES
 from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
-from calibrant.policies import POLICIES
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]

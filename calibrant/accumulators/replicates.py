@@ -23,10 +23,10 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import N_REPLICATES, Filling, Hits
-from calibrant.grid import equal_width_bin
-from calibrant.policies import N_POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import N_REPLICATES, Filling, Hits
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.spec import PaneSpec
 
 SCORE_BINS = 60
 CLASS_BINS = 15

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.batch import Votes
-from calibrant.filling import Filling
-from calibrant.hashing import U64
-from calibrant.packing import PackingError, pack
-from calibrant.sampled_rows import (
+from calibrant.core.batch import Votes
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.sampled_rows import (
     COLUMNS,
     MOST_HALVINGS,
     ROW_BYTES,
@@ -37,7 +37,7 @@ from calibrant.sampled_rows import (
     no_rows,
     rows_of,
 )
-from calibrant.spec import PaneSpec
+from calibrant.core.spec import PaneSpec
 
 # What a pane's sample may take: with ten classes about 270 rows, and a packed pane stays below 1 MiB.
 PANE_BYTES = 1 << 15

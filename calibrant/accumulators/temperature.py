@@ -22,9 +22,9 @@ from calibrant.accumulators.tempering import (
     Ratings,
     TemperedRows,
 )
-from calibrant.filling import Filling
-from calibrant.grid import equal_width_bin
-from calibrant.policies import N_POLICIES
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import N_POLICIES
 
 TABLE_BINS = 60
 NEAR_EDGE = 1e-9

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.filling import Filling
-from calibrant.logits import relative_logits
+from calibrant.core.batch_sums import Filling
+from calibrant.core.logits import relative_logits
 
 STEPS_PER_OCTAVE = 2
 OCTAVES = 5

@@ -20,9 +20,9 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
-from calibrant.grid import Grid, grid_of
-from calibrant.label_distribution import entropy
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import Grid, grid_of
+from calibrant.raters.label_distribution import entropy
 
 SUMS = (
     "weight_pooled",

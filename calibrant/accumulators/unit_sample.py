@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.filling import Filling
-from calibrant.hashing import U64
-from calibrant.packing import PackingError, pack
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
 
 MOST_HASHES = 1024
 MOST_HALVINGS = 63

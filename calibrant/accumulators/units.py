@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
-from calibrant.batch import Batch
-from calibrant.filling import Filling
-from calibrant.grid import equal_width_bin
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
 
 UNIT_BINS = 60
 COUNTS = ("predictions", "labelled")

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.tables import UnitTable, unit_table
-from calibrant.pane import Pane
+from calibrant.core.pane import Pane
+from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
 LEAST_UNITS = 50

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.inference.seeds import SEED

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.bets import GRID, Bets, bets_of
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
-from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError, pack, unpack
+from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,8 +13,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.confidence import rate_bounds
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.confidence_sequence import rate_bounds
+from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 # Mean scores nearer to 0 or 1 than this are read as this far away: the log-odds of 1 is no number.

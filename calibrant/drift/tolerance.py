@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.drift.confidence import rate_bounds
-from calibrant.drift.tables import DRIFT_BINS, UnitTable
+from calibrant.drift.confidence_sequence import rate_bounds
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
 Floats = NDArray[np.float64]
 DEFAULT_TOLERANCE = 0.02

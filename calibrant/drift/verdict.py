@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.drift.action import LEAST_UNITS, recommended_action, told
 from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
-from calibrant.drift.occupancy import OccupancyState
-from calibrant.drift.tables import UnitTable, merged
+from calibrant.drift.recommendation import LEAST_UNITS, recommended_action, told
+from calibrant.drift.score_shift import OccupancyState
+from calibrant.drift.unit_tables import UnitTable, merged
 
 SHIFT_P = 0.05
 LEANING = float(np.log(20.0))

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
 from calibrant.estimators.kernel import CLIP, Points, kernel_rows
 
 Floats = NDArray[np.float64]

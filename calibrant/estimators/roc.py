@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
 
 POINTS = 200
 MOST_POINTS = 10_000

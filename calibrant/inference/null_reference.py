@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.inference.intervals import GapStatistic
 
 ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"

@@ -15,9 +15,9 @@ from calibrant.accumulators.replicates import (
     TABLE_SUMS,
     keeps_class_tables,
 )
-from calibrant.filling import N_REPLICATES
-from calibrant.policies import POLICIES
-from calibrant.view import NotAnswerable, View
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.view import NotAnswerable, View
 
 LEAST_FILLED = 20
 MOST_HISTOGRAM_SHARE = 0.1

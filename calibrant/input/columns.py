@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError
-from calibrant.input.instants import event_times
-from calibrant.input.offences import Offences
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
+from calibrant.input.timestamps import event_times
+from calibrant.input.violations import Offences
 
 SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3

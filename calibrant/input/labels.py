@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Offence
 from calibrant.input.columns import NAME, NAME_RULE
 
 KNOWN = ("ids", "labels", "raters", "revision")

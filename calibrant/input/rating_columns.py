@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError
-from calibrant.input.offences import Offences
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
+from calibrant.input.violations import Offences
 
 MOST_RATINGS = 1_000_000
 # Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.

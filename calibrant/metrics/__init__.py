@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option, check_options
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Estimate, Metric, null_fields
-from calibrant.options import Option, check_options
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 
 
 @lru_cache(maxsize=1)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.cells import Cells, cuts_inside
+from calibrant.core.cells import Cells, cuts_inside
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
-from calibrant.view import View
 
 
 def cut_bound(cells: Cells, bins: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.roc import area, hits_and_misses, roc_cells, unordered_share
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import (
@@ -20,14 +21,7 @@ from calibrant.inference.null_reference import (
     quantiles_of,
 )
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
-    JACKKNIFE,
-    Interval,
-    Reading,
-    ReadMetric,
-    bin_scores,
-)
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import JACKKNIFE, Interval, Reading, ReadMetric, bin_scores
 
 
 def read(view: View) -> Reading | None:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import NotAnswerable, Table, View
 from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
 from calibrant.inference.null_reference import ASSUMPTION, gap_null, sum_null
 from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.inference.seeds import SEED
-from calibrant.options import TIES, Option
-from calibrant.view import NotAnswerable, Table, View
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "bootstrap of 64 unit replicates, inverted along the observed gaps"

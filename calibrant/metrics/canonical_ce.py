@@ -11,12 +11,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
+from calibrant.core.options import NORM
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import quantiles_of
+from calibrant.metrics.formula_metric import Reading, ReadMetric
 from calibrant.metrics.kde_ece import BANDWIDTH
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import NORM
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 CLIP = 1e-6

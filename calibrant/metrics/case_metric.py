@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cases.errors import CaseErrors, case_errors
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, Metric
-from calibrant.view import View
+from calibrant.segmentation.case_errors import CaseErrors, case_errors
 
 INTERVAL_METHOD = "Student's t over cases"
 

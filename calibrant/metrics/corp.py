@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.core.cells import Cells, equal_mass_groups
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.isotonic import (
     SCORES,
     Decomposition,
@@ -25,7 +27,7 @@ from calibrant.estimators.isotonic import (
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     JACKKNIFE,
     Interval,
     OfBins,
@@ -35,8 +37,6 @@ from calibrant.metrics.reading import (
     bounded,
     scored_cells,
 )
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)

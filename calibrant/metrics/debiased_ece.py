@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.core.view import Table
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
-from calibrant.view import Table
 
 
 def accuracy_variance(table: Table) -> float:

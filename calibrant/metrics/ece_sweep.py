@@ -11,18 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, cuts_inside
+from calibrant.core.cells import Cells, cuts_inside
+from calibrant.core.options import NORM, TIES
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    scored_cells,
-)
-from calibrant.options import NORM, TIES
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import OfBins, Reading, ReadMetric, scored_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,10 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Reading, ReadMetric, bounded, scored_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.kernel import (
     CLIP,
     LEAVES,
@@ -27,7 +29,7 @@ from calibrant.estimators.kernel_bound import kernel_error_bound
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     OfBins,
     Reading,
     ReadMetric,
@@ -35,8 +37,6 @@ from calibrant.metrics.reading import (
     bounded,
     scored_cells,
 )
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

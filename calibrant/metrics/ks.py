@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.view import View
 from calibrant.estimators.cumulative import (
     ks_statistic,
     ks_survival,
@@ -19,13 +20,7 @@ from calibrant.estimators.cumulative import (
 )
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import few, gap_null, independent
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    scored_cells,
-)
-from calibrant.view import View
+from calibrant.metrics.formula_metric import OfBins, Reading, ReadMetric, scored_cells
 
 Floats = NDArray[np.float64]
 

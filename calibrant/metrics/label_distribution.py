@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.label_distribution import (
-    HISTOGRAM_BINS,
-    SUMS,
-    compare_rows,
-)
+from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import refuse_if_thin
-from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import JACKKNIFE, Interval, Reading, ReadMetric
 
 Floats = NDArray[np.float64]
 INSTANCES = Option(

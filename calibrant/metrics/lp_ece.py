@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import Estimate, GapMetric, share
-from calibrant.options import TIES, Option
-from calibrant.view import View
 
 ORDER = Option("order", 2.0, "Order p of the calibration error: power of the gaps, and root of their mean.", low=1.0, high=100.0)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     JACKKNIFE,
     Interval,
     Reading,
@@ -19,7 +20,6 @@ from calibrant.metrics.reading import (
     bin_scores,
     scored_cells,
 )
-from calibrant.view import NotAnswerable, View
 
 
 def macro_error(hits: float, misses: float, hit_score: float, miss_score: float) -> float:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, rank_groups
+from calibrant.core.cells import Cells, rank_groups
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.ace import mean_gap
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import TIES, Option
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Reading, ReadMetric
 
 Floats = NDArray[np.float64]
 EPSILON = Option("epsilon", 0.01, "Probabilities above this are taken.", low=0.0, high=1.0)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    bin_scores,
-)
-from calibrant.view import View
+from calibrant.metrics.formula_metric import OfBins, Reading, ReadMetric, bin_scores
 
 Floats = NDArray[np.float64]
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.disagreement.tables import table_of_rows
-from calibrant.label_statistics import STATISTICS
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.rows_at_hand import rows_at_hand
-from calibrant.view import NotAnswerable, View
+from calibrant.core.available_rows import rows_at_hand
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Reading, ReadMetric
+from calibrant.raters.disagreement_tables import table_of_rows
+from calibrant.raters.label_statistics import STATISTICS
 
 Floats = NDArray[np.float64]
 MOST_ROWS = 20_000

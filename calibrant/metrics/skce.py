@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics.base import Estimate
-from calibrant.metrics.reading import Interval, Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Interval, Reading, ReadMetric
 
 Floats = NDArray[np.float64]
 FEWEST_UNITS = 20

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.grid import grid_of
+from calibrant.core.view import View
 from calibrant.estimators.smoothing import (
     fixed_point,
     grid_coefficients,
@@ -14,18 +16,10 @@ from calibrant.estimators.smoothing import (
     smooth_calibration_error,
     smooth_calibration_errors,
 )
-from calibrant.grid import grid_of
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    bin_scores,
-    scored_cells,
-)
-from calibrant.view import View
+from calibrant.metrics.formula_metric import OfBins, Reading, ReadMetric, bin_scores, scored_cells
 
 Floats = NDArray[np.float64]
 MOST_CELLS = 8000

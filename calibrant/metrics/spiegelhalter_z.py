@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.cells import Cells
-from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Reading, ReadMetric, bounded, scored_cells
 
 
 def z_of(cells: Cells) -> tuple[float, float]:

@@ -17,11 +17,11 @@ from calibrant.accumulators.uncertainty import (
     normalised_entropy,
     uncertainty_grid,
 )
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import N_DRAWS, quantiles_of
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.policies import POLICIES
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import Reading, ReadMetric
 
 Floats = NDArray[np.float64]
 

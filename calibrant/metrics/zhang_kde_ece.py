@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.view import View
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
-from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
-from calibrant.view import View
+from calibrant.metrics.formula_metric import Reading, ReadMetric, scored_cells
 
 Floats = NDArray[np.float64]
 INTERVALS = 7200

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.batch import Batch, Votes
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch, Votes
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, chosen, compute_metrics
-from calibrant.pane import Pane
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import NotAnswerable, View
 
 Ints = NDArray[np.int64]
 

@@ -14,12 +14,12 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import SUMS
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.stability.sources import curves_of, under
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
-from calibrant.view import View
 
 Floats = NDArray[np.float64]
 N_BOOTSTRAPS = 100

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.available_rows import batch_at_hand
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
-from calibrant.rows_at_hand import batch_at_hand
-from calibrant.stability.of_cases import from_cases
-from calibrant.stability.of_rows import MOST_AT_ONCE, from_rows
-from calibrant.stability.replicated import replicated
+from calibrant.stability.case_curves import from_cases
+from calibrant.stability.replicate_curves import replicated
+from calibrant.stability.row_curves import MOST_AT_ONCE, from_rows
 from calibrant.stability.subsets import CurveSource
-from calibrant.view import NotAnswerable, View
 
 SOURCES = ("replicates", "sample")
 # Of a sample: a few seconds.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.view import View
+from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,21 +10,28 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service.auth import Caller
-from service.bodies import JSON, read_body
-from service.columns import object_of
-from service.dependencies import Admin, AppSettings, Prefer, Reader, TheConnection, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import Connection, engine_errors
-from service.errors import AlarmClosed, AlarmUnknown
-from service.headers import preferred_wait
-from service.names import PATTERN, Name
-from service.problem_responses import invalid_input, offence_of
-from service.streams import Streams
-from workers.alarm.book import AlarmBook
-from workers.alarm.episodes import CLOSED, OPEN, Episode, shown
-from workers.alarm.orders import acknowledgement
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    AppSettings,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReception,
+)
+from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
+from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.headers import preferred_wait
+from calibrant_server.service.http.identifiers import PATTERN, Name
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem_responses import invalid_input, offence_of
+from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.alarm_reader import AlarmBook
+from calibrant_server.workers.alarm.commands import acknowledgement
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 

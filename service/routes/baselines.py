@@ -8,25 +8,31 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.errors import Offence
-from service.bodies import JSON, read_body
-from service.columns import object_of
-from service.dependencies import Admin, Reader, TheConnection, TheReading, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import Connection, engine_errors
-from service.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from service.estimates import WindowShown
-from service.names import BaselineName, ModelId
-from service.problem_responses import invalid_input, offence_of
-from service.queries import WindowQuery
-from service.reading import Ask
-from service.reception import Reception, digest_of, model_of
-from workers.entries import BASELINE
-from workers.inbox import Delivery, Receipt
-from workers.state import records
-from workers.state.registry import ModelConfig
-from workers.windows import Window, rfc3339
+from calibrant.core.errors import Offence
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    Reader,
+    TheConnection,
+    TheReading,
+    TheReception,
+)
+from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from calibrant_server.service.http.identifiers import BaselineName, ModelId
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem_responses import invalid_input, offence_of
+from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.service import Reception, digest_of, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.ingest.entries import BASELINE
+from calibrant_server.workers.ingest.inbox import Delivery, Receipt
+from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -116,7 +122,7 @@ async def put_baseline(
             "window": [window.from_s, window.to_s],
         }
         receipt = await _done(reception, config, payload)
-    if receipt.status != records.MERGED:
+    if receipt.status != batch_records.MERGED:
         errors = [Offence(**each) for each in receipt.errors]
         raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
     location = f"/v1/models/{model}/baselines/{name}"

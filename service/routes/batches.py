@@ -5,13 +5,13 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Depends, Response
 
-from service.auth import Caller, needs
-from service.dependencies import TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import BatchUnknown
-from service.names import BatchId, ModelId
-from service.reception import IngestAnswer, model_of, receipt_body
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import TheConnection
+from calibrant_server.service.http.errors import BatchUnknown
+from calibrant_server.service.http.identifiers import BatchId, ModelId
+from calibrant_server.service.ingest.service import IngestAnswer, model_of, receipt_body
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.security.keys import Caller, needs
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 Follower = Annotated[Caller, Depends(needs("ingest", "read"))]

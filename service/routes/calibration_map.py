@@ -8,32 +8,37 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant import maps
-from service.bodies import Body, read_body
-from service.columns import read_columns
-from service.comparing import AgainstQuery, compared
-from service.dependencies import (
+from calibrant import calibrators as maps
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
     TheReading,
     TheReception,
 )
-from service.document import ProblemError, answers, problems, takes
-from service.drawings.calibration_map import draw_map
-from service.engine import Connection, engine_errors
-from service.errors import MapUnknown
-from service.frozen_maps import MOST_VERSION, map_errors
-from service.map_questions import MapAnswer, MapQuery, map_ask
-from service.names import ModelId
-from service.pictures import Format, or_drawn
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import unanswerable
-from service.reads import TheMapRead
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant_server.service.http.errors import MapUnknown
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.frozen_maps import MOST_VERSION, map_errors
+from calibrant_server.service.reads.map_questions import MapAnswer, MapQuery, map_ask
+from calibrant_server.service.reads.queries import unanswerable
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.cases.errors import AVERAGE, CASE_OPTIONS
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.case_boxes import draw_boxes
-from service.drawings.case_histogram import draw_histogram
-from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
-from service.drawings.case_sensitivity import draw_sensitivity
-from service.estimates import WindowShown
-from service.pictures import Draw, Format, or_drawn
-from service.queries import (
+from calibrant.segmentation.case_errors import AVERAGE, CASE_OPTIONS
+from calibrant_server.service.figures.case_boxes import draw_boxes
+from calibrant_server.service.figures.case_histogram import draw_histogram
+from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Draw, Format, or_drawn
+from calibrant_server.service.reads.queries import (
     Edges,
     Raters,
     WindowQuery,
@@ -24,9 +25,8 @@ from service.queries import (
     options_query,
     unanswerable,
 )
-from service.reading import Ask
-from service.reads import TheRead
-from workers.state.registry import ModelConfig
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -6,16 +6,22 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant.metrics import METRICS
-from service.document import answers
-from service.drawings.radar import draw_radar
-from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import PATTERN
-from service.pictures import Format, drawn, media_type_of, or_drawn
-from service.queries import BinningQuery, MetricBinning, OptionsQuery, asked_of, unanswerable
-from service.reading import Ask
-from service.reads import TheRead
-from service.reception import model_of
-from workers.state.registry import ModelConfig
+from calibrant_server.service.figures.radar import draw_radar
+from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
+from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.queries import (
+    BinningQuery,
+    MetricBinning,
+    OptionsQuery,
+    asked_of,
+    unanswerable,
+)
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.confidence.smoothing import WIDEST
-from calibrant.question import default_bins
-from service.document import answers
-from service.drawings.confidence_histogram import draw_confidence
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
-from service.reads import TheRead
-from workers.state.registry import ModelConfig
+from calibrant.core.query import default_bins
+from calibrant.segmentation.histogram_smoothing import WIDEST
+from calibrant_server.service.figures.confidence_histogram import draw_confidence
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.store.registry import ModelConfig
 
 WANTED = 120
 router = APIRouter(tags=["read"], default_response_class=Response)

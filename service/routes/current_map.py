@@ -11,9 +11,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.errors import Offence
-from service.bodies import JSON
-from service.dependencies import (
+from calibrant.core.errors import Offence
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfMatch,
     IfNoneMatch,
@@ -22,10 +23,17 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.engine import Connection, engine_errors
-from service.errors import MapNotBetter, MapUnknown, PreconditionFailed, PreconditionRequired
-from service.frozen_maps import (
+from calibrant_server.service.http.errors import (
+    MapNotBetter,
+    MapUnknown,
+    PreconditionFailed,
+    PreconditionRequired,
+)
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import (
     MOST_VERSION,
     MapVersion,
     PromotionRecord,
@@ -34,15 +42,12 @@ from service.frozen_maps import (
     valid,
     who_is,
 )
-from service.headers import entity_tags, names
-from service.names import ModelId
-from service.queries import WindowQuery
-from service.reading import Ask, Reading
-from service.reception import model_of
-from workers.alarm.settings import AlarmSettings
-from workers.state.maps import CurrentMap
-from workers.state.registry import ModelConfig
-from workers.windows import rfc3339
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.service import Ask, Reading
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 

@@ -7,31 +7,36 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.disagreement.alpha_calibration import compared as compared_ways
-from calibrant.disagreement.voted_rows import MOST_FEATURE
-from calibrant.errors import CalibrationInputError, Offence
-from service.bodies import JSON, Body, read_body
-from service.columns import Posted, object_of, posted_columns, refuse_unknown
-from service.comparing import AgainstQuery, compared
-from service.dependencies import (
+from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.raters.alpha_calibration import compared as compared_ways
+from calibrant.raters.rated_rows import MOST_FEATURE
+from calibrant_server.service.figures.disagreement import draw_disagreement
+from calibrant_server.service.http.bodies import JSON, Body, read_body
+from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.drawings.disagreement import draw_disagreement
-from service.names import ModelId, Name
-from service.pictures import Format, or_drawn
-from service.posted import Label, checked_batch
-from service.queries import ConcentrationQuery, Edges
-from service.reading import Ask
-from service.reads import TheRead
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant_server.service.http.identifiers import ModelId, Name
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import (
+    Posted,
+    object_of,
+    posted_columns,
+    refuse_unknown,
+)
+from calibrant_server.service.ingest.schemas import Label, checked_batch
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import ConcentrationQuery, Edges
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.drift.mapped import OWN_SCORE
-from service.comparing import AgainstQuery, compared
-from service.document import answers, problems
-from service.drawings.drift import draw_drift
-from service.pictures import Format, or_drawn
-from service.queries import WindowQuery, class_index
-from service.reading import Ask
-from service.reads import TheRead
-from workers.alarm.cohorts import RATER
-from workers.state.registry import ModelConfig
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant_server.service.figures.drift import draw_drift
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import WindowQuery, class_index
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.alarm.cohorts import RATER
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

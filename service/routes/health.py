@@ -10,12 +10,12 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
-from service.dependencies import AppSettings, TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import StoreUnavailable
-from service.meters import registry_of_models, registry_of_operation
-from service.version import API_VERSION, VERSION
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import AppSettings, TheConnection
+from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.http.prometheus import registry_of_models, registry_of_operation
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0

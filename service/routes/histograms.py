@@ -7,22 +7,27 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
-from calibrant.checking import check_pane
-from calibrant.confidence.updates import updates_of
-from calibrant.errors import CalibrationInputError, Offence
-from calibrant.histogram import Histogram
-from calibrant.input.instants import OUT_OF_RANGE
-from calibrant.pane import Pane
-from service.arrivals import TheArrival
-from service.bodies import NDJSON, Body
-from service.columns import batch_id_of, object_of, refuse_unknown
-from service.confidence import read_confidence, read_packed
-from service.document import answers, problems, takes
-from service.documents import read_json, read_ndjson
-from service.errors import BodyTooLarge, ModelUnknown
-from service.posted import refuse_too_many
-from service.problem_responses import offence_of
-from service.reception import (
+from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.pane_validation import check_pane
+from calibrant.input.timestamps import OUT_OF_RANGE
+from calibrant.segmentation.histogram_updates import updates_of
+from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.problem_responses import offence_of
+from calibrant_server.service.ingest.columns import batch_id_of, object_of, refuse_unknown
+from calibrant_server.service.ingest.confidence import read_confidence, read_packed
+from calibrant_server.service.ingest.dependencies import TheArrival
+from calibrant_server.service.ingest.model_rules import (
+    PIXELS,
+    SEGMENTATION,
+    refuse_undeclared_update,
+    refuse_unitless_update,
+)
+from calibrant_server.service.ingest.schemas import refuse_too_many
+from calibrant_server.service.ingest.service import (
     Circumstances,
     IngestAnswer,
     IngestQuery,
@@ -31,13 +36,7 @@ from service.reception import (
     digest_of,
     digest_of_all,
 )
-from service.rules import (
-    PIXELS,
-    SEGMENTATION,
-    refuse_undeclared_update,
-    refuse_unitless_update,
-)
-from service.updates import (
+from calibrant_server.service.ingest.updates import (
     HEAD_NAMES,
     KINDS,
     NAMES,
@@ -50,9 +49,10 @@ from service.updates import (
     SinglePaneBody,
     UpdateHead,
 )
-from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
-from workers.state.registry import ModelConfig
-from workers.windows import pane_start
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, Update, pack_updates
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import pane_start
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 

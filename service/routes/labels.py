@@ -6,17 +6,16 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Offence
 from calibrant.input.labels import read_labels
-from service.arrivals import TheArrival
-from service.bodies import NDJSON, Body
-from service.columns import Posted, batch_id_of, object_of, refuse_unknown
-from service.document import answers, problems, takes
-from service.documents import read_json, read_ndjson
-from service.errors import BodyTooLarge, ModelUnknown
-from service.names import Name, PredictionId
-from service.posted import Label, refuse_too_many
-from service.reception import (
+from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.identifiers import Name, PredictionId
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.ingest.columns import Posted, batch_id_of, object_of, refuse_unknown
+from calibrant_server.service.ingest.dependencies import TheArrival
+from calibrant_server.service.ingest.schemas import Label, refuse_too_many
+from calibrant_server.service.ingest.service import (
     Circumstances,
     IngestAnswer,
     IngestQuery,
@@ -24,8 +23,9 @@ from service.reception import (
     digest_of,
     digest_of_all,
 )
-from workers.entries import pack_labels
-from workers.state.registry import ModelConfig
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.ingest.entries import pack_labels
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}

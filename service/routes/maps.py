@@ -8,9 +8,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant.errors import Offence
-from service.bodies import JSON
-from service.dependencies import (
+from calibrant.core.errors import Offence
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfNoneMatch,
     MapReader,
@@ -18,9 +19,12 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.engine import engine_errors
-from service.frozen_maps import (
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapVersion,
     PromotionRecord,
@@ -29,13 +33,9 @@ from service.frozen_maps import (
     valid,
     who_is,
 )
-from service.headers import entity_tags, names
-from service.map_questions import MapQuery, map_ask
-from service.names import ModelId
-from service.problem_responses import invalid_input
-from service.reading import Ask
-from service.reception import model_of
-from workers.windows import rfc3339
+from calibrant_server.service.reads.map_questions import MapQuery, map_ask
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 

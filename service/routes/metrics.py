@@ -5,12 +5,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
-from service.document import answers, problems
-from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import ModelId
-from service.queries import (
+from calibrant_server.service.http.dependencies import (
+    IfNoneMatch,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReading,
+)
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
+from calibrant_server.service.reads.queries import (
     BinningQuery,
     Duration,
     MetricBinning,
@@ -18,10 +25,9 @@ from service.queries import (
     asked_of,
     unanswerable,
 )
-from service.reading import Ask
-from service.reception import model_of
-from workers.durations import parse_duration
-from workers.state.registry import ModelConfig
+from calibrant_server.service.reads.service import Ask
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

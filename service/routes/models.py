@@ -10,11 +10,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant.errors import Offence
-from service.auth import Caller
-from service.bodies import JSON, MERGE_PATCH, read_body
-from service.columns import object_of, refuse_unknown
-from service.dependencies import (
+from calibrant.core.errors import Offence
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfMatch,
     IfNoneMatch,
@@ -22,18 +21,20 @@ from service.dependencies import (
     TheConnection,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import engine_errors
-from service.errors import (
+from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
     Problem,
 )
-from service.headers import entity_tags, names
-from service.model_settings import (
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.ingest.columns import object_of, refuse_unknown
+from calibrant_server.service.ingest.service import Reception, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.model_settings import (
     Change,
     ModelSettings,
     change_of,
@@ -42,12 +43,11 @@ from service.model_settings import (
     settings_of,
     shown,
 )
-from service.names import ModelId
-from service.reception import Reception, model_of
-from workers.inbox import StoreUnavailable
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
-from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
-from workers.windows import resolve
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

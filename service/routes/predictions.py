@@ -5,17 +5,29 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, Query, Response
 
-from calibrant.batch import Batch, Checked
-from calibrant.errors import CalibrationInputError, Offence
-from service.arrivals import TheArrival
-from service.bodies import Body
-from service.columns import Posted, read_columns
-from service.document import answers, problems, takes
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.reception import Circumstances, IngestAnswer, IngestQuery, Load, Sender, digest_of_all
-from service.rules import refuse_unitless, without_undeclared
-from workers.state.registry import ModelConfig
-from workers.windows import panes_of
+from calibrant.core.batch import Batch, Checked
+from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant_server.service.http.bodies import Body
+from calibrant_server.service.ingest.columns import Posted, read_columns
+from calibrant_server.service.ingest.dependencies import TheArrival
+from calibrant_server.service.ingest.model_rules import refuse_unitless, without_undeclared
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.ingest.service import (
+    Circumstances,
+    IngestAnswer,
+    IngestQuery,
+    Load,
+    Sender,
+    digest_of_all,
+)
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import panes_of
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 

@@ -5,11 +5,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers, problems
-from service.estimates import WindowShown, metric_slug
-from service.queries import Binning, BinningQuery, Edges, WindowQuery, asked_of
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown, metric_slug
+from calibrant_server.service.reads.queries import (
+    Binning,
+    BinningQuery,
+    Edges,
+    WindowQuery,
+    asked_of,
+)
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.reliability import draw_reliability
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, asked_of, unanswerable
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.reliability import draw_reliability
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import BinningQuery, asked_of, unanswerable
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

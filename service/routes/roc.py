@@ -6,14 +6,14 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.estimators.roc import MOST_POINTS, POINTS
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.roc import draw_roc
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Edges, Raters, WindowQuery, scope_of
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.roc import draw_roc
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Edges, Raters, WindowQuery, scope_of
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

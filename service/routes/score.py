@@ -9,22 +9,38 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from calibrant.batch import Checked
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.batch import Checked
+from calibrant.core.errors import CalibrationInputError, Offence
 from calibrant.estimators.roc import MOST_POINTS
 from calibrant.input.labels import named_raters
-from calibrant.score import score_batch
-from calibrant.sections import SECTIONS, chosen
-from service.bodies import Body, read_body
-from service.columns import Posted, read_columns
-from service.dependencies import AppSettings, Scorer, TheReception
-from service.document import ProblemError, answers, problems, takes
-from service.estimates import Estimates, TemperatureAnswer, metric_slug, metric_slugs
-from service.names import Name
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Edges, MetricBinning, OptionsQuery, Raters, invalid_query
-from service.settings import Settings
-from service.threads import aside
+from calibrant.report import score_batch
+from calibrant.report_sections import SECTIONS, chosen
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import Posted, read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.estimates import (
+    Estimates,
+    TemperatureAnswer,
+    metric_slug,
+    metric_slugs,
+)
+from calibrant_server.service.reads.queries import (
+    Edges,
+    MetricBinning,
+    OptionsQuery,
+    Raters,
+    invalid_query,
+)
+from calibrant_server.service.settings import Settings
 
 COMPOSITE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 router = APIRouter(tags=["score"], default_response_class=Response)

@@ -6,19 +6,19 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.confidence_answer import histogram_answer
-from calibrant.errors import CalibrationInputError
-from calibrant.loss_curves.losses import EceOptions, HistogramLosses
-from calibrant.loss_curves.surface import loss_surface
-from service.bodies import JSON, Body, read_body
-from service.columns import object_of, refuse_unknown
-from service.confidence import read_confidence
-from service.dependencies import AppSettings, Scorer, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.queries import Binning, invalid_query
-from service.settings import Settings
-from service.threads import aside
+from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
+from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.core.errors import CalibrationInputError
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant_server.service.http.bodies import JSON, Body, read_body
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import object_of, refuse_unknown
+from calibrant_server.service.ingest.confidence import read_confidence
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.queries import Binning, invalid_query
+from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.stability import draw_stability
-from service.estimates import Estimate, WindowShown, metric_slug
-from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, OptionsQuery, asked_of
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.stability import draw_stability
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown, metric_slug
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import BinningQuery, OptionsQuery, asked_of
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

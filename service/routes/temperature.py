@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.losses import draw_losses
-from service.estimates import TemperatureAnswer
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
-from service.reads import TheMapRead
+from calibrant_server.service.figures.losses import draw_losses
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import TemperatureAnswer
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.loss_curves.answer import POINTS
-from service.document import answers
-from service.drawings.surface import draw_surface
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery, bins_of, unanswerable
-from service.reading import Ask
-from service.reads import TheMapRead
+from calibrant.calibrators.temperature.report import POINTS
+from calibrant_server.service.figures.surface import draw_surface
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery, bins_of, unanswerable
+from calibrant_server.service.reads.service import Ask
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 Lines = list[list[float | None]]

@@ -13,22 +13,33 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from calibrant.errors import CalibrationInputError, Offence
-from service.bodies import NDJSON, read_body
-from service.dependencies import Admin, AppSettings, TheConnection, TheReception
-from service.document import answers, problems, takes
-from service.engine import engine_errors
-from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDeleted, Problem
-from service.model_settings import redeclared
-from service.names import ModelId
-from service.reception import Reception, digest_of, model_of
-from workers.entries import RESTORE, EntryError
-from workers.inbox import Delivery, ModelGone, Receipt
-from workers.map_lines import check_map
-from workers.state import records
-from workers.state.maps import CurrentMap
-from workers.state.registry import ModelConfig, RevisionConflict
-from workers.transfer import END, FORMAT, MODEL, export_lines
+from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import NDJSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    AppSettings,
+    TheConnection,
+    TheReception,
+)
+from calibrant_server.service.http.errors import (
+    AnswerLate,
+    ImportUnfinished,
+    ModelConflict,
+    ModelDeleted,
+    Problem,
+)
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import Reception, digest_of, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.model_settings import redeclared
+from calibrant_server.workers.ingest.entries import RESTORE, EntryError
+from calibrant_server.workers.ingest.inbox import Delivery, ModelGone, Receipt
+from calibrant_server.workers.lifecycle.transfer import END, FORMAT, MODEL, export_lines
+from calibrant_server.workers.lifecycle.transfer_maps import check_map
+from calibrant_server.workers.store import batch_records as records
+from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.registry import ModelConfig, RevisionConflict
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

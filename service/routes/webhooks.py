@@ -7,16 +7,16 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from service.dependencies import Admin, TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import WebhooksMissing
-from service.names import ModelId
-from service.reception import model_of
-from workers.alarm.deliveries import WAITING, Delivery
-from workers.alarm.episodes import at
-from workers.alarm.orders import trial
-from workers.alarm.settings import AlarmSettings
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import Admin, TheConnection
+from calibrant_server.service.http.errors import WebhooksMissing
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.workers.alarm.commands import trial
+from calibrant_server.workers.alarm.deliveries import WAITING, Delivery
+from calibrant_server.workers.alarm.episodes import at
+from calibrant_server.workers.alarm.settings import AlarmSettings
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 JSON = "application/json"

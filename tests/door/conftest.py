@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from service.app import create_app
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.settings import Settings
 from tests.conforming import CONFORMING
 from tests.door.fakes import FakeInbox, FakeRegistry
 

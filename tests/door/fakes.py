@@ -5,12 +5,23 @@ from dataclasses import replace
 
 import orjson
 
-from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
-from workers.parked import Troubles
-from workers.questions import Answer
-from workers.state.maps import CurrentMap, NoSuchMap, PromotionConflict
-from workers.state.marks import Marks
-from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.ingest.inbox import (
+    BatchConflict,
+    Delivery,
+    ModelMismatch,
+    Receipt,
+    StoreUnavailable,
+)
+from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.queries.ask import Answer
+from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
+from calibrant_server.workers.store.registry import (
+    FIXED,
+    FixedProperty,
+    ModelConfig,
+    RevisionConflict,
+)
+from calibrant_server.workers.store.watermarks import Marks
 
 
 class FakeRegistry:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant_server.workers.alarm.deliveries import delivery_of
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode
+from calibrant_server.workers.queries.ask import AnswerTimeout
 from tests.door.conftest import problem
-from workers.alarm.deliveries import delivery_of
-from workers.alarm.episodes import CLOSED, OPEN, Episode
-from workers.questions import AnswerTimeout
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"

@@ -8,12 +8,12 @@ import pytest
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.question import Question
-from calibrant.view import View
-from service.drawings.case_boxes import draw_boxes
-from service.drawings.case_histogram import draw_histogram
-from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant.core.query import Question
+from calibrant.core.view import View
+from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant_server.service.figures.case_boxes import draw_boxes
+from calibrant_server.service.figures.case_histogram import draw_histogram
+from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 
 SPEC = PaneSpec("segmentation", 3)
 DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case])

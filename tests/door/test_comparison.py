@@ -4,8 +4,8 @@ import numpy as np
 import orjson
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.disagreement.alpha_calibration import compare_calibrations
+from calibrant.core.batch import Batch
+from calibrant.raters.alpha_calibration import compare_calibrations
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio

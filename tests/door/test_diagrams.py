@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from service.drawings.reliability import draw_reliability
-from service.drawings.roc import draw_roc
+from calibrant_server.service.figures.reliability import draw_reliability
+from calibrant_server.service.figures.roc import draw_roc
 from tests.door.conftest import PREDICTIONS
 
 URL = "/v1/models/digits/reliability"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from service.app import create_app
-from service.auth import SCOPES
-from service.document import _documented
-from service.examples import EXAMPLES
-from service.openapi import COMMITTED, written
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.__main__ import COMMITTED, written
+from calibrant_server.service.openapi.examples import EXAMPLES
+from calibrant_server.service.openapi.schema import _documented
+from calibrant_server.service.security.keys import SCOPES
+from calibrant_server.service.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

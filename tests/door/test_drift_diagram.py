@@ -10,10 +10,10 @@ import pytest
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.summary import STATUSES, summary
-from calibrant.drift.tables import UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
-from service.drawings.drift import draw_drift
+from calibrant_server.service.figures.drift import draw_drift
 
 DAY = "2026-03-{:02d}T00:00:00Z"
 

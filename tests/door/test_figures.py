@@ -10,28 +10,28 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.confidence.state import confidence_of, left
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.loss_curves.answer import surface_answer
-from calibrant.maps import fit as fit_map
+from calibrant.calibrators import fit as fit_map
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.report_uncertainty import uncertainty
+from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant.temperature.fit import fit_temperature
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
-from service.drawings.calibration_map import draw_map
-from service.drawings.case_sensitivity import draw_sensitivity
-from service.drawings.confidence_histogram import draw_confidence
-from service.drawings.disagreement import draw_disagreement
-from service.drawings.ground import ORANGE, density
-from service.drawings.label_distribution import draw_label_distribution
-from service.drawings.losses import draw_losses
-from service.drawings.radar import draw_radar
-from service.drawings.stability import draw_stability
-from service.drawings.surface import draw_surface
-from service.drawings.uncertainty import draw_uncertainty
-from service.routes.comparison import joined, relative
+from calibrant_server.service.figures.base import ORANGE, density
+from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.figures.confidence_histogram import draw_confidence
+from calibrant_server.service.figures.disagreement import draw_disagreement
+from calibrant_server.service.figures.label_distribution import draw_label_distribution
+from calibrant_server.service.figures.losses import draw_losses
+from calibrant_server.service.figures.radar import draw_radar
+from calibrant_server.service.figures.stability import draw_stability
+from calibrant_server.service.figures.surface import draw_surface
+from calibrant_server.service.figures.uncertainty import draw_uncertainty
+from calibrant_server.service.routes.comparison import joined, relative
 
 ABOUT = {"model": "seg <$x$> & co", "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}}
 

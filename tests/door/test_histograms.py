@@ -5,12 +5,12 @@ import base64
 import orjson
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.histogram import Histogram
-from calibrant.pane import Pane
-from calibrant.spec import PaneSpec
+from calibrant.core.batch import Batch
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.entries import unpack_updates
 from tests.door.conftest import PREDICTIONS, problem
-from workers.entries import unpack_updates
 
 pytestmark = pytest.mark.anyio
 M = "/v1/models/coarse"

@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
 from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio

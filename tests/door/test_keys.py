@@ -6,10 +6,10 @@ import json
 import httpx
 import pytest
 
-from service.app import create_app
-from service.auth import KeysUnreadable, is_loopback, load_keyring
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
+from calibrant_server.service.settings import Settings
 from tests.door.conftest import PREDICTIONS, client_of, problem
 
 pytestmark = pytest.mark.anyio

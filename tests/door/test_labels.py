@@ -2,8 +2,8 @@
 
 import pytest
 
+from calibrant_server.workers.ingest.entries import unpack_labels
 from tests.door.conftest import PREDICTIONS, problem
-from workers.entries import unpack_labels
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/labels"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from service.durations import duration_of
+from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.workers.store.durations import parse_duration
 from tests.door.conftest import problem
-from workers.durations import parse_duration
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
@@ -115,8 +115,8 @@ async def test_settings_that_break_a_rule(client, document, pointer):
 
 
 async def test_a_setting_turns_creation_by_ingest_off(inbox, registry, settings):
-    from service.app import create_app
-    from service.engine import Connection
+    from calibrant_server.service.app import create_app
+    from calibrant_server.service.engine import Connection
     from tests.door.conftest import PREDICTIONS, client_of
 
     strict = settings.model_copy(update={"create_models": False})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.disagreement import posterior
+from calibrant.raters import posterior
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio

@@ -5,14 +5,14 @@ import asyncio
 import orjson
 import pytest
 
-from service import admission
-from service.admission import Admission
-from service.auth import Key, Keyring
-from service.errors import PROBLEMS, Saturated
+from calibrant_server.service.http.errors import PROBLEMS, Saturated
+from calibrant_server.service.security import admission
+from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.keys import Key, Keyring
+from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, StoreFull
+from calibrant_server.workers.queries.ask import SubjectGone
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
-from workers.inbox import BacklogFull, IdsFull, StoreFull
-from workers.questions import SubjectGone
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/predictions"

@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 from hashlib import blake2b
 
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
+from calibrant_server.workers.ingest.inbox import Delivery, Inbox
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.supervisor import Crew
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
-from workers.aggregate import PartitionLoop
-from workers.crew import Crew
-from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
-from workers.inbox import Delivery, Inbox
-from workers.state.keys import LAST_CHANGE, PaneKey
-from workers.state.registry import ModelConfig
-from workers.store import Store
 
 MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant.packing import PackingError
-from workers.filling import Ground
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Ground
 
 N_CELLS = 50
 

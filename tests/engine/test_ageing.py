@@ -11,19 +11,19 @@ import pytest
 
 from calibrant import Batch
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.fencing_token import Overtaken
+from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.watermarks import Marks, fields_of, sealed_slice
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerHistogram
 from tests.engine.test_late_labels import assert_same, deliveries, final_panes, stored_panes
-from workers.chain import Overtaken
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.sealing import Sealing
-from workers.state.keys import LAST_CHANGE
-from workers.state.marks import Marks, fields_of, sealed_slice
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 DAY_S = 86_400
 HOUR_US = 3_600_000_000

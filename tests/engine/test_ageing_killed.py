@@ -15,18 +15,18 @@ import pytest
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
 from calibrant.metrics import Question, View, compute_metrics
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_store import TALLIES, tally
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import RECORD_SHARDS
+from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL
 from tests.engine.test_ageing import answers, pane_keys, versions_agree
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.facts import Facts
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.retained import TALLIES, tally
-from workers.state.keys import RECORD_SHARDS
-from workers.state.registry import Registry
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 DAY_S = 86_400
 N_DAYS, KEPT_DAYS, A_DAY, A_PANE = 4, 1, 6, 4

@@ -14,26 +14,26 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane
 from calibrant.drift.detector import fresh
 from calibrant.drift.effect import recalibration
-from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
+from calibrant_server.workers.alarm.cohort_history import KEPT_COHORTS, Look, look_of, lost_looks
+from calibrant_server.workers.alarm.cohorts import Gathered
+from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
+from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.detectors import Detector, advanced
+from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import Chain, Overtaken
+from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import FreeLeases
-from workers.aggregate import PartitionLoop
-from workers.alarm.advancing import advance_detectors, since_change, who_alarms
-from workers.alarm.cohorts import Gathered
-from workers.alarm.deliveries import Delivery
-from workers.alarm.detectors import Detector, advanced
-from workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
-from workers.alarm.gathering import close_gathered, take_sealed
-from workers.alarm.held import Held
-from workers.alarm.looks import KEPT_COHORTS, Look, look_of, lost_looks
-from workers.alarm.orders import acknowledgement, promotion, trial
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.tables import tables_of
-from workers.chain import Chain, Overtaken
-from workers.entries import ALARM, alarm_order, delete_model
-from workers.filling import Ground
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
 
 DAY_S = 86_400
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

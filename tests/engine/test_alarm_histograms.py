@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from calibrant import Pane
-from calibrant.histogram import Histogram
+from calibrant.core.histogram import Histogram
 from tests.engine.test_alarm import CONFIG, Sealing, pane_of
 
 

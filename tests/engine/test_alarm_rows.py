@@ -11,23 +11,23 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch
+from calibrant.core.pane import Pane
 from calibrant.drift.agreement import krippendorff_alpha
-from calibrant.drift.rows import row_table
-from calibrant.drift.tables import unit_table
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.unit_tables import unit_table
 from calibrant.input.labels import LabelRow
-from calibrant.pane import Pane
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.alarm.episodes import read_episodes
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.ask import Question
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
-from workers.alarm.episodes import read_episodes
-from workers.alarm.held import Held
-from workers.alarm.orders import promotion
-from workers.alarm.whole import RaterLook
-from workers.compute import Compute
-from workers.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import Question
-from workers.sealing import Sealing
-from workers.store import Store
 
 DAY_S, HOUR_S = 86_400, 3600
 START_S = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.commands import acknowledgement
+from calibrant_server.workers.alarm.drift_report import told_of
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kinds.drift import answer
+from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
-from workers.alarm.orders import acknowledgement
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.telling import told_of
-from workers.alarm.view import read_view
-from workers.answers.drift import answer
-from workers.windows import ALL_ROWS, Dated, Window
 
 
 def told(sealing):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.code_version import CODE_VERSION, digest_of_code
-from workers.questions import answer_digest
+from calibrant_server.workers.queries.ask import answer_digest
+from calibrant_server.workers.queries.code_version import CODE_VERSION, digest_of_code
 
 
 @pytest.fixture

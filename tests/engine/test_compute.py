@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, Bench, delivery
-from workers.compute import ANSWERS, AnswerFunction
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000

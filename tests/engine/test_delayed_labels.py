@@ -11,15 +11,15 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.ask import Question
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.watermarks import sealed_slice
 from tests.engine.driving import MODEL
-from workers.compute import Compute
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import Question
-from workers.sealing import Sealing
-from workers.state.marks import sealed_slice
-from workers.store import Store
 
 DAY_S = 86_400
 N_DAYS, A_DAY = 60, 80

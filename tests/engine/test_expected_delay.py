@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant.drift.delay import ASKED, expected_delay
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.expected_delay import ASKED, expected_delay
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.typical_cohort import (
+    band_of,
+    scaled,
+    sealed_rate,
+    typical_table,
+)
+from calibrant_server.workers.queries.kinds.expected_delay import answer
+from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.engine.test_alarm_histograms import posted
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.typical import band_of, scaled, sealed_rate, typical_table
-from workers.alarm.view import read_view
-from workers.answers.expected_delay import answer
-from workers.windows import ALL_ROWS, Dated, Window
 
 
 def asked(sealing, panes, config=None):

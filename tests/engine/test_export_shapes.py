@@ -2,10 +2,18 @@
 
 import pytest
 
-from workers.alarm.moving import KINDS as ALARM_KINDS
-from workers.entries import EntryError
-from workers.export_shapes import _HELD, _SHAPES, shaped
-from workers.transfer import BASELINE, MAP, MARKS, PANE, RECORD, TALLY, UNIT
+from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.lifecycle.export_shapes import _HELD, _SHAPES, shaped
+from calibrant_server.workers.lifecycle.transfer import (
+    BASELINE,
+    MAP,
+    MARKS,
+    PANE,
+    RECORD,
+    TALLY,
+    UNIT,
+)
 
 HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
 SUMMARY = {

@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
+from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant.sampled_rows import ROW_BYTES, VOTE_BYTES
+from calibrant_server.workers.ingest.label_join import Join
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.store.watermarks import Marks
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state
-from workers.facts import Facts
-from workers.join import Join
-from workers.state.marks import Marks
 
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
 HOURS = 2

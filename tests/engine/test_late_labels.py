@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant.core.sampled_rows import below
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
-from calibrant.sampled_rows import below
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.store.connection import connect_async
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import Registry
 from tests.engine.driving import MODEL, Bench
-from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.state.keys import LAST_CHANGE, PaneKey
-from workers.state.registry import Registry
-from workers.store import connect_async
 
 N = 90
 SCORES = np.random.default_rng(7).dirichlet(np.ones(3), N)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import MAPS, fit
-from calibrant.question import Question
-from calibrant.view import View
-from workers.entries import EntryError
-from workers.map_lines import check_map, check_map_line
-from workers.state.registry import ModelConfig
+from calibrant.calibrators import MAPS, fit
+from calibrant.core.query import Question
+from calibrant.core.view import View
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.lifecycle.transfer_maps import check_map, check_map_line
+from calibrant_server.workers.store.registry import ModelConfig
 
 CONFIG = ModelConfig(tenant="t", model="m", task="multiclass", n_classes=3)
 ABOUT = {"created_at": "2026-01-01T00:00:00Z", "created_by": "k", "window": {}, "state_version": "a"}

@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from tests.engine.driving import MODEL, eventually
-from workers.entries import Entry
-from workers.state.maps import (
+from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.store.frozen_maps import (
     MOST_PROMOTIONS,
     MOST_VERSIONS,
     CurrentMap,
@@ -19,7 +18,8 @@ from workers.state.maps import (
     PromotionConflict,
     TooManyMaps,
 )
-from workers.state.registry import Registry
+from calibrant_server.workers.store.registry import Registry
+from tests.engine.driving import MODEL, eventually
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 FREED = """
 import numpy as np, resource
-from workers.memory import keep_freed
+from calibrant_server.workers.memory import keep_freed
 kept = keep_freed() if {on} else False
 [np.ones(300_000) for _ in range(5)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -20,7 +20,7 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 SETTLED = """
 import gc
-from workers.memory import settle
+from calibrant_server.workers.memory import settle
 settle()
 print(gc.get_freeze_count() > 1000, gc.get_threshold()[0])
 """

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from workers.facts import Facts, FactsError, rows_of
-from workers.narrow import sent_as_float32
+from calibrant_server.workers.ingest.float32 import sent_as_float32
+from calibrant_server.workers.ingest.retained_record import Facts, FactsError, rows_of
 
 
 def softmax(n, k, dtype=np.float32):

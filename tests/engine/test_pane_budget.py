@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.memory import memory_limit_bytes
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import FreeLeases
-from workers.aggregate import PartitionLoop
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.memory import memory_limit_bytes
-from workers.pane_budget import BUSY_S, PaneBudget
-from workers.settings import EngineSettings
-from workers.state.keys import PaneKey
-from workers.state.registry import ModelConfig
 
 
 class Clock:

@@ -11,20 +11,20 @@ import redis
 from redis.exceptions import ResponseError
 
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.health import read_health
+from calibrant_server.workers.ingest import parked, tries
+from calibrant_server.workers.ingest.commit_group import Run
+from calibrant_server.workers.ingest.entries import LABELS, pack_labels
+from calibrant_server.workers.ingest.inbox import BatchConflict, Delivery
+from calibrant_server.workers.ingest.parked import Troubles, parked_entries, replay
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.registry import Registry
 from tests.engine.driving import MODEL, delivery
 from tests.engine.ledger import pane_of
 from tests.engine.test_transient_errors import counts, labels, no_pauses, with_ids
-from workers import parked, tries
-from workers.entries import LABELS, pack_labels
-from workers.filling import Ground
-from workers.health import read_health
-from workers.inbox import BatchConflict, Delivery
-from workers.parked import Troubles, parked_entries, replay
-from workers.run import Run
-from workers.state.commit import Commit
-from workers.state.registry import Registry
-from workers.store import Store
-from workers.tries import MAX_TRIES, Tries
 
 __all__ = ["no_pauses"]
 HOUR_US = 3_600_000_000
@@ -355,7 +355,7 @@ class TestTries:
 
 
 class TestCommand:
-    """`python -m workers.parked`."""
+    """`python -m workers.ingest.parked`."""
 
     @pytest.fixture
     def environment(self, bench, monkeypatch):

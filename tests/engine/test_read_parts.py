@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS
-from workers.answers import (
+from calibrant_server.workers.queries.kinds import (
     cases,
     cases_difference,
     confidence_histogram,
@@ -46,8 +46,8 @@ def read(pane: Pane, wanted) -> Pane:
 
 @pytest.mark.parametrize("slug", [*sorted(METRICS), "ece sample"])
 def test_stability(pane, slug, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.answer.N_BOOTSTRAPS", 2)
-    monkeypatch.setattr("calibrant.stability.of_rows._SLOW_ORDERS", 1)
+    monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)
     params = dict(zip(("metric", "source"), slug.split(), strict=False))
     part = read(pane, stability.parts(params))
     assert stability.answer(part, CONFIG, params, 1) == stability.answer(pane, CONFIG, params, 1)

@@ -10,11 +10,17 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MOST_NAMED, WITHDRAWN, LabelRow
+from calibrant_server.workers.ingest.entries import (
+    FIELD_OVERHEAD_BYTES,
+    LABELS,
+    PREDICTIONS,
+    REMOVAL,
+    pack_labels,
+)
+from calibrant_server.workers.ingest.inbox import Delivery, Receipt, RecordsFull
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.retained_record import FULL, GONE, MOST_VOTES, NEW, Facts
 from tests.engine.driving import MODEL, Bench, eventually
-from workers.entries import FIELD_OVERHEAD_BYTES, LABELS, PREDICTIONS, REMOVAL, pack_labels
-from workers.facts import FULL, GONE, MOST_VOTES, NEW, Facts
-from workers.filling import Ground
-from workers.inbox import Delivery, Receipt, RecordsFull
 
 
 def predictions(*names, batch_id=None):

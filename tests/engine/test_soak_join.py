@@ -14,12 +14,12 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.inbox import BacklogFull, Delivery
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from tests.engine.driving import MODEL
 from tests.engine.processes import WorkerProcess
 from tests.engine.test_late_labels import assert_same_state
-from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
-from workers.inbox import BacklogFull, Delivery
-from workers.state.keys import LAST_CHANGE, PaneKey
 
 N = 210_000
 A_BATCH = 500

@@ -15,21 +15,22 @@ import redis
 import zstandard
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from calibrant import Batch, Pane, packing
+from calibrant import Batch, Pane
+from calibrant.core import packing
+from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
-from calibrant.packing import PackingError
+from calibrant_server.workers.ingest import tries
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.retained_store import RetainedRecords
+from calibrant_server.workers.ingest.sandbox import ChildUnavailable, DisposableReducer
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.transient_errors import is_transient
+from calibrant_server.workers.store.watermarks import Marks, fields_of, sealed_slice
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
-from workers import tries
-from workers.child import ChildUnavailable, DisposableReducer
-from workers.embedded import EmbeddedServer
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.retained import RetainedRecords
-from workers.state.keys import PaneKey
-from workers.state.marks import Marks, fields_of, sealed_slice
-from workers.transient_errors import is_transient
 
 HOUR_US = 3_600_000_000
 
@@ -195,7 +196,7 @@ class TestTheChild:
 
     def test_an_os_error_inside_it_is_handed_on(self, monkeypatch):
         reducer = DisposableReducer(Ground(), 1, 0)
-        from workers import child
+        from calibrant_server.workers.ingest import sandbox as child
 
         def refused(*args):
             raise OSError(24, "too many open files")

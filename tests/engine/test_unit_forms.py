@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant_server.workers.ingest.label_join import Join
 from tests.engine.driving import MODEL
 from tests.engine.test_join_machine import Dictionary
 from tests.engine.test_late_labels import assert_same_state
-from workers.join import Join
 
 AT_MS = 1_767_225_600_000
 LOGITS = [[0.4, -1.0, 2.25], [0.0, 0.5, -0.75]]

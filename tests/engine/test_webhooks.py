@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.driving import eventually
-from workers.alarm.courier import Courier, send
-from workers.alarm.deliveries import (
+from calibrant_server.workers.alarm.commands import ATTEMPTED
+from calibrant_server.workers.alarm.deliveries import (
     DELIVERED,
     GIVEN_UP,
     PAUSES_S,
@@ -29,11 +28,18 @@ from workers.alarm.deliveries import (
     new_secret,
     signed_headers,
 )
-from workers.alarm.guard import Forbidden, check_url, is_open, networks_of, target_of
-from workers.alarm.orders import ATTEMPTED
-from workers.entries import Entry
-from workers.settings import EngineSettings, SettingsError
-from workers.state.registry import ModelConfig
+from calibrant_server.workers.alarm.url_guard import (
+    Forbidden,
+    check_url,
+    is_open,
+    networks_of,
+    target_of,
+)
+from calibrant_server.workers.alarm.webhook_sender import Courier, send
+from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.registry import ModelConfig
+from tests.engine.driving import eventually
 
 LOCAL = networks_of("127.0.0.0/8,::1/128")
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
-from calibrant.score import question_of, raters_compared
-from calibrant.view import View
+from calibrant.report import question_of, raters_compared
+from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
+from calibrant_server.workers.queries import window_records
+from calibrant_server.workers.queries.ask import Question
+from calibrant_server.workers.queries.compute import AnswerFunction, Compute
+from calibrant_server.workers.queries.kinds.raters import MOST_RATERS, answer
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Marks, daily_to
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery
-from workers import window_records
-from workers.alarm.rows import CohortRows
-from workers.answers.raters import MOST_RATERS, answer
-from workers.compute import AnswerFunction, Compute
-from workers.facts import Facts, Prediction, Rating, rows_of
-from workers.questions import Question
-from workers.state.marks import DAY_S, KEPT_FROM, Marks, daily_to
-from workers.window_records import WindowRecords
-from workers.windows import Window
 
 HOUR_S = MODEL.pane_s
 

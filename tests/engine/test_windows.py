@@ -8,11 +8,18 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.windows import (
+    Limits,
+    PaneRef,
+    TooManyPanes,
+    WindowError,
+    panes_of,
+    resolve,
+)
 from tests.engine.driving import MODEL
-from workers.durations import parse_duration
-from workers.windows import Limits, PaneRef, TooManyPanes, WindowError, panes_of, resolve
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HOUR = 3600

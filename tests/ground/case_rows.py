@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from tests.ground.data import edge_scores
 
 GOLDEN = Path(__file__).parent / "golden" / "cases.1.calb"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit, softmax, xlog1py, xlogy
 
-from calibrant.batch import Batch
-from calibrant.maps import MAPS, fit
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, fit
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]
 

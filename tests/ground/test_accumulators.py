@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators import (
-    cells,
-    replicates,
-    scores,
-    temperature,
-    units,
-)
+from calibrant.accumulators import cells, replicates, scores, temperature, units
 from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
-from calibrant.checking import check_pane
-from calibrant.filling import N_REPLICATES
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.pane_validation import check_pane
 from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
 from tests.ground import reference
 from tests.ground.data import shapes

@@ -13,14 +13,14 @@ from scipy.optimize import approx_fprime, minimize_scalar
 from scipy.special import gammaln, log_softmax, softmax
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.disagreement.alpha_calibration import compare_calibrations, row_losses
-from calibrant.disagreement.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
-from calibrant.disagreement.concentration import fit_concentration
-from calibrant.disagreement.posterior import posterior_epistemic_loss
-from calibrant.disagreement.voted_rows import voted_rows
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.alpha_calibration import compare_calibrations, row_losses
+from calibrant.raters.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
+from calibrant.raters.concentration import fit_concentration
+from calibrant.raters.posterior import posterior_epistemic_loss
+from calibrant.raters.rated_rows import voted_rows
 
 
 def played(n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0) -> Batch:

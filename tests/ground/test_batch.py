@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from calibrant import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
 from tests.ground import reference
 from tests.ground.data import random_columns, shapes
 

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from calibrant import CalibrationInputError
-from calibrant.box_plot import box
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.cases.comparison import compare_case_errors, compare_cases, permutation_p
-from calibrant.cases.errors import ERRORS, case_errors
-from calibrant.grid import equal_width_bin
-from calibrant.view import NotAnswerable
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.view import NotAnswerable
+from calibrant.segmentation.box_plot import box
+from calibrant.segmentation.case_comparison import compare_case_errors, compare_cases, permutation_p
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+from calibrant.segmentation.case_report import case_reliability, cases_of
 from tests.ground.case_rows import (
     batch_of,
     golden_batch,

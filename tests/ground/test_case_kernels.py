@@ -9,11 +9,11 @@ import pytest
 from scipy.interpolate import BSpline
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.errors import case_errors
-from calibrant.cases.kernels import KERNELS, memberships
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_kernels import KERNELS, memberships
 
 CUBIC = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
 SCORES = np.concatenate([np.random.default_rng(1).random(60), [0.0, 1.0, 0.5, 0.25, 1e-12, 1 - 1e-12]])

@@ -11,12 +11,12 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cases as module
 from calibrant.accumulators.cases import Cases
-from calibrant.cases.answer import cases_of
-from calibrant.cases.errors import ERRORS
-from calibrant.checking import check_pane
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.packing import PackingError
+from calibrant.core.pane_validation import check_pane
 from calibrant.metrics import compute_metrics
-from calibrant.packing import PackingError
+from calibrant.segmentation.case_errors import ERRORS
+from calibrant.segmentation.case_report import cases_of
 from tests.ground.case_rows import (
     GOLDEN,
     SPEC,
@@ -119,7 +119,7 @@ def test_the_golden_file_is_read_forever() -> None:
     ],
 )  # fmt: skip
 def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
     with pytest.raises(PackingError):
@@ -128,7 +128,7 @@ def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("column", ["lengths", "places", "predictions", "weight", "product_single"])
 def test_shortened_columns_are_refused(column: str) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
     for changed in (arrays[column][:-1], np.concatenate([arrays[column], arrays[column][-1:]])):
@@ -142,7 +142,7 @@ def test_shortened_columns_are_refused(column: str) -> None:
     "name", ["confidence_pooled", "correct_mean", "product_mean", "confidence_squared"]
 )
 def test_sums_that_no_rows_give_are_refused(name: str) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     pane = pane_of(golden_batch())
     arrays, about = unpack(GOLDEN.read_bytes())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from calibrant.cases.comparison import compare_cases
+from calibrant.segmentation.case_comparison import compare_cases
 
 
 def exact_p(tenths: np.ndarray) -> float:

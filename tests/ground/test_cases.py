@@ -9,14 +9,14 @@ import pytest
 from scipy import stats
 
 from calibrant import CalibrationInputError
-from calibrant.cases.answer import cases_of
-from calibrant.cases.errors import ERRORS, case_errors
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.view import NotAnswerable, View
+from calibrant.report import score_batch
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+from calibrant.segmentation.case_report import cases_of
 from tests.ground.case_rows import (
     batch_of,
     naive_errors,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
 from calibrant.input.columns import LEAST_WEIGHT, MOST_LOGIT, MOST_WEIGHT
-from calibrant.input.instants import instant
+from calibrant.input.timestamps import instant
 
 GOOD: dict[str, Any] = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]}
 BINARY: dict[str, Any] = {"confidences": [0.1, 0.5, 1.0]}

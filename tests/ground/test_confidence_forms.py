@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.case_tables import CELLS as CASE_CELLS
-from calibrant.confidence.histogram import ConfidenceHistogram
-from calibrant.confidence.smoothing import smoothed
-from calibrant.confidence.state import confidence_of, left
-from calibrant.confidence.updates import read_arrays, updates_of
-from calibrant.confidence_answer import histogram_answer
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.view import NotAnswerable, View
+from calibrant.segmentation.case_tables import CELLS as CASE_CELLS
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_smoothing import smoothed
+from calibrant.segmentation.histogram_state import confidence_of, left
+from calibrant.segmentation.histogram_updates import read_arrays, updates_of
 
 
 def batch_of(seed: int, n: int = 400, n_classes: int = 3, **columns: Any) -> Batch:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.content_digest import MODULUS, row_hashes, rows_digest
-from calibrant.packing import PackingError, pack, unpack
+from calibrant.core.content_digest import MODULUS, row_hashes, rows_digest
+from calibrant.core.packing import PackingError, pack, unpack
 from tests.ground.data import random_batch
 from tests.ground.golden import make
 from tests.ground.panes import SPECS, a_histogram, every_spec, pane_of

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.cases.answer import cases_of
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.segmentation.case_report import cases_of
 
 SURE = {0: [0.8, 0.1, 0.1], 1: [0.1, 0.8, 0.1], 2: [0.1, 0.1, 0.8]}
 # Top class and reference of each pixel; in "missed" the model says background only, in "empty" nothing else is there.

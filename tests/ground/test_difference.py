@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.differences.metrics import differences
+from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import Question, View, compute_metrics
 
 SPEC = PaneSpec("binary", 2)

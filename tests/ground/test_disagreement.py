@@ -14,18 +14,15 @@ from scipy.special import gammaln, polygamma
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
-from calibrant.disagreement.answer import (
-    disagreement_answer,
-    thresholds,
-)
-from calibrant.disagreement.concentration import Concentration, fit_concentration
-from calibrant.disagreement.posterior import dirichlet_disagreement, point_disagreement
-from calibrant.disagreement.tables import disagreement_table, table_of_rows
-from calibrant.filling import Filling
-from calibrant.label_statistics import disagreement, u_statistic
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.concentration import Concentration, fit_concentration
+from calibrant.raters.disagreement_report import disagreement_answer, thresholds
+from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
+from calibrant.raters.label_statistics import disagreement, u_statistic
+from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
 
 ACCUMULATORS = ("counts", "label_uncertainty", "disagreement", "concentration")
 

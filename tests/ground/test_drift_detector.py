@@ -11,17 +11,17 @@ import pytest
 from scipy.special import expit, logit
 
 from benchmarks import drift_table as played
-from calibrant.drift.action import misfit, recommended_action, told
+from calibrant.core.packing import PackingError
 from calibrant.drift.bets import bets_of
-from calibrant.drift.delay import Change, expected_delay
 from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, promote, unpack_state
 from calibrant.drift.effect import Recalibration, effect, recalibration
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.occupancy import see, watch
-from calibrant.drift.tables import UnitTable, merged, pack_tables
+from calibrant.drift.expected_delay import Change, expected_delay
+from calibrant.drift.recommendation import misfit, recommended_action, told
+from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
 from calibrant.drift.verdict import leans, rater_or_model, verdict
-from calibrant.packing import PackingError
 
 GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
 SLOPE = Change(slope=0.75)

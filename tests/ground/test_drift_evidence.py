@@ -11,13 +11,16 @@ from scipy.special import betaln, gammaln
 
 from benchmarks.drift_table import records, tables
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError
 from calibrant.drift.bets import Bets, bets_of
-from calibrant.drift.confidence import rate_bounds
+from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.evidence import log_bets, log_mixture
-from calibrant.drift.occupancy import log_shift_evidence, pack_watch, see, unpack_watch, watch
-from calibrant.drift.setting import FalseAlarms
-from calibrant.drift.slices import flagged, threshold_of
-from calibrant.drift.tables import (
+from calibrant.drift.false_alarm_rate import FalseAlarms
+from calibrant.drift.multiple_testing import flagged, threshold_of
+from calibrant.drift.score_shift import log_shift_evidence, pack_watch, see, unpack_watch, watch
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import (
     UnitTable,
     label_coverage,
     merged,
@@ -26,9 +29,6 @@ from calibrant.drift.tables import (
     unit_tables,
     unpack_tables,
 )
-from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError
-from calibrant.policies import POLICIES
 
 BINS = 15
 BETS = bets_of(BINS)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.mapped import scalar
-from calibrant.drift.posted import has_histograms, posted_table
-from calibrant.drift.tables import unit_table
-from calibrant.histogram import Histogram
+from calibrant.core.histogram import Histogram
+from calibrant.drift.histogram_tables import has_histograms, posted_table
+from calibrant.drift.mapped_scores import scalar
+from calibrant.drift.unit_tables import unit_table
 
 SPEC = PaneSpec("binary", 2)
 PLATT = {"scope": "positive", "method": "platt", "parameters": {"intercept": 0.3, "slope": 0.6, "clip": 1e-12}}

@@ -10,16 +10,16 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.label_policies import POLICIES
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.bets import bets_of
-from calibrant.drift.bounded import bounded_table
 from calibrant.drift.description import description
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.mapped import scalar, scores_of, side_of, table_at
-from calibrant.drift.rows import row_table
-from calibrant.drift.tables import UnitTable, label_counts, merged, unit_table
+from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.score_bounds import bounded_table
 from calibrant.drift.tolerance import Tolerance
-from calibrant.policies import POLICIES
+from calibrant.drift.unit_tables import UnitTable, label_counts, merged, unit_table
 
 BINS = 15
 PLATT = {"method": "platt", "scope": "positive", "class": None, "parameters": {"slope": 0.5, "intercept": 0.3, "clip": 1e-12}}

@@ -13,8 +13,8 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.comparison import compare
 from calibrant.drift.description import description
 from calibrant.drift.effect import effect
-from calibrant.drift.occupancy import log_shift_evidence
-from calibrant.drift.tables import UnitTable, unit_table
+from calibrant.drift.score_shift import log_shift_evidence
+from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.drift.verdict import rater_or_model
 
 

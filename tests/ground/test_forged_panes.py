@@ -16,20 +16,20 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.checking import check_pane
+from calibrant.calibrators import MAPS, Options, fit
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.pane_validation import check_pane
+from calibrant.core.query import Question, default_bins
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import NotAnswerable, View
 from calibrant.drift.comparison import compare
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
-from calibrant.drift.tables import pack_tables, unit_table, unpack_tables
 from calibrant.drift.tolerance import Tolerance
-from calibrant.maps import MAPS, Options, fit
+from calibrant.drift.unit_tables import pack_tables, unit_table, unpack_tables
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.question import Question, default_bins
-from calibrant.reliability import reliability
-from calibrant.temperature.fit import fit_temperature
-from calibrant.view import NotAnswerable, View
 from tests.ground.panes import SHAPE, SPECS, batches_of, pane_of
 
 EXTREME = (0.0, 5e-324, 1e-300, 1e-60, -1e-7, -1.0, 1.0, 1e15, 1e24, 1e60, 1e149)
@@ -167,7 +167,7 @@ def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(monkeypat
     for name in Pane(spec).names:
         about = {"accumulator": name, "format": accumulators()[name].format, "spec": spec.digest, "keys": [], "names": []}
         data[name] = packed_zeros(1 << (26 if name == "cases" else 23), about)
-    monkeypatch.setattr("calibrant.packing._decompressed", lambda frame, largest: pytest.fail("decompressed"))
+    monkeypatch.setattr("calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed"))
     for name, packed in data.items():
         with pytest.raises(PackingError, match="larger than it can be"):
             accumulators()[name].unpack(spec, packed) if name else Pane.unpack(packed)

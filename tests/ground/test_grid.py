@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.grid import Grid, class_cells, equal_width_bin, grid_of
+from calibrant.core.grid import Grid, class_cells, equal_width_bin, grid_of
 from tests.ground.data import edge_scores
 from tests.ground.reference import bin_of
 

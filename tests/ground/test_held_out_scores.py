@@ -11,10 +11,10 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import MAPS, fit, needs
-from calibrant.maps.rows import labelled_rows
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.calibrators import MAPS, fit, needs
+from calibrant.calibrators.rows import labelled_rows
+from calibrant.core.query import Question
+from calibrant.core.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]
 SPEC = PaneSpec("multiclass", 25)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 from calibrant.metrics import METRICS, Question, View, compute_metrics
 
 BINARY = PaneSpec("binary", 2)

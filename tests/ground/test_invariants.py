@@ -19,7 +19,7 @@ from calibrant.accumulators import (
     temperature,
 )
 from calibrant.accumulators.block import Block
-from calibrant.checking import check_pane
+from calibrant.core.pane_validation import check_pane
 from tests.ground.data import shapes
 from tests.ground.invariants import broken, invariants_of
 from tests.ground.panes import SHAPE, SPECS, batches_of, every_spec, pane_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import POLICIES, rows_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators.delays import DELAY_BINS, RELATIVE_ERROR, UNKNOWN, delay_bin
-from calibrant.coverage import coverage
+from calibrant.raters.label_coverage import coverage
 
 SPEC = PaneSpec("binary", 2)
 

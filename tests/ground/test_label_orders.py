@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.label_distribution import compare
+from calibrant.raters.label_distribution import compare
 
 
 def naive(probabilities: np.ndarray, votes: np.ndarray) -> tuple[bool, bool, bool]:

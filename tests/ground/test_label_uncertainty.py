@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
-from calibrant.filling import Filling
-from calibrant.label_losses.by_bin import class_bins
-from calibrant.label_losses.by_row import Choice
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.raters.label_losses_by_bin import class_bins
+from calibrant.raters.label_losses_by_row import Choice
 
 SLUGS = (
     "squared_loss",

@@ -8,7 +8,7 @@ from scipy.special import expit, log_softmax, logit, softmax
 from scipy.stats import t as student
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps.comparing import compare
+from calibrant.calibrators.map_comparison import compare
 
 
 def temperature(value: float) -> dict[str, object]:

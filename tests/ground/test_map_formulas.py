@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, softmax
 
-from calibrant.batch import Batch
-from calibrant.maps import MAPS, Options, apply, fit
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 
 PAGE = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
 HEADS = {"python": "#", "javascript": "//", "sql": "--"}

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
-from calibrant.histogram import Histogram
-from calibrant.maps import MAPS, Options, apply, fit, needs
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit, needs
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 from tests.ground.map_rows import (
     ONE_SCORE,
     binary,

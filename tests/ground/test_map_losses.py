@@ -7,9 +7,9 @@ import pytest
 from scipy.special import xlog1py, xlogy
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import apply, fit
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.calibrators import apply, fit
+from calibrant.core.query import Question
+from calibrant.core.view import View
 
 
 @pytest.mark.parametrize("method", ["platt", "beta", "isotonic", "histogram", "scaling_binning"])

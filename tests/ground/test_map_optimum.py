@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, xlog1py, xlogy
 
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from tests.ground.map_rows import binary, fitted, many_classes, pane_of, scores_and_labels
 
 

@@ -10,11 +10,11 @@ import pytest
 from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import apply, fit
-from calibrant.maps.recommending import Weighing, recommend
-from calibrant.question import Question
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
+from calibrant.calibrators import apply, fit
+from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import Question
+from calibrant.core.view import View
 
 
 def batch_of(z: Any, labels: Any, **more: Any) -> Batch:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators import MAPS, apply, fit
+from calibrant.calibrators.recommendation import recommend
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.input.columns import LEAST_WEIGHT, MOST_WEIGHT
-from calibrant.maps import MAPS, apply, fit
-from calibrant.maps.recommending import recommend
-from calibrant.question import Question
-from calibrant.view import View
 
 
 @pytest.mark.parametrize("method", MAPS)

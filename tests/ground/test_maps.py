@@ -11,11 +11,11 @@ from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
-from calibrant.maps import MAPS, Options, apply, fit
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from tests.ground.map_rows import (
     ONE_SCORE,
     binary,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.logits import MASKED, relative_logits
-from calibrant.maps import fit
+from calibrant.calibrators import fit
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.logits import MASKED, relative_logits
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.temperature.fit import fit_temperature
-from calibrant.view import View
+from calibrant.report import score_batch
 
 SPEC = PaneSpec("multiclass", 3)
 LOWEST = float(np.finfo(np.float32).min)

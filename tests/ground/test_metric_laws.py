@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 from tests.ground.reference import POLICIES
 
 TASKS = ("binary", "multiclass", "segmentation")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.kernel import BANDWIDTHS, log_likelihood, points_of
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.reading import ReadMetric, scored_cells
+from calibrant.metrics.formula_metric import ReadMetric, scored_cells
 from calibrant.metrics.uce import inverse_binary_entropy
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import POLICIES, rows_of
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.estimators.isotonic import decompose, each_recalibrated, recalibrated
 from calibrant.estimators.smoothing import (
     cosine_coefficients,
@@ -18,9 +20,7 @@ from calibrant.estimators.smoothing import (
 )
 from calibrant.inference.null_reference import drawn_hits, independent
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.reading import scored_cells
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.metrics.formula_metric import scored_cells
 
 CURVES = ("smooth_ece", "corp_miscalibration", "kde_ece", "ks", "kuiper")
 UNIT = 50

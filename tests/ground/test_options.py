@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from calibrant import CalibrationInputError, Pane, PaneSpec
+from calibrant.core.options import Option
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import METRICS, OPTIONS, compute_metrics
-from calibrant.options import Option
-from calibrant.question import Question
-from calibrant.view import View
 
 EMPTY = Pane(PaneSpec("multiclass", 3))
 

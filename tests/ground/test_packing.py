@@ -20,8 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from calibrant import Batch, Histogram, Pane
 from calibrant.accumulators import accumulators
-from calibrant.checking import check_pane
-from calibrant.packing import (
+from calibrant.core.packing import (
     _PREFIX,
     FORMAT,
     LARGEST_CONTENT,
@@ -32,6 +31,7 @@ from calibrant.packing import (
     packed_length,
     unpack,
 )
+from calibrant.core.pane_validation import check_pane
 from tests.ground.golden import make
 from tests.ground.panes import assert_same
 

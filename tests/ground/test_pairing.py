@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.differences.disagreement import MEANS, SMOOTH, disagreement_difference
-from calibrant.differences.metrics import differences
-from calibrant.differences.reliability import reliability_difference
-from calibrant.differences.temperature import temperature_difference
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.hashing import mix
+from calibrant.calibrators import Options, apply, fit
+from calibrant.calibrators.baseline_gain import gain_over
+from calibrant.calibrators.rows import labelled_rows
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.hashing import mix
+from calibrant.inference.disagreement_differences import MEANS, SMOOTH, disagreement_difference
+from calibrant.inference.metrics_differences import differences
 from calibrant.inference.pairing import (
     put_together,
     replicate_correlation,
     shared,
     unit_correlation,
 )
-from calibrant.maps import Options, apply, fit
-from calibrant.maps.against import gain_over
-from calibrant.maps.rows import labelled_rows
+from calibrant.inference.reliability_differences import reliability_difference
+from calibrant.inference.temperature_differences import temperature_difference
 from calibrant.metrics import Question, View
-from calibrant.temperature.fit import fit_temperature
+from calibrant.raters.disagreement_report import disagreement_answer
 
 BINARY = PaneSpec("binary", 2)
 TEN = Question(bins=10, scope="positive")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from calibrant import CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cells, scores, units
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.checking import check_pane
+from calibrant.core.pane_validation import check_pane
 from tests.ground.data import shapes
 from tests.ground.panes import (
     SHAPE,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import CalibrationInputError
-from calibrant.disagreement.posterior import (
+from calibrant.raters.posterior import (
     dirichlet_disagreement,
     dirichlet_ensemble_disagreement,
     dirichlet_ensemble_posterior,

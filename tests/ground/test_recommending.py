@@ -10,18 +10,18 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.filling import Filling
-from calibrant.maps import recommending, simple, vector
-from calibrant.maps.base import Options
-from calibrant.maps.cross_fitting import Halves
-from calibrant.maps.from_rows import rows_of
-from calibrant.maps.recommending import Weighing, recommend
-from calibrant.policies import policy_index
-from calibrant.question import Question
-from calibrant.temperature.curve import Curve
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.temperature.left_out import left_out_gain
-from calibrant.view import View
+from calibrant.calibrators import recommendation, scaling_maps, vector
+from calibrant.calibrators.base import Options
+from calibrant.calibrators.cross_fitting import Halves
+from calibrant.calibrators.from_rows import rows_of
+from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.temperature.curve import Curve
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.held_out_gain import left_out_gain
+from calibrant.core.batch_sums import Filling
+from calibrant.core.label_policies import policy_index
+from calibrant.core.query import Question
+from calibrant.core.view import View
 
 CHANGES = {
     "leave it": lambda x: x,
@@ -142,8 +142,8 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
     rows = rows_of(view_of(batch_of("more", 900)))[0]
     halves = Halves(rows)
     for make, solve in (
-        (simple.temperature_form, simple.solve_temperature),
-        (simple.intercept_form, simple.solve_intercept),
+        (scaling_maps.temperature_form, scaling_maps.solve_temperature),
+        (scaling_maps.intercept_form, scaling_maps.solve_intercept),
         (vector.form, lambda part: vector.solve_rows(part, Options())),
     ):
         fitted, reason = halves.fitted(make)
@@ -152,7 +152,7 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
         for side in (0, 1):
             mine = np.flatnonzero(rows.half == side)
             solved = solve(rows.take(np.flatnonzero(rows.half != side)))
-            at = vector.at_rows if make is vector.form else simple.at
+            at = vector.at_rows if make is vector.form else scaling_maps.at
             assert np.abs(mapped[mine] - at(solved.parameters, rows.logits[mine])).max() < 1e-7
 
 
@@ -167,7 +167,7 @@ def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
 
 def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the rows of the smallest hashes, so it is what a smaller sample would have been."""
-    monkeypatch.setattr(recommending, "MOST_NUMBERS", 3 * 700)
+    monkeypatch.setattr(recommendation, "MOST_NUMBERS", 3 * 700)
     batch = batch_of("temperature")
     found = recommend(view_of(batch, raw=False))
     evidence = found["recommendation_evidence"]

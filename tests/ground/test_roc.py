@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.estimators.roc import area, rates, roc
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 
 Rows = tuple[np.ndarray, np.ndarray]
 

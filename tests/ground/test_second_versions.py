@@ -10,13 +10,13 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators import fit
+from calibrant.calibrators.rows import mean_by_unit
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.estimators.cumulative import ks_survival, kuiper_survival
-from calibrant.filling import Filling
-from calibrant.maps import fit
-from calibrant.maps.rows import mean_by_unit
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 
 
 def batch_of(seed: int, n: int = 400) -> Batch:

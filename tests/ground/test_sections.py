@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.cases.answer import cases_of
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.disagreement.posterior import posterior_epistemic_loss
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.sections import SECTIONS
-from calibrant.view import View
+from calibrant.core.query import Question
+from calibrant.core.view import View
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.posterior import posterior_epistemic_loss
+from calibrant.report import score_batch
+from calibrant.report_sections import SECTIONS
+from calibrant.segmentation.case_report import cases_of
 
 
 def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmentation") -> Batch:
@@ -78,11 +78,11 @@ def test_stability_takes_its_metric_and_subsets() -> None:
 
 
 def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrant.stability.answer.MOST_ROWS", 59)
+    monkeypatch.setattr("calibrant.stability.report.MOST_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None
-    monkeypatch.setattr("calibrant.sections.MOST_RATINGS", 179)
+    monkeypatch.setattr("calibrant.report_sections.MOST_RATINGS", 179)
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
 
 
@@ -111,7 +111,7 @@ def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) ->
     batch = batch_of(3, 60, n_votes=1)
     found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
-    monkeypatch.setattr("calibrant.case_by_case.MOST_CASES", 59)
+    monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MOST_CASES", 59)
     assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
     bare = Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass").batch
     assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
 
 N = 150
 

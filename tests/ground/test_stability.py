@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.score import score_batch
+from calibrant.report import score_batch
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import FRACTIONS, disagreement, stability, total_variation
 from calibrant.stability.subsets import draws_of
-from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import bin_of, rows_of
 from tests.ground.test_notions import batch_of, pane_of

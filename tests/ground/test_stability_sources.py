@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
-from calibrant.question import Question
-from calibrant.stability.answer import stability_answer
 from calibrant.stability.curves import stability
-from calibrant.stability.of_rows import Part, hashed
+from calibrant.stability.report import stability_answer
+from calibrant.stability.row_curves import Part, hashed
 from calibrant.stability.subsets import draws_of
-from calibrant.view import NotAnswerable, View
 from tests.ground.test_notions import batch_of, pane_of
 
 ONE_BY_ONE = (

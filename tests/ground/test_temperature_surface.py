@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.loss_curves.answer import surface_answer
-from calibrant.loss_curves.losses import EceOptions, RowLosses, TwoClassLosses
-from calibrant.loss_curves.surface import loss_surface
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.calibrators.temperature.losses import EceOptions, RowLosses, TwoClassLosses
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
 
 
 def rows(seed: int, n: int = 300, *, logits: bool = True, task: str = "segmentation") -> Batch:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
+from calibrant.report_uncertainty import uncertainty
 
 
 def view_of(seed: int, n_classes: int, n: int = 800, bins: int = 10, **columns: object) -> tuple[View, np.ndarray, np.ndarray]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.grid import equal_width_bin
 from calibrant.drift.description import description
-from calibrant.drift.mapped import table_at
-from calibrant.drift.tables import UnitTable, unit_table
-from calibrant.grid import equal_width_bin
+from calibrant.drift.mapped_scores import table_at
+from calibrant.drift.unit_tables import UnitTable, unit_table
 
 BINS = 15
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.cells import equal_mass_groups
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, Table, View
+from calibrant.core.cells import equal_mass_groups
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, Table, View
 from tests.ground import reference
 from tests.ground.data import shapes
 from tests.ground.panes import SPECS, a_histogram, batches_of, every_spec

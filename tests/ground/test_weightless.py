@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement.answer import disagreement_answer
+from calibrant.core.query import Question
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.question import Question
-from calibrant.reliability import reliability
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.disagreement_report import disagreement_answer
 
 N = 150
 

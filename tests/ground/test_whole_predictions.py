@@ -13,12 +13,12 @@ from scipy.stats import dirichlet
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators.sample import MOST_CLASSES
-from calibrant.label_statistics import STATISTICS, u_statistic
+from calibrant.core.available_rows import drawn_labels, rows_at_hand
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.skce import N_DRAWS
-from calibrant.question import Question
-from calibrant.rows_at_hand import drawn_labels, rows_at_hand
-from calibrant.view import View
+from calibrant.raters.label_statistics import STATISTICS, u_statistic
 from tests.ground.reference import POLICIES, Row, rows_of, scored
 
 SLUGS = ("canonical_ce", "skce", "rater_statistic")

@@ -19,11 +19,11 @@ import redis
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.tables import label_counts, unit_table
+from calibrant.drift.unit_tables import label_counts, unit_table
+from calibrant_server.workers.alarm.cohorts import Cohort
+from calibrant_server.workers.alarm.detectors import Detector, advanced
+from calibrant_server.workers.alarm.settings import AlarmSettings
 from tests.whole.deployment import Deployment, free_port
-from workers.alarm.cohorts import Cohort
-from workers.alarm.detectors import Detector, advanced
-from workers.alarm.settings import AlarmSettings
 
 KEY = b"a receiver's key of thirty bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement import posterior
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.core.query import Question
+from calibrant.core.view import View
+from calibrant.raters import posterior
+from calibrant.raters.disagreement_report import disagreement_answer
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from calibrant.maps.base import digest
+from calibrant.calibrators.base import digest
 from tests.whole.deployment import Deployment
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.maps import MAPS
+from calibrant.calibrators import MAPS
 from tests.whole.deployment import Deployment
 
 RNG = np.random.default_rng(5)

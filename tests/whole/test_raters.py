@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.input.labels import named_raters
-from calibrant.question import Question
-from calibrant.score import raters_compared
-from calibrant.view import View
+from calibrant.report import raters_compared
 
 N = 240
 RATERS = ["ann", "bob", "cy"]

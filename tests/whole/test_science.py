@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.cases.comparison import compare_case_errors
-from calibrant.cases.errors import case_errors
-from calibrant.confidence.histogram import ConfidenceHistogram
-from calibrant.confidence.state import confidence_of, left
-from calibrant.confidence_answer import histogram_answer
-from calibrant.disagreement.answer import disagreement_answer
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.core.query import Question
+from calibrant.core.view import View
 from calibrant.estimators.roc import roc
-from calibrant.loss_curves.answer import surface_answer
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.question import Question
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.report_uncertainty import uncertainty
+from calibrant.segmentation.case_comparison import compare_case_errors
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import stability
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
 
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),

@@ -10,23 +10,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from calibrant.drift.action import LEAST_UNITS, of_raters, recommended_action
+from calibrant.core.pane import Pane
 from calibrant.drift.effect import effect, worst_bins
-from calibrant.drift.tables import UnitTable, merged
+from calibrant.drift.recommendation import LEAST_UNITS, of_raters, recommended_action
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
-from calibrant.pane import Pane
-from workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
-from workers.alarm.deliveries import RAISED
-from workers.alarm.detectors import Detector, advanced, passed_over, renewed, watched
-from workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
-from workers.alarm.held import Held
-from workers.alarm.looks import Look, look_of, lost_looks
-from workers.alarm.tables import tables_of
-from workers.alarm.whole import RaterLook, Whole, whole_of
-from workers.alarm.writing import Writing
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
-from workers.windows import ALL_ROWS
+from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook, Whole, whole_of
+from calibrant_server.workers.alarm.cohort_history import Look, look_of, lost_looks
+from calibrant_server.workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
+from calibrant_server.workers.alarm.deliveries import RAISED
+from calibrant_server.workers.alarm.detectors import (
+    Detector,
+    advanced,
+    passed_over,
+    renewed,
+    watched,
+)
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 _COMPARABLE = 0.25
 RATER_SHIFT = "rater shift"

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.drift.posted import has_histograms
-from calibrant.drift.tables import UnitTable, merged
-from calibrant.packing import PackingError, pack, unpack
-from calibrant.pane import Pane
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.pane import Pane
+from calibrant.drift.histogram_tables import has_histograms
+from calibrant.drift.unit_tables import UnitTable, merged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,7 +34,7 @@ class Cohort:
     start_s : seconds since the epoch
     table : UnitTable
     coverage : int64 (2, n_bins), predictions and labelled predictions
-    slack : float64 (2, n_bins), as in `calibrant.drift.bounded`; None where the table is exact
+    slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None where the table is exact
     """
 
     start_s: int

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.detector import DetectorState, advance, fresh, pack_state, unpack_state
-from calibrant.drift.occupancy import (
+from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.score_shift import (
     LEAST_REFERENCE,
     OccupancyState,
     pack_watch,
@@ -23,14 +25,12 @@ from calibrant.drift.occupancy import (
     unpack_watch,
     watch,
 )
-from calibrant.drift.slices import flagged
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError, pack, unpack
-from workers.alarm.cohorts import Cohort, parts_of, rater_in
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
-from workers.state.registry import ModelConfig
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import Cohort, parts_of, rater_in
+from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
+from calibrant_server.workers.store.registry import ModelConfig
 
 Ints = NDArray[np.int64]
 FORMAT = 1

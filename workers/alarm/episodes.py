@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from workers.windows import rfc3339
+from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
 LAST_NUMBER = "*"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workers.alarm.deliveries import Delivery
-from workers.alarm.episodes import read_episodes
-from workers.chain import Chain
-from workers.state.commit import Commit
-from workers.state.keys import PartitionKeys
+from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.episodes import read_episodes
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.keys import PartitionKeys
 
 
 def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, generation: str) -> list[str]:

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.batch import Batch, Votes
+from calibrant.core.batch import Batch, Votes
 from calibrant.drift.agreement import krippendorff_alpha
-from calibrant.drift.rows import row_table
+from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
-from workers.alarm.cohorts import RATER, Cohort, Seen, detector_name
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AlarmSettings
-from workers.facts import Facts, Prediction, batches_of
-from workers.retained import RetainedRecords
-from workers.state.keys import PartitionKeys
-from workers.state.registry import ModelConfig
-from workers.unsealed import ids_in
-from workers.windows import ALL_ROWS
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import RATER, Cohort, Seen, detector_name
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, batches_of
+from calibrant_server.workers.ingest.retained_store import RetainedRecords
+from calibrant_server.workers.ingest.unsealed import ids_in
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 # More rows than these are not read: panes speak for such a cohort. As many take ten seconds and half a gigabyte.
 MOST_ROWS = 200_000

@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
-from calibrant.cells import Cells
-from calibrant.drift.bounded import bounded_table
-from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
-from calibrant.drift.posted import has_histograms, posted_table
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
-from calibrant.errors import CalibrationInputError
-from calibrant.pane import Pane
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
-from workers.alarm.cohorts import Cohort, detector_name
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AlarmSettings
+from calibrant.core.cells import Cells
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.pane import Pane
+from calibrant.core.query import Question
+from calibrant.core.view import NotAnswerable, View
+from calibrant.drift.histogram_tables import has_histograms, posted_table
+from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar
+from calibrant.drift.score_bounds import bounded_table
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, label_counts, unit_table
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import Cohort, detector_name
+from calibrant_server.workers.alarm.settings import AlarmSettings
 
 Floats = NDArray[np.float64]
 NOTHING = InForce()

@@ -13,7 +13,7 @@ from calibrant.accumulators import (
     label_distribution,
     label_uncertainty,
 )
-from calibrant.pane import Pane
+from calibrant.core.pane import Pane
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,

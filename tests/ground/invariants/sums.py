@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, temperature
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.pane import Pane
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import case_tables
 from calibrant.accumulators import cells, replicates, uncertainty, units
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES, POLICIES
+from calibrant.core.label_policies import N_POLICIES, POLICIES
+from calibrant.core.pane import Pane
+from calibrant.segmentation import case_tables
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,
