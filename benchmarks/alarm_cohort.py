@@ -21,7 +21,7 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.registry import ModelConfig
 
 DAY_S = 86_400
@@ -41,7 +41,7 @@ def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
     return found
 
 
-def seal(store: Store, config: ModelConfig, chain: Chain, day: int, found: dict[str, Pane]) -> None:
+def seal(store: Store, config: ModelConfig, chain: FencingToken, day: int, found: dict[str, Pane]) -> None:
     """One model sees one day."""
     keys = store.keys.of_model(config.key)
     held = Held(store.node(keys.partition), keys, config)
@@ -64,7 +64,7 @@ def main() -> None:
             ModelConfig("t", f"m{i}", "binary", 2, generation="g", label_horizon_s=DAY_S)
             for i in range(asked.models)
         ]
-        chains = {n: Chain(store, store.keys.partition(n)) for n in range(store.keys.partitions)}
+        chains = {n: FencingToken(store, store.keys.partition(n)) for n in range(store.keys.partitions)}
         for chain in chains.values():
             chain.reload()
         for day, found in enumerate(days):

@@ -25,7 +25,7 @@ from scipy.special import gammaln, log_softmax, psi
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.form import probabilities_of
 from calibrant.core.batch_sums import Filling
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.alpha_calibration import row_losses
@@ -110,7 +110,7 @@ def whole(votes: Votes) -> Numbers:
         "squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss",
         "grouping_loss", "disagreement_loss", "disagreement_ce",
     )  # fmt: skip
-    found = compute_metrics(View(votes.pane(), Question()), slugs)
+    found = compute_metrics(View(votes.pane(), PaneQuery()), slugs)
     value = {slug: answer["value"] for slug, answer in found.items()}
     return (
         value["squared_loss"],
@@ -209,7 +209,7 @@ def head(fitted: Fit, rows: VotedRows) -> Numbers:
 def scored(test: Votes, temperature: float, alpha: float) -> tuple[Numbers, float]:
     """The columns of `FITTED`, and CE_phi in the bins of the prediction before the concentration."""
     pane = test.pane(temperature)
-    view = View(pane, Question())
+    view = View(pane, PaneQuery())
     metrics = compute_metrics(view, ("epistemic_loss", "irreducible_loss"))
     prior, spread = metrics["epistemic_loss"]["value"], metrics["irreducible_loss"]["value"]
     predicted = dirichlet_disagreement(test.batch(temperature).probabilities, alpha)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
 
 N_CLASSES, N_RATERS, ROWS = 10, 5, 10_000
 
@@ -32,7 +32,7 @@ def seconds(pane: Pane, repeats: int = 60) -> float:
     spec, parts, times = pane.spec, pane.parts(), []
     for seed in range(repeats):
         start = time.process_time()
-        compute_metrics(View(Pane.from_parts(spec, parts), Question()), DEFAULT_METRICS, seed)
+        compute_metrics(View(Pane.from_parts(spec, parts), PaneQuery()), DEFAULT_METRICS, seed)
         times.append(time.process_time() - start)
     return float(np.median(times))
 

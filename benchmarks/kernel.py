@@ -7,7 +7,7 @@ from scipy.special import betaln
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.metrics import PaneQuery, View, compute_metrics
 
 N_ROWS = 100_000
 N_DOUBLINGS = 7
@@ -45,7 +45,7 @@ def prepare() -> list[Case]:
 
     def answered(held: Pane, slug: str) -> Case:
         n = held.counts["n_predictions"]
-        return Case(f"{slug} of {n:,}", lambda: compute_metrics(View(held, Question()), [slug]), n)
+        return Case(f"{slug} of {n:,}", lambda: compute_metrics(View(held, PaneQuery()), [slug]), n)
 
     return [
         Case("the definition, all pairs", lambda: definition(score, hits, slice(0, N_SLICE)), N_SLICE),

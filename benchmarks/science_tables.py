@@ -22,7 +22,7 @@ from benchmarks import vote_tables
 from benchmarks.vote_tables import MODELS, Arrays, batch_of, headed, pane_of, shown
 from calibrant import Batch
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.stability.curves import stability
@@ -76,8 +76,8 @@ KERNEL_STABILITY = (
 def from_both(batch: Batch, slugs: Sequence[str], **question: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Answers from raw rows with ties split, and from the kept state."""
     pane = pane_of(batch)
-    raw = View(pane, Question(options={"ties": "split"}, **question), batch)
-    return compute_metrics(raw, slugs), compute_metrics(View(pane, Question(**question)), slugs)
+    raw = View(pane, PaneQuery(options={"ties": "split"}, **question), batch)
+    return compute_metrics(raw, slugs), compute_metrics(View(pane, PaneQuery(**question)), slugs)
 
 
 def true_labels(data: Arrays) -> Table:
@@ -165,7 +165,7 @@ def stability_table(
     for model, n, raters, published in wanted:
         batch = drawn(*sources[model], n, raters)
         pane = pane_of(batch)
-        views = {"rows": View(pane, Question(), batch), "state": View(pane, Question())}
+        views = {"rows": View(pane, PaneQuery(), batch), "state": View(pane, PaneQuery())}
         table.add_row(model, f"{n}, {raters}", "", "published", *(f"{v:.3f}" for v in published))
         for source, view in views.items():
             found = stability(view, slug, n_bootstraps=n_bootstraps)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 
@@ -86,7 +86,7 @@ def scaled_errors(data: Arrays) -> Table:
         for against, labels in labels_of(data).items():
             for (fitted, divisor), published in zip(divisors(data, key, against), ERRORS[model][against], strict=True):
                 batch = batch_of(data[key] / divisor, **labels)
-                value = compute_metrics(View(pane_of(batch), Question()), ["ece"])["ece"]["value"]
+                value = compute_metrics(View(pane_of(batch), PaneQuery()), ["ece"])["ece"]["value"]
                 table.add_row(against, model, fitted, shown(published, 4), shown(value, 4))
     return table
 
@@ -111,7 +111,7 @@ def few_raters(data: Arrays) -> Table:
             votes = rng.multivariate_hypergeometric if raters else None
             drawn = counts if votes is None else np.stack([votes(row, raters) for row in counts])
             batch = batch_of(data["logits_vgg16"], label_counts=drawn)
-            found = compute_metrics(View(pane_of(batch), Question()), ("epistemic_loss", "calibration_loss"))
+            found = compute_metrics(View(pane_of(batch), PaneQuery()), ("epistemic_loss", "calibration_loss"))
             seen.append([found[slug][part] for slug in found for part in ("plugin", "value")])
         name = str(raters or "all")
         table.add_row(name, "published", *(shown(v, 5) for v in published))

@@ -5,9 +5,9 @@ compute the same answer from the same predictions.
 """
 
 from calibrant.core.batch import Batch
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 
-__all__ = ["Batch", "CalibrationInputError", "Histogram", "Offence", "Pane", "PaneSpec"]
+__all__ = ["Batch", "CalibrationInputError", "Histogram", "Pane", "PaneSpec", "Violation"]

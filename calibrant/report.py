@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
@@ -33,7 +33,7 @@ def score_batch(
     Parameters
     ----------
     batch : with at least one labelled prediction
-    params : `metrics` (slugs), `objective` of the temperature, the fields of `Question`, `include` (names of
+    params : `metrics` (slugs), `objective` of the temperature, the fields of `PaneQuery`, `include` (names of
         `sections.SECTIONS`) with the sections' own parameters, and further options by name
     raters : each named rater's class for every row of the batch, -1 where he gave none
 
@@ -87,7 +87,7 @@ def raters_compared(
     }
 
 
-def question_of(params: Mapping[str, Any]) -> Question:
+def question_of(params: Mapping[str, Any]) -> PaneQuery:
     """The question that query parameters ask; those it does not know become its options.
 
     `binning` may name the membership of `ml1_*` in place of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
@@ -96,4 +96,4 @@ def question_of(params: Mapping[str, Any]) -> Question:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}
     known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
     rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
-    return Question(**known, options={name: value for name, value in rest.items() if value is not None})
+    return PaneQuery(**known, options={name: value for name, value in rest.items() if value is not None})

@@ -25,9 +25,9 @@ from calibrant.segmentation.histogram_report import histogram_answer
 from calibrant.segmentation.per_case_metrics import by_case
 from calibrant.stability.report import stability_answer
 
-MOST_VOTES = 5
+MAX_VOTES = 5
 # Of a stability curve: about ten seconds.
-MOST_RATINGS = 200_000
+MAX_RATINGS = 200_000
 PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity")
 Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 
@@ -109,7 +109,7 @@ def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     concentration = fit_concentration(view.pane["concentration"], ci=view.question.ci)
     after = [
         {"n_votes": n, "epistemic_loss": posterior_epistemic_loss(epistemic, irreducible, concentration.value, n)}
-        for n in range(1, MOST_VOTES + 1)
+        for n in range(1, MAX_VOTES + 1)
     ]
     return {
         "concentration": concentration.value,
@@ -125,7 +125,7 @@ def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     slug, subsets = params.get("metric") or "ece", params.get("subsets") or "nested"
-    return stability_answer(view, slug, subsets=subsets, most_ratings=MOST_RATINGS)
+    return stability_answer(view, slug, subsets=subsets, most_ratings=MAX_RATINGS)
 
 
 def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from demo.client import Client
@@ -214,7 +214,7 @@ class Report:
         every = self.client.get(self._path("metrics"), **self.window)["metrics"]
         everything = np.arange(len(self.deployment.digit))
         pane = fill(columns(self.deployment, self.timeline, everything))
-        here = _values(compute_metrics(View(pane, Question()), every))
+        here = _values(compute_metrics(View(pane, PaneQuery()), every))
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
 
         logistic = raw_metrics(self.deployment.logistic, rows)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import (
     AnswerLate,
     BacklogFull,
@@ -73,7 +73,7 @@ def engine_errors() -> Iterator[None]:
         yield
     except inbox.BatchConflict as error:
         detail = "other content came under this batch id before"
-        raise BatchConflict(errors=[Offence("/batch_id", "same_content", detail)]) from error
+        raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
     except HalfImported as error:

@@ -22,7 +22,7 @@ from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
-from calibrant_server.workers.supervisor import Crew
+from calibrant_server.workers.supervisor import Supervisor
 
 __all__ = ["Engine", "main", "run"]
 
@@ -41,7 +41,7 @@ def _exit_stuck(partition: int) -> None:
 def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
-        crew = Crew(stored, on_stuck=_exit_stuck, **parts)
+        crew = Supervisor(stored, on_stuck=_exit_stuck, **parts)
         if not _started(crew, settings.store_wait_s, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
@@ -49,7 +49,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
         crew.stop()
 
 
-def _started(crew: Crew, patience_s: float, stop: threading.Event) -> bool:
+def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
     """Start the crew, waiting for a store that is itself only starting; tells False where the end came first."""
     deadline = time.monotonic() + patience_s
     while not stop.is_set():

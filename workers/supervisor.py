@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.alarm.webhook_sender import Courier
+from calibrant_server.workers.alarm.webhook_sender import WebhookSender
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.compute import AnswerFunction, Compute
-from calibrant_server.workers.queries.serve import Serving
+from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _BEATS_A_LEASE = 4
 
 
-class Crew:
+class Supervisor:
     """All threads that work on a store in one process.
 
     Parameters
@@ -43,7 +43,7 @@ class Crew:
     def __init__(
         self,
         settings: EngineSettings,
-        numbers: Ground | None = None,
+        numbers: Numerics | None = None,
         functions: Mapping[str, AnswerFunction] | None = None,
         script_texts: Mapping[str, str] | None = None,
         on_stuck: Callable[[int], None] | None = None,
@@ -51,14 +51,14 @@ class Crew:
     ):
         self.settings = settings
         self.store = Store(settings, script_texts)
-        self._ground = numbers or Ground()
+        self._ground = numbers or Numerics()
         self._stop = threading.Event()
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)
         compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
-        self._serving = Serving(self.store, compute)
+        self._serving = QueryServer(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
         self._last_beat_at = 0.0
@@ -74,7 +74,7 @@ class Crew:
             self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
         if self.settings.compute_threads:
             self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
-        courier = Courier(self.store, lambda: self.partitions)
+        courier = WebhookSender(self.store, lambda: self.partitions)
         self._start_other("courier", lambda: courier.run(self._stop))
         self._start_other("heartbeat", self._beat)
 

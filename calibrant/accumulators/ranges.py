@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Block
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import POLICIES
-from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]
@@ -24,9 +24,9 @@ Edges = tuple[Floats, Floats]
 # that bounds them, and by a thousandth of the share around zero.
 TOLERANCE = 1e-6
 MAX_COUNT = 2**53
-MAX_MASS = MOST_WEIGHT * MAX_COUNT
+MAX_MASS = MAX_WEIGHT * MAX_COUNT
 # No difference of two logits, and so no loss of one rating, is larger.
-LOGIT_SPAN = 2.0 * MOST_LOGIT
+LOGIT_SPAN = 2.0 * MAX_LOGIT
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def within(of: str, low: float = 0.0, high: float = 1.0) -> Range:
 
 def weight_of(count: str) -> Range:
     """Sum of the weights of so many predictions or ratings."""
-    return Range(0.0, MOST_WEIGHT, count)
+    return Range(0.0, MAX_WEIGHT, count)
 
 
 def square_of(of: str, high: float = 1.0) -> Range:

@@ -30,7 +30,7 @@ from calibrant.core.spec import PaneSpec
 
 SCORE_BINS = 60
 CLASS_BINS = 15
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 TABLE_SUMS = (
     "weight_pooled",
     "weight",
@@ -61,7 +61,7 @@ Ints = NDArray[np.int64]
 
 
 def keeps_class_tables(spec: PaneSpec) -> bool:
-    return spec.n_classes <= MOST_CLASSES and spec.keeps_all_classes
+    return spec.n_classes <= MAX_CLASSES and spec.keeps_all_classes
 
 
 class Replicates(Accumulator):

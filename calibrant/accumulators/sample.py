@@ -24,7 +24,7 @@ from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.sampled_rows import (
     COLUMNS,
-    MOST_HALVINGS,
+    MAX_HALVINGS,
     ROW_BYTES,
     VOTE_BYTES,
     SampledBatch,
@@ -45,7 +45,7 @@ PANE_BYTES = 1 << 15
 WINDOW_BYTES = 1 << 21
 # Of so many classes a pane still holds four rows, and a window of many panes some hundred: enough to weigh a temperature or
 # to compare two maps, and of no use for maps with parameters for every class.
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 class Sample(Accumulator):
@@ -71,7 +71,7 @@ class Sample(Accumulator):
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
-        return spec.n_classes <= MOST_CLASSES
+        return spec.n_classes <= MAX_CLASSES
 
     def zero(self) -> dict[str, Block]:
         """Rows are no cells; they are kept beside the blocks."""
@@ -204,7 +204,7 @@ class Sample(Accumulator):
         rows = self._rows
         return (
             type(self.halvings) is int
-            and 0 <= self.halvings <= MOST_HALVINGS
+            and 0 <= self.halvings <= MAX_HALVINGS
             and fits(rows, self.spec.n_classes)
             and is_possible(rows)
             and bool(below(rows.ids, self.halvings).all())
@@ -240,7 +240,7 @@ class Sample(Accumulator):
         total = np.bincount(group, both.counts[order]).astype(np.int64) if len(order) else group
         keep = (total > 0) & below(ids[first], self.halvings)
         rows = both.take(order[first][keep]).counted(total[keep])
-        while self.halvings < MOST_HALVINGS and (
+        while self.halvings < MAX_HALVINGS and (
             rows.bytes_at(self.halvings, every_version=False) > self.most_bytes
             or rows.bytes_at(self.halvings, every_version=True) > 2 * self.most_bytes
         ):

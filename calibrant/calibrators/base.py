@@ -61,7 +61,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Map:
+class CalibrationMap:
     """One method of recalibration.
 
     Parameters

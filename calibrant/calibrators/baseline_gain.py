@@ -13,7 +13,7 @@ import numpy as np
 from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import apply, fit
 from calibrant.calibrators.map_comparison import Fitted, common_scope, losses_under, means_of
-from calibrant.calibrators.rows import FEWEST_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
 from calibrant.core.pane import Pane
 from calibrant.core.view import View
 
@@ -44,7 +44,7 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     batch = view.pane.sample.batch()
     rows = labelled_rows(batch, view.policy)
     told |= {"n": len(rows), "n_units": rows.n_units}
-    if rows.n_units < FEWEST_UNITS:
+    if rows.n_units < MIN_UNITS:
         return told | {"difference_reason": "few_units"}
     theirs: dict[str, Any] = {}
     own: dict[str, Any] = {name: np.zeros(len(rows)) for name in NAMES}

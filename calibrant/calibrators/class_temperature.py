@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import CLIP, Floats, Map, Options, Solved
-from calibrant.calibrators.form import Form, probabilities_of
+from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
 
 
-def form(n_classes: int) -> Form:
+def form(n_classes: int) -> LinearForm:
     """Inverse temperatures within the range of the common one."""
     place = np.stack([np.arange(n_classes), np.full(n_classes, -1)], axis=1)
     bounds = float(BETAS[0]), float(BETAS[-1])
-    return Form(
+    return LinearForm(
         True, place, np.zeros((n_classes, 2)), np.zeros(n_classes), np.ones(n_classes), bounds
     )
 
@@ -59,7 +59,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     return {"inverse_temperatures": coefficients[:, 0].tolist()}
 
 
-MAP = Map(
+MAP = CalibrationMap(
     slug="class_temperature",
     title="A temperature a class",
     source="Kock, Thielke et al., confidence histograms and temperature (their background and foreground)",

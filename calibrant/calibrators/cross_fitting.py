@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.diagonal_objective import OwnProblem
-from calibrant.calibrators.form import Form, linear, probabilities_of
+from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped, why_none
 from calibrant.calibrators.problem import FLAT, Points
 from calibrant.calibrators.rows import LabelledRows
@@ -35,7 +35,7 @@ class Halves:
         self._points: dict[int, Points] = {}
 
     def fitted(
-        self, make: Callable[[int], Form], starts: list[Floats] | None = None, missing_class_matters: bool = True
+        self, make: Callable[[int], LinearForm], starts: list[Floats] | None = None, missing_class_matters: bool = True
     ) -> tuple[list[Floats], str | None]:
         """The parameters that each half asks for, or the reason why one of them has none.
 
@@ -60,7 +60,7 @@ class Halves:
             found.append(quick.parameters)
         return found, None
 
-    def mapped(self, make: Callable[[int], Form], fitted: list[Floats]) -> Floats:
+    def mapped(self, make: Callable[[int], LinearForm], fitted: list[Floats]) -> Floats:
         """Probabilities of every row by the fit to the other half, (n, n_classes)."""
         coefficients = [make(self.rows.n_classes).coefficients(at) for at in fitted]
         result = np.empty_like(self.inputs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.form import Form
-from calibrant.calibrators.problem import MOST_NEWTON, Change, Points, Problem
+from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.problem import MAX_NEWTON, Change, Points, Problem
 
 Floats = NDArray[np.float64]
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 class OwnProblem(Problem):
     """Forms that read their own class's log-probability alone: no sum over pairs of classes is needed."""
 
-    def __init__(self, points: Points, form: Form) -> None:
+    def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form
         own = np.einsum("kn,kn->k", points.share, points.x)
         self._observed = np.stack([own, points.share.sum(axis=1)], axis=1)
@@ -37,7 +37,7 @@ class OwnProblem(Problem):
         return np.stack([self.points.x[klass], np.ones(self.points.n)])
 
     def newton_steps_for(self, work: float) -> int:
-        return MOST_NEWTON
+        return MAX_NEWTON
 
     def centred(self) -> tuple[Change, Change, Change]:
         return _unchanged, _unchanged, _unchanged
@@ -64,7 +64,7 @@ class OwnProblem(Problem):
         return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
 
 
-def problem_of(points: Points, form: Form) -> Problem:
+def problem_of(points: Points, form: LinearForm) -> Problem:
     """The form on the points."""
     return OwnProblem(points, form) if form.own else Problem(points, form)
 

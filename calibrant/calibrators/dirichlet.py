@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, Map, Options, Solved
-from calibrant.calibrators.form import Form, probabilities_of
+from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
 
 
-def form(n_classes: int, regularisation: float) -> Form:
+def form(n_classes: int, regularisation: float) -> LinearForm:
     """The mean of squares off the diagonal, and that of intercepts, each times the factor, join the mean NLL."""
     k = n_classes
     place = np.arange(k * (k + 1)).reshape(k, k + 1)
@@ -22,7 +22,7 @@ def form(n_classes: int, regularisation: float) -> Form:
     penalty[:, -1] = regularisation / k
     penalty[np.arange(k), np.arange(k)] = 0.0
     start = np.eye(k, k + 1)
-    return Form(False, place, np.zeros((k, k + 1)), penalty.ravel(), start.ravel())
+    return LinearForm(False, place, np.zeros((k, k + 1)), penalty.ravel(), start.ravel())
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
@@ -62,7 +62,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     }
 
 
-MAP = Map(
+MAP = CalibrationMap(
     slug="dirichlet",
     title="Dirichlet calibration",
     source="Kull, Perello Nieto, Kängsepp et al. (NeurIPS 2019), regularised off the diagonal (ODIR)",

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
-from calibrant.calibrators.base import REASONS, Floats, Map, Options, Solved, digest
+from calibrant.calibrators.base import REASONS, CalibrationMap, Floats, Options, Solved, digest
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.calibrators.held_out_scores import held_out_scores
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
@@ -23,7 +23,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NotAnswerable, View
 
-FEWEST_UNITS = 20
+MIN_UNITS = 20
 
 
 def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     return method.at_scores(parameters, _score(fitted, batch))
 
 
-def _method(slug: str) -> Map:
+def _method(slug: str) -> CalibrationMap:
     known = found()
     if slug not in known:
         detail = f"{slug!r} is not a method; known are {', '.join(known)}"
@@ -182,7 +182,7 @@ def _checked(options: Options, view: View) -> Options:
     return options
 
 
-def _scope(method: Map, view: View) -> tuple[str, int | None]:
+def _scope(method: CalibrationMap, view: View) -> tuple[str, int | None]:
     """Scope and class in the words of the answer."""
     kind, _, name = view.scope.partition(":")
     if kind == "top_label" and "full" in method.scopes:
@@ -193,7 +193,7 @@ def _scope(method: Map, view: View) -> tuple[str, int | None]:
     return kind, int(name) if name else None
 
 
-def _solved(method: Map, view: View, options: Options) -> Solved:
+def _solved(method: CalibrationMap, view: View, options: Options) -> Solved:
     if method.solve_view is not None:
         return method.solve_view(view, options)
     assert method.solve is not None
@@ -201,7 +201,7 @@ def _solved(method: Map, view: View, options: Options) -> Solved:
 
 
 def _fitted_to_rows(
-    method: Map, view: View, options: Options, scope: str, answer: dict[str, Any]
+    method: CalibrationMap, view: View, options: Options, scope: str, answer: dict[str, Any]
 ) -> dict[str, Any]:
     """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
     rows, sample = rows_of(view)
@@ -226,7 +226,7 @@ def _fitted_to_rows(
 
 
 def _held_out_rows(
-    method: Map, rows: LabelledRows, options: Options, scope: str, view: View
+    method: CalibrationMap, rows: LabelledRows, options: Options, scope: str, view: View
 ) -> tuple[dict[str, Any] | None, str | None]:
     solve, at = method.solve_rows, method.at_rows
     assert solve is not None and at is not None
@@ -242,7 +242,7 @@ def _filled(cells: Cells) -> Cells:
     return cells.kept(cells.weight > 0.0)
 
 
-def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any]:
+def _shown(method: CalibrationMap, view: View, scope: str, solved: Solved) -> dict[str, Any]:
     """Losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
@@ -267,7 +267,7 @@ def _shown(method: Map, view: View, scope: str, solved: Solved) -> dict[str, Any
 
 
 def _held_out(
-    method: Map, view: View, options: Options, scope: str, solved: Solved
+    method: CalibrationMap, view: View, options: Options, scope: str, solved: Solved
 ) -> tuple[dict[str, Any] | None, str | None]:
     if solved.parameters is None:
         return None, solved.reason
@@ -297,7 +297,7 @@ def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any
         "heldout_reason": solved.reason,
     } | answer
     warnings = list(solved.warnings)
-    if solved.parameters is not None and counts["n_units"] < FEWEST_UNITS:
+    if solved.parameters is not None and counts["n_units"] < MIN_UNITS:
         warnings.append("few_units")
     return (
         answer

@@ -12,7 +12,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Form:
+class LinearForm:
     """Which coefficients there are. Axis 0 is the class whose linear form it is, the last feature is the intercept.
 
     Attributes

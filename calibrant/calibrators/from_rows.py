@@ -13,10 +13,10 @@ import numpy as np
 
 from calibrant.calibrators.base import CLIP, Floats, Solved
 from calibrant.calibrators.diagonal_objective import problem_of
-from calibrant.calibrators.form import Form
+from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.problem import Points
 from calibrant.calibrators.rows import (
-    FEWEST_UNITS,
+    MIN_UNITS,
     LabelledRows,
     about_sample,
     event_losses,
@@ -71,7 +71,7 @@ def clipped(logits: Floats, clip: float = CLIP) -> Floats:
 
 def solve_form(
     rows: LabelledRows,
-    make: Callable[[int], Form],
+    make: Callable[[int], LinearForm],
     named: Callable[[Floats], dict[str, Any]],
     missing_class_matters: bool = True,
 ) -> Solved:
@@ -107,7 +107,7 @@ def solve_form(
 
 
 def why_none(
-    rows: LabelledRows, form: Form, inputs: Floats, missing_class_matters: bool = True
+    rows: LabelledRows, form: LinearForm, inputs: Floats, missing_class_matters: bool = True
 ) -> str | None:
     """The reason why a form cannot be fitted to rows with weight; None where nothing speaks against trying."""
     if not len(rows):
@@ -124,7 +124,7 @@ def why_none(
     return None
 
 
-def _told(form: Form, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]) -> dict[str, Any]:
+def _told(form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]) -> dict[str, Any]:
     errors = None
     if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
         spread = np.where(form.place >= 0, fit.standard_errors[np.maximum(form.place, 0)], 0.0)
@@ -184,7 +184,7 @@ def held_out_rows(
     reason : None, "few_units" or the reason of a half's fit
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
-    if rows.n_units < FEWEST_UNITS:
+    if rows.n_units < MIN_UNITS:
         return None, "few_units"
     after = rows.probabilities.copy()
     for side in (0, 1):

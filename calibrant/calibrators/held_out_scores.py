@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats, Map, Options, why_not
+from calibrant.calibrators.base import CalibrationMap, Floats, Options, why_not
 from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
-from calibrant.calibrators.rows import FEWEST_UNITS, LabelledRows, event_losses, mean_by_unit
+from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.view import View
 
 
-def held_out_scores(method: Map, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+def held_out_scores(method: CalibrationMap, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
 
     Parameters
@@ -39,7 +39,7 @@ def held_out_scores(method: Map, view: View, options: Options) -> tuple[dict[str
     assert method.solve is not None
     rows, sample = rows_of(view)
     rows = rows.take(np.flatnonzero(rows.weight > 0.0))
-    if rows.n_units < FEWEST_UNITS:
+    if rows.n_units < MIN_UNITS:
         return None, "few_units"
     klass = int(view.scope.partition(":")[2])
     before = np.clip(rows.probabilities[:, klass], 0.0, 1.0)

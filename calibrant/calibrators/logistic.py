@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Floats, log_odds, why_not
 from calibrant.calibrators.base import logistic as sigmoid
 from calibrant.core.cells import Cells
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 STILL = 1e-11
 RUNAWAY = 1e6
 
@@ -56,7 +56,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
 
     gradient, chance = slopes(at)
     norm, step = float(np.abs(gradient).max()), 0
-    for step in range(1, MOST_STEPS + 1):  # noqa: B007
+    for step in range(1, MAX_STEPS + 1):  # noqa: B007
         if norm < STILL or np.abs(at).max() > RUNAWAY:
             break
         bend = (design.T * (weight * chance * (1.0 - chance))) @ design / total

@@ -16,7 +16,7 @@ import numpy as np
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.fitting import apply
 from calibrant.calibrators.rows import (
-    FEWEST_UNITS,
+    MIN_UNITS,
     LabelledRows,
     about_sample,
     event_losses,
@@ -31,7 +31,7 @@ from calibrant.core.pane import Pane
 Fitted = Mapping[str, Any]
 REASONS = {
     "no_labels": "no later labels have come",
-    "few_units": f"fewer than {FEWEST_UNITS} independent units have later labels",
+    "few_units": f"fewer than {MIN_UNITS} independent units have later labels",
     "not_comparable": "the maps are of different probabilities",
     "not_kept": "panes of so many classes keep no sample",
     "not_better": "the interval of the gain does not lie above 0",
@@ -95,7 +95,7 @@ def compare(
     if whole is not None and not answer["sample"]["complete"]:
         sampled = {name: answer[name] for name in ("n", "n_units", "current", "candidate", "gain")}
         return _judged(answer | {"sampled": sampled} | whole)
-    if answer["n_units"] < FEWEST_UNITS:
+    if answer["n_units"] < MIN_UNITS:
         return _because(answer, "few_units")
     return _judged(answer)
 

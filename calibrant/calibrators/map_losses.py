@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
-from calibrant.calibrators.base import Floats, Map, Options
+from calibrant.calibrators.base import CalibrationMap, Floats, Options
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.grid import equal_width_bin
@@ -20,7 +20,7 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import View
 
 ECE_BINS = 15
-FEWEST_REPLICATES = 20
+MIN_REPLICATES = 20
 LOSSES = ("nll", "brier", "ece")
 HOW = {
     "bins": ECE_BINS,
@@ -69,7 +69,7 @@ def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, F
     return nll, correct * (1.0 - score) ** 2 + wrong * score**2
 
 
-def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+def held_out(method: CalibrationMap, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves that did not take part in the fit, or the reason why not.
 
     Parameters
@@ -87,7 +87,7 @@ def held_out(method: Map, view: View, options: Options) -> tuple[dict[str, Any] 
     if tables is None:
         return None, "not_kept"
     filled = tables[0].sum(axis=1) > 0.0
-    if filled.sum() < FEWEST_REPLICATES:
+    if filled.sum() < MIN_REPLICATES:
         return None, "few_units"
     assert method.solve is not None
     half = np.arange(N_REPLICATES) % 2

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, Map, Options, Solved, log_odds, logistic
+from calibrant.calibrators.base import (
+    CLIP,
+    CalibrationMap,
+    Floats,
+    Options,
+    Solved,
+    log_odds,
+    logistic,
+)
 from calibrant.calibrators.logistic import cell_error, fit_logistic, proof, why_no_curve
 from calibrant.core.cells import Cells
 
@@ -55,7 +63,7 @@ def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
     return fit_logistic(_features(score), correct, weight).coefficients
 
 
-MAP = Map(
+MAP = CalibrationMap(
     slug="platt",
     title="Platt scaling",
     source="Platt (1999), on the log odds and with plain labels",

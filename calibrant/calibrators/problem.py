@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.form import Form
+from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.rows import LabelledRows
 
 Floats = NDArray[np.float64]
@@ -22,9 +22,9 @@ STILL = 1e-14
 NEARER = (1e-4, 1e-6, 1e-8, 1e-10)
 SHORT = 1e-3
 FLAT = 1e-8
-MOST_NEWTON = 40
-FEWEST_NEWTON = 4
-MOST_HALVINGS = 20
+MAX_NEWTON = 40
+MIN_NEWTON = 4
+MAX_HALVINGS = 20
 ARMIJO = 1e-4
 
 
@@ -69,7 +69,7 @@ class Quick(NamedTuple):
 class Problem:
     """One form on some points. What `own` forms do otherwise is in `own_problem`."""
 
-    def __init__(self, points: Points, form: Form) -> None:
+    def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form
         self._everything = np.vstack([points.x, np.ones(points.n)])
         self._observed = points.share @ self._everything.T
@@ -143,9 +143,9 @@ class Problem:
         return int(work / (2.0 * self.points.n * self.form.place.size))
 
     def newton_steps_for(self, work: float) -> int:
-        """How many Newton steps cost so many multiplications, within `MOST_NEWTON`."""
+        """How many Newton steps cost so many multiplications, within `MAX_NEWTON`."""
         each = 0.5 * self.points.n * self.form.place.size * self.form.place.shape[1] * self.points.k
-        return int(min(MOST_NEWTON, max(FEWEST_NEWTON, work / each)))
+        return int(min(MAX_NEWTON, max(MIN_NEWTON, work / each)))
 
     def centred(self) -> tuple[Change, Change, Change]:
         """Parameters to those of centred inputs, back, and slopes to slopes: log-probabilities share a large mean,
@@ -179,7 +179,7 @@ class Problem:
         return ~(((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0)))
 
     def newton(
-        self, at: Floats, still: float = STILL, most: int = MOST_NEWTON
+        self, at: Floats, still: float = STILL, most: int = MAX_NEWTON
     ) -> tuple[Floats, int]:
         """Newton's steps, halved until they lower the loss enough, or the gradient where rounding hides the loss."""
         value, gradient = self.value_and_gradient(at)
@@ -200,7 +200,7 @@ class Problem:
     ) -> tuple[Floats, float, Floats] | None:
         """The longest of the halved steps that is good enough, with loss and gradient there."""
         norm = self._norm(at, gradient)
-        for halving in range(MOST_HALVINGS):
+        for halving in range(MAX_HALVINGS):
             tried = at - move * 0.5**halving
             if self.form.bounds is not None:
                 tried = np.clip(tried, *self.form.bounds)

@@ -18,7 +18,7 @@ from calibrant.calibrators import scaling_maps, vector
 from calibrant.calibrators.base import REASONS, Floats, Solved
 from calibrant.calibrators.cross_fitting import Halves
 from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
-from calibrant.calibrators.rows import FEWEST_UNITS, LabelledRows, mean_by_unit
+from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.batch import Batch
@@ -35,8 +35,8 @@ CANDIDATES = {
 }
 # Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "more"
 # than this: what a thinner sample could not fit, the whole one shall.
-MOST_NUMBERS = 1 << 14
-LEAST_ROWS_A_PARAMETER = 20
+MAX_NUMBERS = 1 << 14
+MIN_ROWS_A_PARAMETER = 20
 
 
 def recommend(view: View) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Weighing:
         self.reasons: dict[str, str] = {}
         try:
             k = view.spec.n_classes
-            most = max(MOST_NUMBERS // k, LEAST_ROWS_A_PARAMETER * 2 * k)
+            most = max(MAX_NUMBERS // k, MIN_ROWS_A_PARAMETER * 2 * k)
             rows, self.sample = rows_of(view, most)
         except NotAnswerable as fault:
             self.nothing = fault.reason, fault.detail
@@ -92,8 +92,8 @@ class Weighing:
         self.rows = rows.take(np.flatnonzero(rows.weight > 0))
         if not len(self.rows):
             self.nothing = "no_labels", REASONS["no_labels"]
-        elif self.rows.n_units < FEWEST_UNITS:
-            self.nothing = "few_units", f"fewer than {FEWEST_UNITS} independent units"
+        elif self.rows.n_units < MIN_UNITS:
+            self.nothing = "few_units", f"fewer than {MIN_UNITS} independent units"
         else:
             self._fit()
 

@@ -23,7 +23,7 @@ from calibrant.core.pane import Pane
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FEWEST_UNITS = 20
+MIN_UNITS = 20
 
 
 @dataclass(frozen=True)

@@ -12,30 +12,30 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import CLIP, Floats, Solved
-from calibrant.calibrators.form import Form, linear, probabilities_of
+from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
 
 
-def temperature_form(n_classes: int) -> Form:
+def temperature_form(n_classes: int) -> LinearForm:
     """One inverse temperature, shared by all classes."""
     place = np.stack([np.zeros(n_classes, np.int64), np.full(n_classes, -1)], axis=1)
     bounds = float(BETAS[0]), float(BETAS[-1])
-    return Form(True, place, np.zeros((n_classes, 2)), np.zeros(1), np.ones(1), bounds)
+    return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(1), np.ones(1), bounds)
 
 
-def intercept_form(n_classes: int) -> Form:
+def intercept_form(n_classes: int) -> LinearForm:
     """An intercept a class, slopes 1."""
     place = np.stack([np.full(n_classes, -1), np.arange(n_classes)], axis=1)
     fixed = np.stack([np.ones(n_classes), np.zeros(n_classes)], axis=1)
-    return Form(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
+    return LinearForm(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
 
 
-def both_form(n_classes: int) -> Form:
+def both_form(n_classes: int) -> LinearForm:
     """One inverse temperature and an intercept a class; of two classes the logistic curve of Platt."""
     place = np.stack([np.zeros(n_classes, np.int64), 1 + np.arange(n_classes)], axis=1)
     start = np.append(1.0, np.zeros(n_classes))
-    return Form(True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1)
+    return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1)
 
 
 def solve_temperature(rows: LabelledRows) -> Solved:

@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 STILL = 1e-11
 CONVERGED = 1e-7
 FIRST_STEPS = 60
-MOST_CURVED = 600
+MAX_CURVED = 600
 # Multiplications that L-BFGS and Newton may each spend on a fit: a few seconds. A fit that is not at rest by then says so.
-MOST_WORK = 2e10
+MAX_WORK = 2e10
 ROWS_A_PARAMETER = 2
 
 
@@ -67,14 +67,14 @@ def fit_softmax(problem: Problem) -> SoftmaxFit:
     if steps == 0 or not _is_still(problem, at):
         at, more = _by_lbfgs(problem)
         steps += more
-        if form.n_parameters <= MOST_CURVED:
-            at, more = problem.newton(at, most=problem.newton_steps_for(MOST_WORK))
+        if form.n_parameters <= MAX_CURVED:
+            at, more = problem.newton(at, most=problem.newton_steps_for(MAX_WORK))
             steps += more
     value, gradient = problem.value_and_gradient(at)
     free = problem.inside(at, gradient)
     norm = float(np.abs(gradient[free]).max(initial=0.0))
     curvature, errors = None, None
-    if form.n_parameters <= MOST_CURVED:
+    if form.n_parameters <= MAX_CURVED:
         curvature, errors = problem.proof(at, free)
     return SoftmaxFit(
         parameters=at,
@@ -104,7 +104,7 @@ def _is_still(problem: Problem, at: Floats) -> bool:
 def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
     """Near the optimum, or at it where there are too many parameters for Newton's steps; work is bounded."""
     form, (there, back, slopes) = problem.form, problem.centred()
-    most = max(FIRST_STEPS, problem.evaluations_for(MOST_WORK))
+    most = max(FIRST_STEPS, problem.evaluations_for(MAX_WORK))
 
     def value_and_gradient(at: Floats) -> tuple[float, Floats]:
         value, gradient = problem.value_and_gradient(back(at))
@@ -117,7 +117,7 @@ def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
         method="L-BFGS-B",
         bounds=None if form.bounds is None else [form.bounds] * form.n_parameters,
         options={
-            "maxiter": FIRST_STEPS if form.n_parameters <= MOST_CURVED else most,
+            "maxiter": FIRST_STEPS if form.n_parameters <= MAX_CURVED else most,
             "maxfun": most,
             "gtol": STILL,
             "ftol": 0.0,

@@ -9,7 +9,15 @@ import numpy as np
 import scipy
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import Floats, Map, Options, Solved, log_odds, logistic, why_not
+from calibrant.calibrators.base import (
+    CalibrationMap,
+    Floats,
+    Options,
+    Solved,
+    log_odds,
+    logistic,
+    why_not,
+)
 from calibrant.calibrators.rows import about_sample
 from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
 from calibrant.core.cells import Cells
@@ -112,7 +120,7 @@ def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     return np.asarray(power / power.sum(axis=1, keepdims=True))
 
 
-MAP = Map(
+MAP = CalibrationMap(
     slug="temperature",
     title="Temperature scaling",
     source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",

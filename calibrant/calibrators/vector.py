@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, Map, Options, Solved
-from calibrant.calibrators.form import Form, probabilities_of
+from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
 
 
-def form(n_classes: int) -> Form:
+def form(n_classes: int) -> LinearForm:
     """Slopes first, then intercepts, whose common part changes nothing."""
     place = np.stack([np.arange(n_classes), n_classes + np.arange(n_classes)], axis=1)
     start = np.concatenate([np.ones(n_classes), np.zeros(n_classes)])
     nothing = np.zeros(2 * n_classes)
-    return Form(True, place, np.zeros((n_classes, 2)), nothing, start, n_gauge=1)
+    return LinearForm(True, place, np.zeros((n_classes, 2)), nothing, start, n_gauge=1)
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
@@ -55,7 +55,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     }
 
 
-MAP = Map(
+MAP = CalibrationMap(
     slug="vector",
     title="Vector scaling",
     source="Guo, Pleiss, Sun, Weinberger (ICML 2017), on log-probabilities",

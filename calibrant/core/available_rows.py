@@ -23,9 +23,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-MOST_PAIRED = 1000
+MAX_PAIRED = 1000
 # Numbers in the largest array of arithmetic over pairs of rows: rows, squared, by classes.
-_MOST_NUMBERS = 10_000_000
+_MAX_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
 
 def most_paired(n_classes: int) -> int:
     """As many rows as can be compared with each other, and with drawn labels, in a fraction of a second."""
-    return min(MOST_PAIRED, math.isqrt(_MOST_NUMBERS // n_classes))
+    return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
 
 
 def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.summing import over_classes
 from calibrant.input.columns import Columns
-from calibrant.input.violations import Offences
+from calibrant.input.violations import ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
@@ -39,10 +39,10 @@ class Votes:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of checking columns: the good rows as a batch, the offences, which rows were taken."""
+    """What came of checking columns: the good rows as a batch, the violations, which rows were taken."""
 
     batch: Batch
-    offences: list[Offence]
+    violations: list[Violation]
     accepted_rows: NDArray[np.int64]
 
 
@@ -181,8 +181,8 @@ class Batch:
         CalibrationInputError
             A rule about the whole batch is broken, or any row's and not `partial`.
         """
-        offences = Offences()
-        taken = Columns(columns, offences).read(task, n_classes, class_names)
+        violations = ViolationCollector()
+        taken = Columns(columns, violations).read(task, n_classes, class_names)
         whole = cls(
             task=taken.task,
             scores=taken.scores,
@@ -193,11 +193,11 @@ class Batch:
             slices=taken.slices,
             **taken.texts,
         )
-        bad = offences.bad_rows(whole.n)
-        if offences.found and not partial:
-            offences.refuse()
+        bad = violations.bad_rows(whole.n)
+        if violations.found and not partial:
+            violations.refuse()
         good = np.flatnonzero(~bad)
-        return Checked(whole.take(good) if len(good) < whole.n else whole, offences.found, good)
+        return Checked(whole.take(good) if len(good) < whole.n else whole, violations.found, good)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """The predictions at `index`, in that order and as often as they stand there; a mask will do too."""

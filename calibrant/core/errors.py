@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Offence:
+class Violation:
     """One broken rule: a JSON Pointer to the place, the rule's name, a sentence for a person."""
 
     pointer: str
@@ -15,13 +15,13 @@ class Offence:
 
 
 class CalibrationInputError(ValueError):
-    """The input breaks a rule; `offences` names each place and rule."""
+    """The input breaks a rule; `violations` names each place and rule."""
 
-    def __init__(self, offences: list[Offence]) -> None:
-        self.offences = offences
-        super().__init__("; ".join(f"{o.pointer or '/'}: {o.detail}" for o in offences[:3]))
+    def __init__(self, violations: list[Violation]) -> None:
+        self.violations = violations
+        super().__init__("; ".join(f"{o.pointer or '/'}: {o.detail}" for o in violations[:3]))
 
     @classmethod
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:
-        """The error of a single offence."""
-        return cls([Offence(pointer, rule, detail)])
+        """The error of a single violation."""
+        return cls([Violation(pointer, rule, detail)])

@@ -25,7 +25,7 @@ FIELDS = frozenset(
     ]
 )
 SUM_TOLERANCE = 1e-6
-MOST_PREDICTIONS = 10**12  # so that no number of updates comes near the end of int64
+MAX_PREDICTIONS = 10**12  # so that no number of updates comes near the end of int64
 Floats = NDArray[np.float64]
 
 
@@ -252,8 +252,8 @@ class _Reader:
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
             self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
-        if column.sum() > MOST_PREDICTIONS:
-            self._refuse(name, "count_limit", f"an update counts at most {MOST_PREDICTIONS} predictions")
+        if column.sum() > MAX_PREDICTIONS:
+            self._refuse(name, "count_limit", f"an update counts at most {MAX_PREDICTIONS} predictions")
         return column.astype(np.int64)
 
     def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Option:
         """The type of its values."""
         return type(self.default)
 
-    def of(self, question: Question) -> Any:
+    def of(self, question: PaneQuery) -> Any:
         """The value that a question gives it, or its default.
 
         Raises

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 MAGIC = b"CALB"
 FORMAT = 1
 _PREFIX = struct.Struct("<4sHIII")
-_LARGEST_HEADER = 1 << 22
-LARGEST_CONTENT = 1 << 28
-_MOST_SIDES = 4
+_MAX_HEADER = 1 << 22
+MAX_CONTENT = 1 << 28
+_MAX_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
 _RANGES = [(int(np.iinfo(width).min), int(np.iinfo(width).max), width) for width in _WIDTHS]
 _A_LOOK = 64
@@ -95,7 +95,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         chunks.append(_shuffled(data, stored.dtype.itemsize))
     header = json.dumps({"about": about, "arrays": columns}, separators=(",", ":")).encode()
     size = sum(array.nbytes for array in arrays.values())
-    if len(header) > _LARGEST_HEADER or size > LARGEST_CONTENT:
+    if len(header) > _MAX_HEADER or size > MAX_CONTENT:
         raise ValueError(
             f"{size} bytes of arrays and {len(header)} of header are more than can be read back"
         )
@@ -105,7 +105,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
 
 
 def unpack(
-    data: bytes, *, largest: int = LARGEST_CONTENT
+    data: bytes, *, largest: int = MAX_CONTENT
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays and the description that `pack` was given.
 
@@ -130,7 +130,7 @@ def unpack(
         about = header["about"]
         if not isinstance(about, dict):
             raise PackingError("the description is not an object")
-        return _read_arrays(header["arrays"], frame, min(largest, LARGEST_CONTENT)), about
+        return _read_arrays(header["arrays"], frame, min(largest, MAX_CONTENT)), about
     except PackingError:
         raise
     except _FAULTS as fault:
@@ -165,7 +165,7 @@ def _lengths(data: bytes) -> tuple[int, int]:
         raise PackingError("these bytes do not start with CALB")
     if number != FORMAT:
         raise PackingError(f"format {number} is not one that this version reads ({FORMAT})")
-    if header > _LARGEST_HEADER:
+    if header > _MAX_HEADER:
         raise PackingError("the header is longer than any header")
     return header, frame
 
@@ -210,7 +210,7 @@ def _decompressed(frame: bytes, largest: int) -> bytes:
     size = zstandard.frame_content_size(frame)
     if not 0 <= size <= largest:
         raise PackingError("the content's size is unknown or beyond the limit")
-    whole = zstandard.ZstdDecompressor(max_window_size=LARGEST_CONTENT)
+    whole = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
     body = whole.decompress(frame, allow_extra_data=False) if size else b""
     if len(body) != size:
         raise PackingError("the content is not as long as it says")
@@ -218,11 +218,11 @@ def _decompressed(frame: bytes, largest: int) -> bytes:
 
 
 def _volume(shape: list[int]) -> int:
-    if not isinstance(shape, list) or len(shape) > _MOST_SIDES:
+    if not isinstance(shape, list) or len(shape) > _MAX_SIDES:
         raise PackingError("an array has no sensible shape")
     volume = 1
     for side in shape:
-        if type(side) is not int or not 0 <= side <= LARGEST_CONTENT:
+        if type(side) is not int or not 0 <= side <= MAX_CONTENT:
             raise PackingError("an array has no sensible shape")
         volume *= side
     return volume

@@ -29,7 +29,7 @@ from calibrant.core.spec import PaneSpec
 # Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
 READ_FORMATS = (1, 2)
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 
 
 class Pane:
@@ -319,7 +319,7 @@ class Pane:
         PackingError
             Not a packed pane, damaged, too large or of a newer format.
         """
-        if len(data) > MOST_BYTES:
+        if len(data) > MAX_BYTES:
             raise PackingError("a packed pane is larger than 256 MiB")
         head = packed_length(data)
         about = unpack(data[:head], largest=0)[1]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from calibrant.accumulators.ranges import MAX_COUNT, TOLERANCE, violations
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 
@@ -37,7 +37,7 @@ def check_pane(pane: Pane, spec: PaneSpec | None = None) -> None:
         detail = f"the pane is of {pane.spec.to_dict()}, the model of {spec.to_dict()}"
         raise CalibrationInputError.at("/packed", "spec", detail)
     _check_counts(pane)
-    broken = [Offence("/packed", "disagreement", text) for text in _violations(pane)]
+    broken = [Violation("/packed", "disagreement", text) for text in _violations(pane)]
     if broken:
         raise CalibrationInputError(broken)
 

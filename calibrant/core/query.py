@@ -10,12 +10,12 @@ from calibrant.core.grid import Edges
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
 
-MOST_BINS = 100_000
+MAX_BINS = 100_000
 BINNINGS = ("equal_width", "equal_mass")
 
 
 @dataclass(frozen=True)
-class Question:
+class PaneQuery:
     """Options of an answer about calibration.
 
     Parameters
@@ -41,7 +41,7 @@ class Question:
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     own_bins: bool = False
 
-    def check(self, spec: PaneSpec, *, exact: bool = True) -> Question:
+    def check(self, spec: PaneSpec, *, exact: bool = True) -> PaneQuery:
         """The question itself, where a pane of this spec can be asked it; raw rows give any bins, `exact=False`.
 
         Raises
@@ -58,7 +58,7 @@ class Question:
             raise CalibrationInputError.at("/min_count", "range", "min_count is not negative")
         scope = self.scope_for(spec)
         grid, exact = spec.grid_for(scope), exact and not self.own_bins
-        most = grid.cells if exact else MOST_BINS
+        most = grid.cells if exact else MAX_BINS
         if not 1 <= self.bins <= most:
             raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {most}")
         if exact and self.binning == "equal_width" and self.bins not in grid.exact_bins:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Votes
 from calibrant.core.hashing import U64, hash_rows, mix
-from calibrant.input.columns import LEAST_WEIGHT, MOST_LOGIT, MOST_WEIGHT
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
 
 ROW_BYTES, VOTE_BYTES = 32, 4
-MOST_HALVINGS = 64
+MAX_HALVINGS = 64
 ROW_SUM = 1e-6
 COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
 Floats = NDArray[np.float64]
@@ -140,7 +140,7 @@ class SampledRows:
 
 def below(hashes: U64, halvings: int) -> NDArray[np.bool_]:
     """Whether each hash lies below 2^(64 - halvings); none does at 64."""
-    if halvings >= MOST_HALVINGS:
+    if halvings >= MAX_HALVINGS:
         return np.zeros(len(hashes), np.bool_)
     return np.asarray(hashes <= np.uint64((1 << (64 - halvings)) - 1))
 
@@ -153,7 +153,7 @@ def n_distinct(hashes: U64) -> int:
 
 def n_below(ids: U64, halvings: int) -> int:
     """How many of ids in rising order lie below the threshold."""
-    if not 0 < halvings < MOST_HALVINGS:
+    if not 0 < halvings < MAX_HALVINGS:
         return 0 if halvings else len(ids)
     return int(np.searchsorted(ids, np.uint64(1 << (64 - halvings))))
 
@@ -199,7 +199,7 @@ def is_possible(rows: SampledRows) -> bool:
         return False
     if (rows.logits > 1).any() or (rows.counts < 1).any() or (rows.counts > 2**53).any():
         return False
-    if ((rows.weights < LEAST_WEIGHT) & (rows.weights != 0) | (rows.weights > MOST_WEIGHT)).any():
+    if ((rows.weights < MIN_WEIGHT) & (rows.weights != 0) | (rows.weights > MAX_WEIGHT)).any():
         return False
     inside = [(each >= low) & (each < high) for each, low, high in zip(
         (votes.row, votes.klass, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
@@ -210,7 +210,7 @@ def is_possible(rows: SampledRows) -> bool:
     plain = rows.scores[rows.logits == 0]
     if ((plain < 0) | (plain > 1)).any() or (np.abs(plain.sum(axis=1) - 1.0) > ROW_SUM).any():
         return False
-    if (np.abs(rows.scores) > MOST_LOGIT).any():
+    if (np.abs(rows.scores) > MAX_LOGIT).any():
         return False
     content = rows.content()
     ids = rows.ids

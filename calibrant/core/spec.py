@@ -12,8 +12,8 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Grid, class_cells, grid_of
 
-MOST_CLASSES = 10_000
-MOST_CLASS_TABLES = 64
+MAX_CLASSES = 10_000
+MAX_CLASS_TABLES = 64
 TASKS = ("binary", "multiclass", "segmentation")
 
 
@@ -42,7 +42,7 @@ class PaneSpec:
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise CalibrationInputError.at("/task", "one_of", f"task is one of {', '.join(TASKS)}")
-        if not 2 <= self.n_classes <= MOST_CLASSES or (self.task == "binary" and self.n_classes != 2):
+        if not 2 <= self.n_classes <= MAX_CLASSES or (self.task == "binary" and self.n_classes != 2):
             detail = "a binary model has 2 classes, others 2 to 10000"
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         if not 2 <= self.grid <= 16384:
@@ -50,8 +50,8 @@ class PaneSpec:
         if self.listed_classes is not None:
             object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()
-        if len(listed) > MOST_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
-            detail = f"at most {MOST_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
+        if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
+            detail = f"at most {MAX_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
             raise CalibrationInputError.at("/listed_classes", "class_range", detail)
 
     @property
@@ -59,7 +59,7 @@ class PaneSpec:
         """Classes with class-wise cells."""
         if self.listed_classes is not None:
             return self.listed_classes
-        return tuple(range(self.n_classes)) if self.n_classes <= MOST_CLASS_TABLES else ()
+        return tuple(range(self.n_classes)) if self.n_classes <= MAX_CLASS_TABLES else ()
 
     @property
     def keeps_all_classes(self) -> bool:

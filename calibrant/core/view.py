@@ -23,7 +23,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import policy_index
 from calibrant.core.pane import Pane
 from calibrant.core.policy_cells import cells_of_rows, cells_of_scores, under_policy, with_histogram
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,7 +65,7 @@ class View:
     batch : the raw rows that the pane was filled from, where they are at hand
     """
 
-    def __init__(self, pane: Pane, question: Question, batch: Batch | None = None) -> None:
+    def __init__(self, pane: Pane, question: PaneQuery, batch: Batch | None = None) -> None:
         self.pane, self.question = pane, question.check(pane.spec, exact=batch is None)
         self.spec = pane.spec
         self.policy = policy_index(question.raters)

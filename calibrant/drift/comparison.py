@@ -16,7 +16,7 @@ from calibrant.core.pane import Pane
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
-LEAST_UNITS = 50
+MIN_UNITS = 50
 WATCH_P = 0.01
 ASSUMPTIONS = (
     "units are independent of each other",
@@ -51,8 +51,8 @@ def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15
     }
     units = min(_labelled_units(now), _labelled_units(before))
     shift = score_shift(now, before)
-    if units < LEAST_UNITS:
-        needed = f"each window needs {LEAST_UNITS} labelled units"
+    if units < MIN_UNITS:
+        needed = f"each window needs {MIN_UNITS} labelled units"
         return answer | {
             "status": "insufficient_data",
             "reason": needed,

@@ -23,8 +23,8 @@ from calibrant.drift.unit_tables import UnitTable
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORMAT = 1
-MOST_BINS = 60
-_MOST_BYTES = 1 << 18
+MAX_BINS = 60
+_MAX_BYTES = 1 << 18
 _FLOATS = ("log_sr", "log_evidence", "lowest")
 
 
@@ -106,8 +106,8 @@ def fresh(
         A tolerance that is none, or of more than 60 bins.
     """
     bins = len(tolerance.check().lower)
-    if not 1 <= bins <= MOST_BINS:
-        raise ValueError(f"a detector has 1 to {MOST_BINS} bins")
+    if not 1 <= bins <= MAX_BINS:
+        raise ValueError(f"a detector has 1 to {MAX_BINS} bins")
     n = bets_of(bins).n_bets
     nothing = np.full(n, -np.inf)
     return DetectorState(
@@ -214,7 +214,7 @@ def unpack_state(data: bytes) -> DetectorState:
     PackingError
         Damaged, something else, of another format or another grid of bets.
     """
-    arrays, about = unpack(data, largest=_MOST_BYTES)
+    arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("detector") != FORMAT or about.get("bets") != GRID:
         raise PackingError(f"this is not a detector in format {FORMAT} with bets {GRID}")
     try:

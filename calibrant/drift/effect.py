@@ -19,7 +19,7 @@ from calibrant.drift.unit_tables import UnitTable
 Floats = NDArray[np.float64]
 # Mean scores nearer to 0 or 1 than this are read as this far away: the log-odds of 1 is no number.
 NEAREST_TO_CERTAIN = 1e-4
-_STEPS, _LONGEST_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
+_STEPS, _MAX_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) 
         if len(x) < len(design) or np.linalg.cond(information) > 1e12:
             return None
         step = np.linalg.solve(information, design @ (correct - weight * rate))
-        value = value + step * min(1.0, _LONGEST_STEP / np.abs(step).max(initial=_CLOSE))
+        value = value + step * min(1.0, _MAX_STEP / np.abs(step).max(initial=_CLOSE))
         if np.abs(value).max(initial=0.0) > _FARTHEST:
             return None
         if np.abs(step).max(initial=0.0) < _CLOSE:

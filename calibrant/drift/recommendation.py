@@ -19,7 +19,7 @@ from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
 Floats = NDArray[np.float64]
-LEAST_UNITS = 50
+MIN_UNITS = 50
 MISFIT_P = 0.01
 ACTIONS = {
     "none": "Nothing to do: predictions agree with outcomes as far as the labels tell.",
@@ -56,9 +56,9 @@ def recommended_action(
     ------
     Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
-    if since_change.n_units < LEAST_UNITS:
+    if since_change.n_units < MIN_UNITS:
         return told("collect_labels")
-    if later is not None and later.n_units < LEAST_UNITS:
+    if later is not None and later.n_units < MIN_UNITS:
         later = None
     tried: list[dict[str, Any]] = []
     for action, fit, left in _candidates(since_change):

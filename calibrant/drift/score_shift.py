@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 FORMAT = 1
 CONCENTRATIONS = (10.0, 100.0, 1000.0)
 REFERENCE_LEVEL = 0.99
-LEAST_REFERENCE = 50.0
+MIN_REFERENCE = 50.0
 _DOUBLINGS, _HALVINGS = 60, 60
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def watch(reference: Floats, after: int | None = None) -> OccupancyState:
     """
     if not np.isfinite(reference).all() or (reference < 0).any():
         raise ValueError("units by bin are finite and not negative")
-    if reference.sum() < LEAST_REFERENCE:
-        raise ValueError(f"a reference has at least {LEAST_REFERENCE:.0f} units")
+    if reference.sum() < MIN_REFERENCE:
+        raise ValueError(f"a reference has at least {MIN_REFERENCE:.0f} units")
     return OccupancyState(reference, np.zeros(len(reference)), last=after)
 
 
@@ -154,7 +154,7 @@ def unpack_watch(data: bytes) -> OccupancyState:
     PackingError
         Damaged, something else, or of another format.
     """
-    arrays, about = unpack(data, largest=_MOST_BYTES)
+    arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("occupancy") != FORMAT:
         raise PackingError(f"this is not a watch in format {FORMAT}")
     last = about.get("last")

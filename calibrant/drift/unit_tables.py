@@ -26,7 +26,7 @@ DRIFT_BINS = 15
 FORMAT = 1
 # Sums that were added and taken away again may miss their bounds by rounding, relative to the weight.
 SUM_TOLERANCE = 1e-9
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def unpack_tables(data: bytes) -> dict[str, UnitTable]:
     PackingError
         Damaged, something else, of a newer format, or not tables.
     """
-    arrays, about = unpack(data, largest=_MOST_BYTES)
+    arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("tables") != FORMAT:
         raise PackingError(f"these are not tables in format {FORMAT}")
     return {name: _table_of(columns) for name, columns in arrays.items()}

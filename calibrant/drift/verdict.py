@@ -14,7 +14,7 @@ import numpy as np
 from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
-from calibrant.drift.recommendation import LEAST_UNITS, recommended_action, told
+from calibrant.drift.recommendation import MIN_UNITS, recommended_action, told
 from calibrant.drift.score_shift import OccupancyState
 from calibrant.drift.unit_tables import UnitTable, merged
 
@@ -29,7 +29,7 @@ ASSUMPTIONS = (
     "outcomes are not altered by acting on the prediction",
 )
 _LN10 = float(np.log(10.0))
-_LARGEST_LOG = 690.0
+_MAX_LOG = 690.0
 
 
 def verdict(
@@ -147,8 +147,8 @@ def _status(state: DetectorState, table: UnitTable, shift: OccupancyState | None
         return "alarm", "calibration left the tolerance"
     if state.acknowledged_at is not None:
         return "acknowledged", "an alarm was acknowledged; watching for change started again after it"
-    if table.n_units < LEAST_UNITS:
-        return "insufficient_data", f"fewer than {LEAST_UNITS} labelled units in sealed cohorts"
+    if table.n_units < MIN_UNITS:
+        return "insufficient_data", f"fewer than {MIN_UNITS} labelled units in sealed cohorts"
     if shift is not None and shift.anytime_p <= SHIFT_P:
         return "watch", "the distribution of scores moved; calibration is within tolerance as far as the labels tell"
     return "ok", "calibration is within tolerance as far as the labels tell"
@@ -159,7 +159,7 @@ def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict
     return {
         "evidence_log10": state.log_mixed_evidence / _LN10 if state.n_cohorts else None,
         "anytime_p": state.anytime_p if state.n_cohorts else None,
-        "sr": float(np.exp(log_sr)) if log_sr < _LARGEST_LOG else None,
+        "sr": float(np.exp(log_sr)) if log_sr < _MAX_LOG else None,
         "sr_log10": log_sr / _LN10 if np.isfinite(log_sr) else None,
         "threshold": threshold,
         "arl_target": run_length,

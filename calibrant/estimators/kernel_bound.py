@@ -20,7 +20,7 @@ from calibrant.estimators.kernel import CLIP, Points, kernel_rows
 Floats = NDArray[np.float64]
 # What single precision and rounding may take away.
 _SAFETY = 1.001
-_MOST_MOVED = 60.0
+_MAX_MOVED = 60.0
 
 
 def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unknown: bool) -> float:
@@ -55,13 +55,13 @@ def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unkno
         )
         moved = reach * steep + np.abs((score - score[at, None]).astype(np.float32)) * stretch[at, None].astype(np.float32)
         farthest = moved.max(axis=1)
-        grown = np.exp(np.minimum(moved, _MOST_MOVED, dtype=np.float32))
+        grown = np.exp(np.minimum(moved, _MAX_MOVED, dtype=np.float32))
         least = (kernel / grown).sum(axis=1, dtype=np.float64)
         grown -= 1.0
         own_grown = grown[at - rows.start, at].astype(np.float64)
         grown *= kernel
         row = _Row(kernel, grown, rate, least, own * points.own_weight[at], own_grown, own_unknown)
-        change = np.where((farthest < _MOST_MOVED) & (row.whole > 0), row.change, 1.0)
+        change = np.where((farthest < _MAX_MOVED) & (row.whole > 0), row.change, 1.0)
         low_rate, high_rate = row.accuracy - change - row.alone, row.accuracy + change + row.alone
         astride = (high_rate >= lower[at]) & (low_rate <= upper[at])
         change += np.where(astride, 2.0 * _scatter(lower[at], upper[at], score[at]), 0.0)

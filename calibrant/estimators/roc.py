@@ -16,7 +16,7 @@ from calibrant.core.cells import Cells
 from calibrant.core.view import NotAnswerable, View
 
 POINTS = 200
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 Floats = NDArray[np.float64]
 
 

@@ -18,8 +18,8 @@ from calibrant.inference.intervals import GapStatistic
 ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"
 DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 N_DRAWS = 400
-_MOST_UNGROUPED = 2000
-_MOST_CELLS = 1000
+_MAX_UNGROUPED = 2000
+_MAX_CELLS = 1000
 _NORMAL_FROM = 4.0
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
@@ -85,8 +85,8 @@ def independent(cells: Cells) -> Cells:
     """
     if not len(cells) or (_trials(cells.weight, cells.mean, cells.null_variance) >= 1.0 - 1e-9).all():
         return cells
-    if len(cells) > _MOST_UNGROUPED:
-        cells = cells.at_places(equal_mass_groups(cells.weight, _MOST_UNGROUPED))
+    if len(cells) > _MAX_UNGROUPED:
+        cells = cells.at_places(equal_mass_groups(cells.weight, _MAX_UNGROUPED))
     group, number = np.zeros(len(cells), np.int64), 0
     weight = confidence = variance = 0.0
     for i, (w, c, v) in enumerate(zip(cells.weight.tolist(), cells.confidence.tolist(), cells.null_variance.tolist(), strict=True)):
@@ -101,9 +101,9 @@ def independent(cells: Cells) -> Cells:
 
 def few(cells: Cells) -> Cells:
     """The cells, or where they are many their groups of equal mass."""
-    if len(cells) <= _MOST_CELLS:
+    if len(cells) <= _MAX_CELLS:
         return cells
-    return cells.at_places(equal_mass_groups(cells.weight, _MOST_CELLS))
+    return cells.at_places(equal_mass_groups(cells.weight, _MAX_CELLS))
 
 
 def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:

@@ -19,8 +19,8 @@ from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, View
 
-LEAST_FILLED = 20
-MOST_HISTOGRAM_SHARE = 0.1
+MIN_FILLED = 20
+MAX_HISTOGRAM_SHARE = 0.1
 N_RESAMPLES = 240
 Floats = NDArray[np.float64]
 
@@ -118,12 +118,12 @@ def _resamples(n: int, seed: int) -> Floats:
 
 
 def refuse_if_thin(view: View) -> None:
-    if view.histogram_share() > MOST_HISTOGRAM_SHARE:
+    if view.histogram_share() > MAX_HISTOGRAM_SHARE:
         raise NotAnswerable("histograms_not_replicated", "more than a tenth of the window came as plain histograms")
     sums = view.pane["replicates"].blocks["scores"].sums
     filled = int((sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum())
-    if filled < LEAST_FILLED:
-        raise NotAnswerable("too_few_units", f"units fall into {filled} of 64 replicates; intervals need {LEAST_FILLED}")
+    if filled < MIN_FILLED:
+        raise NotAnswerable("too_few_units", f"units fall into {filled} of 64 replicates; intervals need {MIN_FILLED}")
 
 
 def _tables(view: View, block_name: str, n_tables: int, kept_bins: int, bins: int) -> ReplicateTables:

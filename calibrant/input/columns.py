@@ -1,4 +1,4 @@
-"""Columns of a request, checked: every value has the meaning that its name promises, or an offence says where not."""
+"""Columns of a request, checked: every value has the meaning that its name promises, or a violation says where not."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
 from calibrant.input.timestamps import event_times
-from calibrant.input.violations import Offences
+from calibrant.input.violations import ViolationCollector
 
 SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3
 # A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
-MOST_SPREAD = 1_000_000
+MAX_SPREAD = 1_000_000
 # Squares of weights and logits are summed, and squares of such sums divided by: within these bounds none leaves float64's range.
-MOST_WEIGHT = 1e9
-LEAST_WEIGHT = 1e-50
-MOST_LOGIT = float(np.finfo(np.float32).max)
+MAX_WEIGHT = 1e9
+MIN_WEIGHT = 1e-50
+MAX_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
 KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
 # Names stand in paths, where . and .. are folders: a client would make another path of one that ends in them.
@@ -33,7 +33,7 @@ NAME_RULE = "1 to 128 of A-Za-z0-9._:@-, and neither . nor .."
 
 
 @dataclass
-class Taken:
+class ParsedColumns:
     """Columns as arrays."""
 
     task: str
@@ -49,9 +49,9 @@ class Taken:
 class Columns:
     """Reads named columns of equal length."""
 
-    def __init__(self, columns: Mapping[str, Any], offences: Offences) -> None:
+    def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
         self.columns = {name: value for name, value in columns.items() if value is not None}
-        self.offences = offences
+        self.violations = violations
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"{str(name)[:60]!r} is not a field of predictions"
@@ -59,7 +59,7 @@ class Columns:
             if isinstance(column, np.ma.MaskedArray):
                 raise CalibrationInputError.at(f"/{name}", "list", "a masked array would lose its mask")
 
-    def read(self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> Taken:
+    def read(self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> ParsedColumns:
         """All columns. Whole-batch faults raise; faults of rows are noted."""
         kind = self._score_column()
         scores = self._scores(kind, n_classes)
@@ -72,16 +72,16 @@ class Columns:
             if name != "slices" and _length(name, column) != n:
                 detail = f"{name} has {_length(name, column)} rows, {kind} has {n}"
                 raise CalibrationInputError.at(f"/{name}", "length", detail)
-        taken = Taken(
+        taken = ParsedColumns(
             task=task or ("binary" if kind == "confidences" else "multiclass"),
             scores=scores,
             is_logits=kind == "logits",
-            votes=RatingColumns(self.columns, self.offences).read(n, k, class_names),
+            votes=RatingColumns(self.columns, self.violations).read(n, k, class_names),
         )
         if "weights" in self.columns:
             taken.weights = self._weights()
         if "event_times" in self.columns:
-            taken.event_times = event_times(self.columns["event_times"], self.offences)
+            taken.event_times = event_times(self.columns["event_times"], self.violations)
         taken.texts = {name: self._texts(name) for name in ("ids", "units", "cases") if name in self.columns}
         if "slices" in self.columns:
             taken.slices = self._slices(n)
@@ -108,7 +108,7 @@ class Columns:
         instead = 0.5 if width else 1.0 / k
         raw = self._rows_within(kind, raw, np.isfinite(raw), instead, "finite", "NaN and infinities are refused")
         if kind == "logits":
-            inside = np.abs(raw) <= MOST_LOGIT
+            inside = np.abs(raw) <= MAX_LOGIT
             return self._rows_within(kind, raw, inside, 0.0, "range", "a logit lies within the range of float32")
         inside = (raw >= 0.0) & (raw <= 1.0)
         raw = self._rows_within(kind, raw, inside, instead, "range", "a probability lies in [0, 1]")
@@ -123,7 +123,7 @@ class Columns:
         if good.all():
             return raw
         rows = np.asarray(good.all(axis=1))
-        self.offences.rows(kind, ~rows, rule, detail)
+        self.violations.rows(kind, ~rows, rule, detail)
         return np.where(rows[:, None], raw, instead)
 
     def _normalised(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -132,7 +132,7 @@ class Columns:
         off = np.abs(total - 1.0)
         for row in np.flatnonzero(off > SUM_LENIENT):
             detail = f"probabilities sum to {total[row]:.6g}; the sum must be within 1e-3 of 1"
-            self.offences.row("probabilities", int(row), "row_sum", detail)
+            self.violations.row("probabilities", int(row), "row_sum", detail)
         divide = (off > SUM_EXACT) & (off <= SUM_LENIENT)
         if divide.any():
             raw[divide] /= total[divide, None]
@@ -149,7 +149,7 @@ class Columns:
             suspects = np.flatnonzero(((array == 0.0) | (array == 1.0)).any(axis=1))
             for row in suspects:
                 if any(isinstance(value, bool | np.bool_) for value in column[row]):
-                    self.offences.row(name, int(row), "number", "every value is a number")
+                    self.violations.row(name, int(row), "number", "every value is a number")
         return array
 
     def _matrix_by_row(self, name: str, column: Any, n_classes: int | None) -> NDArray[np.float64]:
@@ -159,17 +159,17 @@ class Columns:
         column = [as_list(row) for row in column]
         lengths = [len(row) for row in column if isinstance(row, list)]
         width = n_classes or (Counter(lengths).most_common(1)[0][0] if lengths else 0)
-        if len(column) * width > max(MOST_SPREAD, 4 * (sum(lengths) + len(column))):
+        if len(column) * width > max(MAX_SPREAD, 4 * (sum(lengths) + len(column))):
             raise CalibrationInputError.at(f"/{name}", "n_classes", f"most rows do not have {width} numbers")
         result = np.full((len(column), width), 1.0 / max(width, 1))
         expected = f"other rows have {width}" if n_classes is None else f"the model has {n_classes} classes"
         for i, row in enumerate(column):
             if not isinstance(row, list):
-                self.offences.row(name, i, "matrix", "a row is a list of numbers")
+                self.violations.row(name, i, "matrix", "a row is a list of numbers")
             elif len(row) != width:
-                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, {expected}")
+                self.violations.row(name, i, "n_classes", f"the row has {len(row)} values, {expected}")
             elif not all_numbers(row):
-                self.offences.row(name, i, "number", "every value is a number")
+                self.violations.row(name, i, "number", "every value is a number")
             else:
                 result[i] = [as_float(value) for value in row]
         return result
@@ -187,14 +187,14 @@ class Columns:
             if all_numbers([value]):
                 result[i] = as_float(value)
             else:
-                self.offences.row(name, i, "number", "every value is a number")
+                self.violations.row(name, i, "number", "every value is a number")
         return result
 
     def _weights(self) -> NDArray[np.float64]:
         weights = self._vector("weights")
-        bad = ~((weights == 0) | ((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT)))
-        detail = f"a weight is 0 or lies in {LEAST_WEIGHT:.0e} to {MOST_WEIGHT:.0e}"
-        self.offences.rows("weights", bad, "weight", detail)
+        bad = ~((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT)))
+        detail = f"a weight is 0 or lies in {MIN_WEIGHT:.0e} to {MAX_WEIGHT:.0e}"
+        self.violations.rows("weights", bad, "weight", detail)
         return np.where(bad, 0.0, weights)
 
     def _texts(self, name: str) -> NDArray[Any]:
@@ -203,7 +203,7 @@ class Columns:
         if not strings or not _all_names(column):
             for i, text in enumerate(column):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.offences.row(name, i, "name", NAME_RULE)
+                    self.violations.row(name, i, "name", NAME_RULE)
                     column[i] = "?"
         if name == "ids" and len(set(column)) < len(column):
             self._repeated(column)
@@ -213,7 +213,7 @@ class Columns:
         seen: set[str] = set()
         for i, text in enumerate(ids):
             if text in seen:
-                self.offences.row("ids", i, "repeated_id", f"{text!r} stands in this batch already")
+                self.violations.row("ids", i, "repeated_id", f"{text!r} stands in this batch already")
             seen.add(text)
 
     def _slices(self, n: int) -> dict[str, NDArray[Any]]:
@@ -233,7 +233,7 @@ class Columns:
             values = list(column)
             for i, text in enumerate(values):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.offences.row(f"slices/{key}", i, "name", NAME_RULE)
+                    self.violations.row(f"slices/{key}", i, "name", NAME_RULE)
                     values[i] = "?"
             result[key] = np.array(values, dtype=object)
         return result

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.columns import NAME, NAME_RULE
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
-MOST_REVISION = 2**31 - 1
-MOST_RATERS = 200
-MOST_NAMED = 1000
+MAX_REVISION = 2**31 - 1
+MAX_RATERS = 200
+MAX_NAMED = 1000
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The good rows and the offences of the others."""
+    """The good rows and the violations of the others."""
 
     rows: list[LabelRow] = field(default_factory=list)
-    offences: list[Offence] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
 
 def read_labels(
@@ -81,9 +81,9 @@ def read_labels(
         try:
             checked.rows.append(_row(row, i, n_classes, index))
         except CalibrationInputError as error:
-            checked.offences += error.offences
-    if checked.offences and not partial:
-        raise CalibrationInputError(checked.offences[:100])
+            checked.violations += error.violations
+    if checked.violations and not partial:
+        raise CalibrationInputError(checked.violations[:100])
     return checked
 
 
@@ -102,7 +102,7 @@ def named_raters(
     Raises
     ------
     CalibrationInputError
-        Names that are none, that fit no rating, or that stand twice in a row; more than `MOST_RATERS` of them.
+        Names that are none, that fit no rating, or that stand twice in a row; more than `MAX_RATERS` of them.
     """
     if not isinstance(labels, list):
         detail = "raters name the ratings in labels, one each; label_counts have no order"
@@ -125,8 +125,8 @@ def named_raters(
             if own[place] >= 0:
                 raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice")
             own[place] = _class(rating, name, i, n_classes, {})
-        if len(found) > MOST_RATERS:
-            detail = f"more than {MOST_RATERS} raters are named; so many are compared"
+        if len(found) > MAX_RATERS:
+            detail = f"more than {MAX_RATERS} raters are named; so many are compared"
             raise CalibrationInputError.at("/raters", "too_many_raters", detail)
     return found
 
@@ -161,11 +161,11 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         if rater in named:
             detail = f"{rater!r} rates this row twice"
             raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
-        if revision is not None and (type(revision) is not int or not 0 <= revision <= MOST_REVISION):
+        if revision is not None and (type(revision) is not int or not 0 <= revision <= MAX_REVISION):
             raise CalibrationInputError.at(f"/revision/{i}", "integer", "a revision is a whole number from 0")
         named[rater] = (rater, klass, revision)
-    if len(named) > MOST_NAMED:
-        detail = f"{len(named)} raters are named; a prediction takes {MOST_NAMED} named raters"
+    if len(named) > MAX_NAMED:
+        detail = f"{len(named)} raters are named; a prediction takes {MAX_NAMED} named raters"
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
     return LabelRow(name, votes, list(named.values()))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.input.violations import Offences
+from calibrant.input.violations import ViolationCollector
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -22,21 +22,21 @@ _NO_INSTANT = ("rfc3339", "an event time is an RFC 3339 instant with its offset,
 OUT_OF_RANGE = ("range", "an event time lies in the years 1970 to 9999 (UTC): panes are counted from 1970 on")
 
 
-def event_times(column: Sequence[Any] | NDArray[Any], offences: Offences) -> NDArray[np.int64]:
+def event_times(column: Sequence[Any] | NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
     """Microseconds since 1970 of every row; rows that have no instant are noted."""
     if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
-        return _instants(column, offences)
+        return _instants(column, violations)
     result = np.zeros(len(column), np.int64)
     for i, text in enumerate(column):
         micros = instant(text)
         if micros is None:
-            offences.row("event_times", i, *refusal(text))
+            violations.row("event_times", i, *refusal(text))
         else:
             result[i] = micros
     return result
 
 
-def _instants(column: NDArray[Any], offences: Offences) -> NDArray[np.int64]:
+def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
     """Instants that came as datetime64 or as whole microseconds since 1970."""
     none = np.zeros(len(column), np.bool_)
     if column.dtype.kind == "M":
@@ -46,8 +46,8 @@ def _instants(column: NDArray[Any], offences: Offences) -> NDArray[np.int64]:
         column = np.where(near, column, np.datetime64(0, "s")).astype("datetime64[us]")
     else:
         near = (column >= _EARLIEST) & (column < _YEAR_10000)
-    offences.rows("event_times", none, *_NO_INSTANT)
-    offences.rows("event_times", ~near & ~none, *OUT_OF_RANGE)
+    violations.rows("event_times", none, *_NO_INSTANT)
+    violations.rows("event_times", ~near & ~none, *OUT_OF_RANGE)
     return np.where(near, column.astype(np.int64), 0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.options import Option, check_options
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Estimate, Metric, null_fields
@@ -130,7 +130,7 @@ __all__ = [
     "Metric",
     "Option",
     "Pane",
-    "Question",
+    "PaneQuery",
     "View",
     "accumulators_for",
     "compute_metrics",

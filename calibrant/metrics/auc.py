@@ -21,10 +21,16 @@ from calibrant.inference.null_reference import (
     quantiles_of,
 )
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.formula_metric import JACKKNIFE, Interval, Reading, ReadMetric, bin_scores
+from calibrant.metrics.formula_metric import (
+    JACKKNIFE,
+    FormulaMetric,
+    Interval,
+    MetricValue,
+    bin_scores,
+)
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells, divisible = roc_cells(view, view.scope)
     if not len(cells):
         return None
@@ -39,10 +45,10 @@ def read(view: View) -> Reading | None:
         extra["error_bound"] = unordered_share(right, wrong, divisible)
     if view.scope == "top_label" and view.spec.keeps_all_classes:
         extra |= _classes(view)
-    return Reading(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
+    return MetricValue(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """By the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     weight = tables.weight[:, 0]
@@ -57,7 +63,7 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """The area that a calibrated model with these scores would have."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
     hits = drawn_hits(cells, N_DRAWS, seed)
@@ -80,7 +86,7 @@ def _classes(view: View) -> dict[str, object]:
     return {"by_class": by_class, "mean_over_classes": float(np.mean(known)) if known else None}
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="auc",
     title="Area under the ROC curve",
     unit="share",

@@ -15,7 +15,7 @@ from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired,
 from calibrant.core.options import NORM
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import quantiles_of
-from calibrant.metrics.formula_metric import Reading, ReadMetric
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.metrics.kde_ece import BANDWIDTH
 
 Floats = NDArray[np.float64]
@@ -98,7 +98,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return np.asarray(mean ** (1.0 / norm))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     if rows is None:
         return None
@@ -113,10 +113,10 @@ def read(view: View) -> Reading | None:
     extra["null_assumption"] = "one label a unit drawn from the predictions"
     if isolated > 0.0:
         extra["isolated_weight"] = isolated
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
@@ -126,7 +126,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return quantiles_of(np.array([canonical_error(kernel, rows, one_hot[labels], norm)[0] for labels in drawn]))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="canonical_ce",
     title="Canonical calibration error",
     unit="probability, summed over classes",

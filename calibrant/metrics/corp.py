@@ -29,10 +29,10 @@ from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, q
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
     JACKKNIFE,
+    FormulaMetric,
     Interval,
+    MetricValue,
     OfBins,
-    Reading,
-    ReadMetric,
     bin_scores,
     bounded,
     scored_cells,
@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)
 _N_DRAWS, _FEW = 200, 150
 _INTERVAL_BINS = 30
-_LEAST_FINE_DRAWS, _FINE_POINTS = 4, 30_000
+_MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
 def parts_of(view: View) -> Decomposition | None:
@@ -85,8 +85,8 @@ def _log_loss(weight: Floats, probability: Floats) -> Floats:
         return np.asarray(-weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight))))
 
 
-def _reader(part: str) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(part: str) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         parts = parts_of(view)
         if parts is None:
             return None
@@ -103,15 +103,15 @@ def _reader(part: str) -> Callable[[View], Reading | None]:
             if part == "miscalibration":
                 bound += score_bound(cells, kind)
             extra |= bounded(bound, "loss_has_no_bound")
-        return Reading(value, extra)
+        return MetricValue(value, extra)
 
     return read
 
 
-def _jackknife(part: str) -> Callable[[View, Reading, int], Interval]:
+def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
     """Interval from the replicates' bins, in which order is all that these parts need."""
 
-    def interval(view: View, reading: Reading, seed: int) -> Interval:
+    def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         tables = tables_for(view, view.scope, SCORE_BINS)
         score = bin_scores(view, tables.bins)
         weight, difference = tables.weight[:, 0], tables.difference[:, 0]
@@ -134,7 +134,7 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
     return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """Miscalibration of bins, each recalibrated as a whole.
 
     Raises
@@ -160,7 +160,7 @@ def of_bins(view: View, reading: Reading) -> OfBins:
     return OfBins(statistic, _INTERVAL_BINS)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Miscalibration of a calibrated model, from drawn hits.
 
     Recalibration fits noise down to the finest cells. So many draws in few groups give the spread, and a few draws in
@@ -173,7 +173,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     group = equal_mass_groups(cells.weight, _FEW)
     grouped = cells.at_places(group)
     found = _miscalibrations(grouped, drawn_hits(grouped, _N_DRAWS, seed), kind)
-    fine = drawn_hits(cells, max(_LEAST_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
+    fine = drawn_hits(cells, max(_MIN_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     coarse = np.add.reduceat(fine, starts, axis=1)
     lost = _miscalibrations(cells, fine, kind) - _miscalibrations(grouped, coarse, kind)
@@ -192,9 +192,9 @@ def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
-def _part(name: str, direction: str, **more: Any) -> ReadMetric:
+def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
     """One of the three parts of the mean score."""
-    return ReadMetric(
+    return FormulaMetric(
         slug=f"corp_{name}",
         title=f"{name.capitalize()} (CORP)",
         unit="score",

@@ -1,6 +1,6 @@
 """Metrics with a formula of their own: the value first, then interval and null reference where they exist.
 
-Formula and what it was made of come as a `Reading`; a metric says how to draw an interval and what a calibrated model
+Formula and what it was made of come as a `MetricValue`; a metric says how to draw an interval and what a calibrated model
 would show, or names the reason why it has none.
 """
 
@@ -25,7 +25,7 @@ JACKKNIFE = "jackknife of 64 unit replicates"
 
 
 @dataclass(frozen=True)
-class Reading:
+class MetricValue:
     """A value with what it was made of, JSON-able."""
 
     value: float
@@ -48,12 +48,12 @@ class OfBins:
     bins: int = SCORE_BINS
 
 
-def _unread(view: View) -> Reading | None:
+def _unread(view: View) -> MetricValue | None:
     return None
 
 
 @dataclass(frozen=True)
-class ReadMetric(Metric):
+class FormulaMetric(Metric):
     """A metric with a formula of its own.
 
     Attributes
@@ -66,12 +66,12 @@ class ReadMetric(Metric):
     null : mean and 95 % quantile for a calibrated model, from view, reading, seed; without it `no_null` is the reason
     """
 
-    read: Callable[[View], Reading | None] = _unread
-    of_bins: Callable[[View, Reading], OfBins] | None = None
+    read: Callable[[View], MetricValue | None] = _unread
+    of_bins: Callable[[View, MetricValue], OfBins] | None = None
     of_resamples: Callable[[View, Floats], Floats] | None = None
-    interval: Callable[[View, Reading, int], Interval] | None = None
+    interval: Callable[[View, MetricValue, int], Interval] | None = None
     no_interval: str = "estimator_not_replicated"
-    null: Callable[[View, Reading, int], tuple[float, float]] | None = None
+    null: Callable[[View, MetricValue, int], tuple[float, float]] | None = None
     no_null: str = "not_simulated"
 
     def value(self, view: View) -> float | None:
@@ -99,7 +99,7 @@ class ReadMetric(Metric):
         return Estimate(reading.value, interval=bounds, null=null, extra=extra)
 
 
-    def _interval(self, view: View, reading: Reading, seed: int) -> Interval:
+    def _interval(self, view: View, reading: MetricValue, seed: int) -> Interval:
         if self.interval is not None:
             return self.interval(view, reading, seed)
         if self.of_bins is None:

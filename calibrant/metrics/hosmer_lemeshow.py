@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.core.options import Option
 from calibrant.core.view import NotAnswerable, View
-from calibrant.metrics.formula_metric import Reading, ReadMetric, bounded, scored_cells
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,7 +43,7 @@ def chi_square(difference: Floats, variance: Floats) -> float:
     return float(np.divide(difference**2, variance, out=np.zeros(len(variance)), where=variance > 0).sum())
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
@@ -70,7 +70,7 @@ def read(view: View) -> Reading | None:
     }
     if not view.is_raw:
         extra |= bounded(error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells")
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
 def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: Floats) -> float | None:
@@ -100,13 +100,13 @@ def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: F
     return float((np.maximum(high, low) + size**2 / variance * spread / np.maximum(own - spread, spread)).sum())
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Of the chi-square distribution."""
     freedom = reading.extra["degrees_of_freedom"]
     return float(freedom), float(scipy.special.chdtri(freedom, 0.05))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="hosmer_lemeshow",
     title="Hosmer-Lemeshow chi-square",
     unit="chi-square",

@@ -1,6 +1,6 @@
 """Kernel calibration error (kdeECE); with `raters=pooled` the multi-rater form, from counts.
 
-From more distinct scores than `MOST_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
+From more distinct scores than `MAX_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
 logarithm, on which the kernel depends there; so the cost does not grow with the number of predictions.
 """
 
@@ -30,9 +30,9 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
     OfBins,
-    Reading,
-    ReadMetric,
     bin_scores,
     bounded,
     scored_cells,
@@ -40,8 +40,8 @@ from calibrant.metrics.formula_metric import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_POINTS = 1500
-MOST_NULL_POINTS = 300
+MAX_POINTS = 1500
+MAX_NULL_POINTS = 300
 N_DRAWS = 200
 FINENESS, NULL_FINENESS = 1200, 200
 _ESTIMATE = "what cells of twice the width change, where errors are four times as large"
@@ -81,8 +81,8 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     return cells, points_of(cells, leave, view.question.raters == "mean")
 
 
-def read(view: View) -> Reading | None:
-    cells, found = points(view, MOST_POINTS, FINENESS)
+def read(view: View) -> MetricValue | None:
+    cells, found = points(view, MAX_POINTS, FINENESS)
     if not len(cells):
         return None
     bandwidth = float(BANDWIDTH.of(view.question))
@@ -98,11 +98,11 @@ def read(view: View) -> Reading | None:
     extra["null_assumption"] = DRAWN
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
-    if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
+    if not view.is_raw or len(scored_cells(view)) > MAX_POINTS:
         extra |= bounded(_error_bound(view, cells, found, bandwidth), "left_out_not_known")
         extra["error_estimate"] = _grid_error(view, cells, distances[0], bandwidth)
         extra["error_estimate_method"] = _ESTIMATE
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
 def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> float | None:
@@ -129,7 +129,7 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
     return float(np.abs(change).sum() / cells.weight.sum())
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """Kernel means of the bins' gaps at the bandwidth of the value.
 
     So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
@@ -160,9 +160,9 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return resampled_errors(found, np.tile(times, len(rows) // times.shape[1])[:, kept], bandwidth)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
-    cells = independent(points(view, MOST_NULL_POINTS, NULL_FINENESS)[0])
+    cells = independent(points(view, MAX_NULL_POINTS, NULL_FINENESS)[0])
     found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
     drawn = drawn_hits(cells, N_DRAWS, seed)
     if not np.isnan(found.own_hits).any():
@@ -171,7 +171,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return quantiles_of(values)
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="kde_ece",
     title="Kernel calibration error",
     unit="probability",

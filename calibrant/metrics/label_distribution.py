@@ -17,7 +17,7 @@ from calibrant.core.options import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import refuse_if_thin
-from calibrant.metrics.formula_metric import JACKKNIFE, Interval, Reading, ReadMetric
+from calibrant.metrics.formula_metric import JACKKNIFE, FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
 INSTANCES = Option(
@@ -72,15 +72,15 @@ def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
     }
 
 
-def _reader(column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         totals = {name: float(values.sum()) for name, values in sums_of(view).items()}
         if not totals["weight"]:
             return None
         extra = {"raters": "mean", **more(view, totals)}
         if INSTANCES.of(view.question) == "yes":
             extra["instances"] = instances(view, column)
-        return Reading(totals[column] / totals["weight"], extra)
+        return MetricValue(totals[column] / totals["weight"], extra)
 
     return read
 
@@ -100,8 +100,8 @@ def instances(view: View, column: str) -> list[Any]:
     return values
 
 
-def _interval(column: str) -> Callable[[View, Reading, int], Interval]:
-    def interval(view: View, reading: Reading, seed: int) -> Interval:
+def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
+    def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         refuse_if_thin(view)
         sums = sums_of(view)
         held = sums["weight"] > 0
@@ -128,7 +128,7 @@ def _orders(view: View, totals: dict[str, float]) -> dict[str, Any]:
 
 
 METRICS = (
-    ReadMetric(
+    FormulaMetric(
         slug="ent_ce",
         title="Entropy calibration error",
         unit="nats",
@@ -141,7 +141,7 @@ METRICS = (
         interval=_interval("entropy_gap_absolute"),
         no_null="not_a_gap_metric",
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="dist_ce",
         title="Distribution calibration error",
         unit="probability",
@@ -154,7 +154,7 @@ METRICS = (
         interval=_interval("distance"),
         no_null="not_a_gap_metric",
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="rank_cs",
         title="Ranking calibration score",
         unit="share",

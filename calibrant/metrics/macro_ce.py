@@ -14,9 +14,9 @@ from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
     JACKKNIFE,
+    FormulaMetric,
     Interval,
-    Reading,
-    ReadMetric,
+    MetricValue,
     bin_scores,
     scored_cells,
 )
@@ -47,7 +47,7 @@ def error_bound(cells: Cells, hits: float, misses: float) -> float:
     return float(cells.largest_covariance.sum() * (1.0 / hits + 1.0 / misses) / 2.0)
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
@@ -63,10 +63,10 @@ def read(view: View) -> Reading | None:
     }
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, hits, misses)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """By the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     score = bin_scores(view, tables.bins)
@@ -80,7 +80,7 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
     return Interval(jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE})
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="macro_ce",
     title="Macro-averaged calibration error",
     unit="probability",

@@ -19,7 +19,7 @@ from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.ace import mean_gap
-from calibrant.metrics.formula_metric import Reading, ReadMetric
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
 EPSILON = Option("epsilon", 0.01, "Probabilities above this are taken.", low=0.0, high=1.0)
@@ -133,8 +133,8 @@ def _made(view: View, thresholded: bool) -> list[Ranges]:
     return view.once(("ranges", thresholded), lambda: classes_of(view, _epsilon_of(view, thresholded)))
 
 
-def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         tables = _made(view, thresholded)
         if not any(len(table.weight) for table in tables) and not len(view.cells_of("class:0").together()):
             return None
@@ -145,13 +145,13 @@ def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
             extra["epsilon"] = epsilon
         if not view.is_raw:
             extra["error_bound"] = float(np.mean([table.error_bound for table in tables]))
-        return Reading(float(by_class.mean()), extra)
+        return MetricValue(float(by_class.mean()), extra)
 
     return read
 
 
-def _null(thresholded: bool) -> Callable[[View, Reading, int], tuple[float, float]]:
-    def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def _null(thresholded: bool) -> Callable[[View, MetricValue, int], tuple[float, float]]:
+    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
         tables = _made(view, thresholded)
         weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
         return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)
@@ -161,7 +161,7 @@ def _null(thresholded: bool) -> Callable[[View, Reading, int], tuple[float, floa
 
 _NO_RANGES = Ranges(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
 METRICS = (
-    ReadMetric(
+    FormulaMetric(
         slug="nixon_ace",
         title="Adaptive calibration error over classes",
         unit="probability",
@@ -175,7 +175,7 @@ METRICS = (
         no_interval="equal_mass_not_replicated",
         null=_null(False),
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="tace",
         title="Thresholded adaptive calibration error over classes",
         unit="probability",

@@ -19,10 +19,16 @@ from calibrant.estimators.smoothing import (
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
-from calibrant.metrics.formula_metric import OfBins, Reading, ReadMetric, bin_scores, scored_cells
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
+    OfBins,
+    bin_scores,
+    scored_cells,
+)
 
 Floats = NDArray[np.float64]
-MOST_CELLS = 8000
+MAX_CELLS = 8000
 # Narrower bandwidths come with more predictions, and with them each draw is more alike the next.
 _NULL_LEVELS = ((512, 100), (2048, 25), (8192, 10))
 _POINTS = 120
@@ -35,12 +41,12 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     return float((size * reach).sum() / cells.weight.sum() * np.sqrt(2.0 / np.pi) / bandwidth)
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     bound = None
-    if len(cells) > MOST_CELLS:
+    if len(cells) > MAX_CELLS:
         cells = cells.at_places(grid_of(3600).locate(np.clip(cells.mean, 0.0, 1.0)))
         bound = 0.0
     difference = (cells.correct - cells.confidence) / cells.weight.sum()
@@ -49,10 +55,10 @@ def read(view: View) -> Reading | None:
     extra["null_assumption"] = DRAWN
     if bound is not None or not view.is_raw or value < bandwidth:
         extra["error_bound"] = error_bound(cells, bandwidth) + max(bandwidth - value, 0.0)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """The bins' gaps smoothed at the bandwidth of the value."""
     bandwidth = float(str(reading.extra["bandwidth"]))
 
@@ -77,7 +83,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return np.where(total > 0, errors, np.nan)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Each draw finds its own bandwidth, among more coefficients where it lies below what few resolve."""
     cells = scored_cells(view)
     for n, n_draws in _NULL_LEVELS:
@@ -97,7 +103,7 @@ def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
     return fixed_point(grid_coefficients(difference), tolerance=1e-3)[0]
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="smooth_ece",
     title="Smooth expected calibration error",
     unit="probability",

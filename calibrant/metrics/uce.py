@@ -21,7 +21,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import N_DRAWS, quantiles_of
-from calibrant.metrics.formula_metric import Reading, ReadMetric
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def _raw_sums(view: View) -> Floats:
     return block.sums
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     table = table_of(view)
     weight = table["weight"]
     if not weight.sum():
@@ -114,10 +114,10 @@ def read(view: View) -> Reading | None:
         ideal = inverse_binary_entropy(uncertainty)
         extra["ideal_error"] = ideal.tolist()
         extra["distance_to_ideal"] = float(uncertainty_error(held, ideal, error))
-    return Reading(float(uncertainty_error(held, uncertainty, error)), extra)
+    return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Errors of each bin drawn about one minus its confidence."""
     table = table_of(view)
     weight = table["weight"]
@@ -128,7 +128,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return quantiles_of(uncertainty_error(held, table["uncertainty"][filled] / held, error))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="uce",
     title="Uncertainty calibration error",
     unit="share",

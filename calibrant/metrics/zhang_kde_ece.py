@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
-from calibrant.metrics.formula_metric import Reading, ReadMetric, scored_cells
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_cells
 
 Floats = NDArray[np.float64]
 INTERVALS = 7200
@@ -95,7 +95,7 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     return float(min(moved + np.log1p(float(cells.weight @ spread) / variance), 1.0))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
@@ -105,10 +105,10 @@ def read(view: View) -> Reading | None:
     extra["null_assumption"] = DRAWN
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, bandwidth)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells, under the same bandwidth."""
     cells = scored_cells(view)
     if len(cells) > _NULL_CELLS:
@@ -118,7 +118,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return quantiles_of(density_error(cells, drawn_hits(cells, _N_DRAWS, seed), bandwidth))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="zhang_kde_ece",
     title="Calibration error from densities",
     unit="probability",

@@ -25,7 +25,7 @@ from calibrant.raters.rated_rows import VotedRows, voted_rows
 
 Floats = NDArray[np.float64]
 CRITERIA = ("disagreement_loss", "epistemic_loss_after_one_vote")
-FEWEST_UNITS = 20
+MIN_UNITS = 20
 ROWS_A_COEFFICIENT = 2
 
 
@@ -161,8 +161,8 @@ def _refuse(rows: VotedRows) -> None:
         raise NotAnswerable(
             "one_vote", "one vote a prediction leaves the concentration unidentified"
         )
-    if min(len(np.unique(rows.unit[rows.half == side])) for side in (0, 1)) < FEWEST_UNITS:
-        detail = f"fewer than {FEWEST_UNITS} units with two votes in a half of the data"
+    if min(len(np.unique(rows.unit[rows.half == side])) for side in (0, 1)) < MIN_UNITS:
+        detail = f"fewer than {MIN_UNITS} units with two votes in a half of the data"
         raise NotAnswerable("few_units", detail)
 
 

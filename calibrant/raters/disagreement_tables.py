@@ -23,7 +23,7 @@ from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.core.reliability_table import wilson
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import gap_interval, resampled_gaps
-from calibrant.inference.replication import LEAST_FILLED, ReplicateTables, nearest_divisor
+from calibrant.inference.replication import MIN_FILLED, ReplicateTables, nearest_divisor
 from calibrant.raters.label_losses_by_bin import BOOTSTRAP, mean_variance, share, squares_about
 from calibrant.raters.label_losses_by_row import (
     Choice,
@@ -180,7 +180,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
         return None, {"interval_reason": "not_replicated"}
     weight, predicted, observed = replicated(view)
     filled = weight.sum(axis=1) > 0
-    if filled.sum() < LEAST_FILLED:
+    if filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}
     bins = nearest_divisor(REPLICATE_BINS, view.question.bins)
     shape = (int(filled.sum()), 1, bins, REPLICATE_BINS // bins)

@@ -13,7 +13,7 @@ from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.options import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
-from calibrant.inference.replication import LEAST_FILLED
+from calibrant.inference.replication import MIN_FILLED
 
 Floats = NDArray[np.float64]
 Interval = tuple[tuple[float, float] | None, dict[str, Any]]
@@ -171,7 +171,7 @@ def refuse_empty(view: View) -> None:
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
     """Interval of a mean over predictions and how it was made, or why there is none."""
     filled = rows.weight > 0
-    if filled.sum() < LEAST_FILLED:
+    if filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}
     bounds = ratio_interval(numerator[filled], rows.weight[filled], view.question.ci)
     return bounds, {"interval_method": JACKKNIFE}

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 
 Floats = NDArray[np.float64]
 
@@ -266,7 +266,7 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
     if len(bad):
         raise CalibrationInputError(
             [
-                Offence(f"/label_counts/{row}", "counts", "votes are whole and not negative")
+                Violation(f"/label_counts/{row}", "counts", "votes are whole and not negative")
                 for row in bad
             ]
         )
@@ -298,6 +298,6 @@ def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
     if len(bad):
         detail = "every member holds these votes impossible"
         raise CalibrationInputError(
-            [Offence(f"/label_counts/{row}", "impossible", detail) for row in bad]
+            [Violation(f"/label_counts/{row}", "impossible", detail) for row in bad]
         )
     return np.asarray(np.exp(joint - total))

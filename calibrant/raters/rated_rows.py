@@ -17,7 +17,7 @@ from calibrant.core.hashing import mix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_FEATURE = 1e100
+MAX_FEATURE = 1e100
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def voted_rows(batch: Batch, features: ArrayLike | None = None) -> VotedRows:
     design = x
     if features is not None:
         given = np.asarray(features, np.float64)
-        if given.ndim != 2 or len(given) != batch.n or not (np.abs(given) <= MOST_FEATURE).all():
-            detail = f"features are numbers up to {MOST_FEATURE:g}, one row for each of {batch.n} predictions"
+        if given.ndim != 2 or len(given) != batch.n or not (np.abs(given) <= MAX_FEATURE).all():
+            detail = f"features are numbers up to {MAX_FEATURE:g}, one row for each of {batch.n} predictions"
             raise CalibrationInputError.at("/features", "shape", detail)
         design = given[filling.labelled]
     votes = labelled.label_counts.astype(np.float64)

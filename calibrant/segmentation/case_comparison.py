@@ -18,7 +18,7 @@ from calibrant.segmentation.case_errors import ERRORS, CaseErrors, numbers
 
 STARS = ((0.01, "**"), (0.05, "*"))
 # With so few pairs every pattern of signs is looked at, 2^n of them.
-MOST_EXACT = 12
+MAX_EXACT = 12
 N_FLIPS = 9999
 # Below the rounding of the errors themselves a spread is none.
 CONSTANT = 1e-12
@@ -145,7 +145,7 @@ def permutation_p(difference: Floats, seed: int = SEED) -> float:
     """
     n = len(difference)
     observed = abs(float(difference.sum()))
-    if n <= MOST_EXACT:
+    if n <= MAX_EXACT:
         flipped: NDArray[Any] = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
         return float(_at_least(flipped, difference, observed).mean())
     flipped = np.unpackbits(_random_bytes(seed, N_FLIPS * n), count=N_FLIPS * n).reshape(N_FLIPS, n)

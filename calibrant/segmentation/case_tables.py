@@ -47,7 +47,7 @@ RANGES = {
     **HITS,
     **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
 }
-MOST_DENSE = 1 << 22
+MAX_DENSE = 1 << 22
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _Part = tuple[Ints, Ints, Ints, Floats]
@@ -207,7 +207,7 @@ def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits)
 
 def _compact(key: Ints, size: int) -> tuple[Ints, Ints]:
     """Distinct keys in order, and each key's place among them."""
-    if size > max(MOST_DENSE, 4 * len(key)):
+    if size > max(MAX_DENSE, 4 * len(key)):
         keys, at = np.unique(key, return_inverse=True)
         return keys, at.astype(np.int64)
     seen = np.zeros(size, bool)

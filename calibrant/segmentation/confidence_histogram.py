@@ -33,7 +33,7 @@ from calibrant.core.packing import PackingError, pack, unpack
 
 FORMAT = 1
 FINE_BINS = 1 << 14
-MOST_FINE_BINS = 1 << 20
+MAX_FINE_BINS = 1 << 20
 DUST = 1e-12
 ARRAYS = ("label", "prediction", "uncertainty", "exact")
 EXACT = ("nll", "nll_weight", "brier", "zero_probability_weight")
@@ -76,9 +76,9 @@ class ConfidenceHistogram:
             raise CalibrationInputError.at(
                 "/classes", "n_classes", "a model has at least 2 classes"
             )
-        if not 2 <= n_bins <= MOST_FINE_BINS:
+        if not 2 <= n_bins <= MAX_FINE_BINS:
             raise CalibrationInputError.at(
-                "/bins", "range", f"fine bins lie in 2 to {MOST_FINE_BINS}"
+                "/bins", "range", f"fine bins lie in 2 to {MAX_FINE_BINS}"
             )
         return cls(
             np.zeros((n_classes, 2, n_bins)),

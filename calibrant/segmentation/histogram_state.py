@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
@@ -101,6 +101,6 @@ def _exact(view: View) -> dict[str, float]:
     }
 
 
-def left(bins: int, raters: str) -> Question:
+def left(bins: int, raters: str) -> PaneQuery:
     """The question of a confidence histogram: fine bins hold [i / n, (i + 1) / n)."""
-    return Question(bins=bins, edges="left", raters=raters)
+    return PaneQuery(bins=bins, edges="left", raters=raters)

@@ -13,14 +13,14 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.spec import PaneSpec
 from calibrant.segmentation.confidence_histogram import (
     EXACT,
-    MOST_FINE_BINS,
+    MAX_FINE_BINS,
     ConfidenceHistogram,
     coarse_bins,
 )
 
 FIELDS = ("label", "prediction", "uncertainty")
 MASS_TOLERANCE = 1e-6
-LARGEST_MASS = 2.0**53
+MAX_MASS = 2.0**53
 Floats = NDArray[np.float64]
 
 
@@ -161,13 +161,13 @@ def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
     except (TypeError, ValueError):
         found = np.zeros(0)
     if n_bins is None:
-        fits = found.ndim == 3 and found.shape[1] == 2 and found.shape[0] >= 2 <= found.shape[2] <= MOST_FINE_BINS
+        fits = found.ndim == 3 and found.shape[1] == 2 and found.shape[0] >= 2 <= found.shape[2] <= MAX_FINE_BINS
     else:
         fits = found.shape == (2, n_bins)
     if not fits:
         detail = f"a histogram of masses has the shape {wanted}: for each of wrong and right one number a fine bin"
         raise CalibrationInputError.at(pointer, "shape", detail)
-    if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= LARGEST_MASS).all()):
+    if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= MAX_MASS).all()):
         raise CalibrationInputError.at(pointer, "number", "every mass is a number in 0 to 2^53")
     return found
 

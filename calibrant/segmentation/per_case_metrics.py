@@ -13,7 +13,7 @@ from calibrant.metrics import chosen
 from calibrant.segmentation.case_errors import spread
 from calibrant.segmentation.case_tables import numbered
 
-MOST_CASES = 256
+MAX_CASES = 256
 
 
 def by_case(view: View, slug: str) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     if batch.cases is None:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     names, place = numbered(batch.cases)
-    if len(names) > MOST_CASES:
-        raise NotAnswerable("too_many_cases", f"at most {MOST_CASES} cases are answered one by one, not {len(names)}")
+    if len(names) > MAX_CASES:
+        raise NotAnswerable("too_many_cases", f"at most {MAX_CASES} cases are answered one by one, not {len(names)}")
     cases, values = [], []
     for i, name in enumerate(names):
         own = batch.take(place == i)

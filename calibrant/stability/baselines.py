@@ -16,7 +16,7 @@ from calibrant.core.batch import Batch, Votes
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 
 def baselines(
-    batch: Batch, slug: str, question: Question | None = None, raters: Mapping[str, Ints] | None = None, seed: int = SEED
+    batch: Batch, slug: str, question: PaneQuery | None = None, raters: Mapping[str, Ints] | None = None, seed: int = SEED
 ) -> dict[str, Any]:
     """A metric under each policy, beside each other; and each named rater's own.
 
@@ -53,7 +53,7 @@ def baselines(
     ------
     Riera-Marin et al., section 3: single-rater baselines.
     """
-    asked = question or Question()
+    asked = question or PaneQuery()
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
@@ -67,7 +67,7 @@ def baselines(
     return answer
 
 
-def of_raters(batch: Batch, slug: str, question: Question, raters: Mapping[str, Ints]) -> dict[str, Any]:
+def of_raters(batch: Batch, slug: str, question: PaneQuery, raters: Mapping[str, Ints]) -> dict[str, Any]:
     """A metric with each rater's labels alone, `by_rater`, and the mean of those that have a value, `mean_of_raters`.
 
     Raises
@@ -109,7 +109,7 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
     return (None, "no_data") if value is None or not np.isfinite(value) else (float(value), "")
 
 
-def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Question) -> dict[str, Any]:
+def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: PaneQuery) -> dict[str, Any]:
     """Value and n with one rater's labels alone."""
     given = np.asarray(classes)
     fits = given.shape == (batch.n,) and given.dtype.kind in "iu"

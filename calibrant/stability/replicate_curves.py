@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.replication import ReplicateTables, class_tables, tables_for
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
-from calibrant.metrics.formula_metric import ReadMetric
+from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,7 @@ N_ORDERS = 16
 
 
 @dataclass(frozen=True)
-class Form:
+class ReplicateStatistic:
     """A metric as a statistic of the replicates' tables, and whether it is the metric itself."""
 
     statistic: GapStatistic
@@ -48,7 +48,7 @@ def replicated(view: View, metric: Metric) -> CurveSource:
     return CurveSource(lambda v, draws: _curves(v, metric, draws), len(form.tables.weight), N_ORDERS, about)
 
 
-def is_binned(metric: Metric, question: Question) -> bool:
+def is_binned(metric: Metric, question: PaneQuery) -> bool:
     """Whether a metric is, so asked, a statistic of equal-width bins' weights and gaps alone."""
     if question.binning != "equal_width" or question.min_count or not isinstance(metric, GapMetric | ClasswiseGapMetric):
         return False
@@ -75,24 +75,24 @@ def gaps(difference: Floats, weight: Floats) -> Floats:
     return np.divide(difference, weight, out=np.zeros_like(difference), where=weight > 0)
 
 
-def _form(view: View, metric: Metric) -> Form:
+def _form(view: View, metric: Metric) -> ReplicateStatistic:
     return view.once(("replicated", metric.slug), lambda: _made_form(view, metric))
 
 
-def _made_form(view: View, metric: Metric) -> Form:
+def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
     statistic, bins = binned_statistic(view, metric), view.question.bins
     if statistic is not None:
         by_class = isinstance(metric, ClasswiseGapMetric)
         tables = class_tables(view, bins) if by_class else tables_for(view, scope_of(view, metric), bins)
-        return Form(statistic, tables, tables.bins == bins and view.question.edges == "right")
-    if not isinstance(metric, ReadMetric) or metric.of_bins is None:
+        return ReplicateStatistic(statistic, tables, tables.bins == bins and view.question.edges == "right")
+    if not isinstance(metric, FormulaMetric) or metric.of_bins is None:
         raise NotAnswerable("not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}")
     reading = metric.read(view)
     if reading is None:
         raise NotAnswerable("no_data", f"{metric.slug} has no value")
     of_bins = metric.of_bins(view, reading)
     tables = tables_for(view, view.scope, of_bins.bins)
-    return Form(of_bins.statistic(tables.bins), tables, False)
+    return ReplicateStatistic(of_bins.statistic(tables.bins), tables, False)
 
 
 def _curves(view: View, metric: Metric, draws: Draws) -> Floats:

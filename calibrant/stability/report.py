@@ -17,9 +17,9 @@ from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.replicate_curves import binned_statistic
 
 # Of curves that are computed subset by subset: about ten seconds.
-MOST_ROWS, MOST_CLASSES = 1000, 10
+MAX_ROWS, MAX_CLASSES = 1000, 10
 # Of equal-width bins of every class, likewise.
-MOST_BINNED_CLASSES = 20
+MAX_BINNED_CLASSES = 20
 
 
 def stability_answer(
@@ -37,7 +37,7 @@ def stability_answer(
     ----------
     view, slug, subsets, source, seed : as in `stability`
     most_ratings : of raw rows at a service, so that nobody waits for minutes: curves of equal-width bins are of so many
-        ratings at most, others of `MOST_ROWS` rows
+        ratings at most, others of `MAX_ROWS` rows
 
     Returns
     -------
@@ -77,15 +77,15 @@ def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
     metric = chosen([slug])[0]
     if binned_statistic(view, metric) is not None:
         if isinstance(metric, ClasswiseGapMetric):
-            _refuse_more(view.spec.n_classes, MOST_BINNED_CLASSES, "classes", slug)
+            _refuse_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
         if view.is_raw and most_ratings is not None:
             _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
         return
     if "classes" in metric.needs:
-        _refuse_more(view.spec.n_classes, MOST_CLASSES, "classes", slug)
+        _refuse_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
     if view.filling is not None and most_ratings is not None and "cases" not in metric.needs:
         copies = view.spec.n_classes if view.scope == "all" else 1
-        _refuse_more(view.filling.n * copies, MOST_ROWS, "rows", slug)
+        _refuse_more(view.filling.n * copies, MAX_ROWS, "rows", slug)
 
 
 def _refuse_more(size: int, most: int, things: str, slug: str) -> None:

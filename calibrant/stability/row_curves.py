@@ -16,7 +16,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import SampledBatch
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.base import ClasswiseGapMetric, Metric
-from calibrant.metrics.formula_metric import ReadMetric
+from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
 # Of more rows a matrix of their pairs costs more than values of subsets one by one.
-MOST_AT_ONCE = 1500
+MAX_AT_ONCE = 1500
 _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 
 
@@ -74,7 +74,7 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
 
 def resamples_at_once(view: View, metric: Metric) -> bool:
     """Whether the metric gives values of many resamples together, of as many rows as these."""
-    return isinstance(metric, ReadMetric) and metric.of_resamples is not None and len(view.rows(view.scope)) <= MOST_AT_ONCE
+    return isinstance(metric, FormulaMetric) and metric.of_resamples is not None and len(view.rows(view.scope)) <= MAX_AT_ONCE
 
 
 def hashed(batch: Batch) -> Batch:
@@ -146,7 +146,7 @@ def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
 
 def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """The metric of every subset's own rows, (n_draws, 17), those of one fraction at once."""
-    assert view.filling is not None and isinstance(metric, ReadMetric) and metric.of_resamples is not None
+    assert view.filling is not None and isinstance(metric, FormulaMetric) and metric.of_resamples is not None
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for step in range(len(FRACTIONS)):
         found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.filling.unit_index])

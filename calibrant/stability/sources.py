@@ -12,12 +12,12 @@ from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.stability.case_curves import from_cases
 from calibrant.stability.replicate_curves import replicated
-from calibrant.stability.row_curves import MOST_AT_ONCE, from_rows
+from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows
 from calibrant.stability.subsets import CurveSource
 
 SOURCES = ("replicates", "sample")
 # Of a sample: a few seconds.
-MOST_SAMPLED = 500
+MAX_SAMPLED = 500
 _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicated")
 
 
@@ -61,6 +61,6 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
 def _sampled(view: View) -> tuple[View, dict[str, Any]]:
     """The kept sample as raw rows, a uniform part of it where it is large."""
     copies = view.spec.n_classes if view.scope == "all" else 1
-    batch, source = batch_at_hand(view, max(min(MOST_SAMPLED, MOST_AT_ONCE // copies), 2))
+    batch, source = batch_at_hand(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
     about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
     return View(view.pane, view.question, batch), about

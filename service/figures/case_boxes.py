@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE", "dice": "Dice"}
-MOST_CLASSES = 12
-MOST_DOTS = 400
-LONGEST_NAME = 24
+MAX_CLASSES = 12
+MAX_DOTS = 400
+MAX_NAME = 24
 NAME_CHARACTERS_AN_INCH = 14.0
 
 
@@ -49,17 +49,17 @@ def draw_boxes(answer: dict[str, Any], media_type: str) -> bytes:
 
 def _figure(answer: dict[str, Any]) -> Figure:
     measures = [name for name in MEASURES if answer.get("cases") and _columns(answer, name)]
-    names = [*(str(name) for name in answer.get("classes", [])[:MOST_CLASSES]), "mean"]
+    names = [*(str(name) for name in answer.get("classes", [])[:MAX_CLASSES]), "mean"]
     rows = max(len(measures), 1)
     width = min(max(5.4, 2.0 + 1.05 * len(names)), 12.0)
-    written = [short(name, LONGEST_NAME) for name in names]
+    written = [short(name, MAX_NAME) for name in names]
     # Names that do not fit beside each other lie aslant.
     aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
     bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
     size = (width, 0.82 + bottom + 1.75 * rows)
     lines = [count(answer), how(answer)]
-    if len(answer.get("classes", [])) > MOST_CLASSES:
-        lines.append(f"the first {MOST_CLASSES} of {len(answer['classes'])} classes")
+    if len(answer.get("classes", [])) > MAX_CLASSES:
+        lines.append(f"the first {MAX_CLASSES} of {len(answer['classes'])} classes")
     figure = sheet(answer, "Cases", lines, size, bottom=bottom)
     figure.subplots_adjust(hspace=0.14)
     every = np.atleast_1d(figure.subplots(rows, 1, sharex=True))
@@ -93,7 +93,7 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
         medianprops={"color": INK, "linewidth": 1.6},
     )
     for i in places:
-        values = np.sort(columns[i])[:: max(1, len(columns[i]) // MOST_DOTS)]
+        values = np.sort(columns[i])[:: max(1, len(columns[i]) // MAX_DOTS)]
         # Spread by rank, so that the same cases give the same picture.
         aside = 0.13 * np.sin(np.arange(len(values)) * 2.399963)
         axes.scatter(i + aside, values, s=9, color=colour, alpha=0.35, linewidth=0, zorder=1)
@@ -105,7 +105,7 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
 
 def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
     """Values of the cases by class, then their means; empty where no case has any."""
-    n = min(len(answer["classes"]), MOST_CLASSES)
+    n = min(len(answer["classes"]), MAX_CLASSES)
     rows = [row for row in answer["cases"] if any(row["counted"])]
     columns = [
         [row[name]["by_class"][k] for row in rows if row["counted"][k] and row[name]["by_class"][k] is not None]

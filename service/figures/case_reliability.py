@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_PANELS = 9
+MAX_PANELS = 9
 ACROSS = 3
 PANEL_IN = (3.0, 3.7)
 
@@ -83,7 +83,7 @@ def _boxes_figure(answer: dict[str, Any]) -> Figure:
 
 def _case_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
     classes = answer["case"]["classes"]
-    shown = classes[:MOST_PANELS] if of_class is None else [classes[of_class]]
+    shown = classes[:MAX_PANELS] if of_class is None else [classes[of_class]]
     across = min(len(shown), ACROSS)
     down = -(-len(shown) // across)
     width, height = PANEL_IN if len(shown) > 1 else (5.2, 5.6)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CLASSES = 8
+MAX_CLASSES = 8
 ACROSS = 3
 PANEL_IN = (3.0, 2.2)
 
@@ -44,7 +44,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
         dressed(axes, "probability", "mass")
         say_nothing(axes, answer)
         return figure
-    panels = [(name, table) for name, table in zip(answer["classes"], answer["label"], strict=True)][:MOST_CLASSES]
+    panels = [(name, table) for name, table in zip(answer["classes"], answer["label"], strict=True)][:MAX_CLASSES]
     if len(panels) < len(answer["classes"]):
         lines.append(f"the first {len(panels)} of {len(answer['classes'])} classes")
     if answer.get("prediction"):

@@ -21,7 +21,7 @@ from calibrant_server.service.figures.base import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEAST_SPOKES = 3
+MIN_SPOKES = 3
 
 
 def draw_radar(answer: dict[str, Any], media_type: str) -> bytes:
@@ -37,7 +37,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     if left_out:
         lines.append(f"not known of every model: {', '.join(left_out)}")
     figure = sheet(answer | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
-    if len(spokes) < LEAST_SPOKES:
+    if len(spokes) < MIN_SPOKES:
         _draw_bars(figure, answer, spokes)
         return figure
     axes = figure.subplots(subplot_kw={"projection": "polar"})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import zstandard
 from fastapi import Request
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -151,7 +151,7 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
 
 def undecodable(coding: str, detail: str) -> MalformedBody:
     """Return the problem of a body that is not in the coding that it names."""
-    return MalformedBody(detail, errors=[Offence("", coding, detail)])
+    return MalformedBody(detail, errors=[Violation("", coding, detail)])
 
 
 def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:

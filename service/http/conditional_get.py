@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from calibrant_server.service.http.errors import Problem
-from calibrant_server.service.reads.service import Reading
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 
 CONDITION, PREFERENCE = b"if-none-match", b"prefer"
 
 
-class Unchanged:
+class ConditionalGet:
     """Wraps the app."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -36,7 +36,7 @@ def _may_be(scope: Scope) -> bool:
 
 
 async def _unchanged(scope: Scope) -> ASGIApp | None:
-    reading: Reading = scope["app"].state.reading
+    reading: ReadService = scope["app"].state.reading
     try:
         return await reading.unchanged(Request(scope))
     except (Problem, StoreUnavailable):

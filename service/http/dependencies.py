@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.ingest.service import Reception
+from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.reads.queries import refuse_unread
-from calibrant_server.service.reads.service import Reading
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.service.settings import Settings
 
@@ -25,13 +25,13 @@ async def _connection(request: Request) -> Connection:
     return connection
 
 
-async def _reception(request: Request) -> Reception:
-    reception: Reception = request.app.state.reception
+async def _reception(request: Request) -> IngestService:
+    reception: IngestService = request.app.state.reception
     return reception
 
 
-async def _reading(request: Request) -> Reading:
-    reading: Reading = request.app.state.reading
+async def _reading(request: Request) -> ReadService:
+    reading: ReadService = request.app.state.reading
     return reading
 
 
@@ -42,8 +42,8 @@ async def only_known_parameters(request: Request) -> None:
 
 AppSettings = Annotated[Settings, Depends(_settings)]
 TheConnection = Annotated[Connection, Depends(_connection)]
-TheReception = Annotated[Reception, Depends(_reception)]
-TheReading = Annotated[Reading, Depends(_reading)]
+TheReception = Annotated[IngestService, Depends(_reception)]
+TheReading = Annotated[ReadService, Depends(_reading)]
 
 Ingester = Annotated[Caller, Depends(needs("ingest"))]
 Reader = Annotated[Caller, Depends(needs("read"))]

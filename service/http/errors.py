@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 
 PROBLEMS: dict[str, type["Problem"]] = {}
 
@@ -57,7 +57,7 @@ class Problem(Exception):
         self,
         detail: str | None = None,
         *,
-        errors: Iterable[Offence] = (),
+        errors: Iterable[Violation] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.detail = detail or self.message()

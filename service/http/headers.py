@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import MalformedRequest, NotAcceptable
 
-LONGEST_WAIT_S = 60
+MAX_WAIT_S = 60
 WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
 TAG = re.compile(r'(W/)?("[^"]*")')
 
@@ -24,7 +24,7 @@ def only(request: Request, name: str) -> str | None:
     values = request.headers.getlist(name)
     if len(values) > 1:
         detail = f"The header {name} stands {len(values)} times; it is sent once."
-        raise MalformedRequest(detail, errors=[Offence(f"/{name}", "repeated_header", detail)])
+        raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
     return values[0] if values else None
 
 
@@ -37,7 +37,7 @@ def preferred_wait(request: Request) -> int | None:
         for preference in header.split(","):
             found = WAIT.fullmatch(preference.split(";")[0].strip())
             if found:
-                return min(int(found[1]), LONGEST_WAIT_S)
+                return min(int(found[1]), MAX_WAIT_S)
     return None
 
 

@@ -7,7 +7,7 @@ from fastapi import Path
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant.input.columns import NAME, NAME_RULE
 from calibrant_server.service.http.errors import InvalidName
 
@@ -39,7 +39,7 @@ def check_name(name: str, pointer: str) -> str:
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
     detail = f"{shown!r} breaks the rule for ids: {NAME_RULE}"
-    raise InvalidName(detail, errors=[Offence(pointer, "id", detail)])
+    raise InvalidName(detail, errors=[Violation(pointer, "id", detail)])
 
 
 def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
@@ -50,7 +50,7 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
         check_name(in_body, "/batch_id")
     if in_body is not None and in_header is not None and in_body != in_header:
         detail = f"batch_id is {in_body!r}, but the header Idempotency-Key is {in_header!r}."
-        raise InvalidName(detail, errors=[Offence("/batch_id", "same_id", detail)])
+        raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
     return in_body or in_header or f"b.{uuid.uuid4().hex}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
@@ -71,11 +71,11 @@ def malformed(reason: str, line: int | None) -> MalformedBody:
     """Return the problem of text that is not JSON, with the line it stands on."""
     if line is None:
         return MalformedBody(
-            f"The body is not JSON: {reason}.", errors=[Offence("", "json", reason)]
+            f"The body is not JSON: {reason}.", errors=[Violation("", "json", reason)]
         )
     reason = POSITION.sub(r", column \2", reason)
     detail = f"Line {line} is not JSON: {reason}."
-    return MalformedBody(detail, errors=[Offence(f"/{line}", "json", reason)])
+    return MalformedBody(detail, errors=[Violation(f"/{line}", "json", reason)])
 
 
 def _record(text: bytes, line: int) -> dict[str, Any]:
@@ -128,4 +128,4 @@ def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
     detail = f"{where}the key {key!r} stands twice in one object."
-    return MalformedBody(detail, errors=[Offence(f"{place}/{escaped(key)}", "repeated_key", detail)])
+    return MalformedBody(detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)])

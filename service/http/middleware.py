@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
-from calibrant_server.service.http.prometheus import Meters
+from calibrant_server.service.http.prometheus import ServiceMetrics
 
 log = logging.getLogger("service.access")
 
@@ -23,10 +23,10 @@ SECURITY_HEADERS = {
 }
 
 
-class Surroundings:
+class RequestMiddleware:
     """Wraps the app; nothing in here knows what a request is about."""
 
-    def __init__(self, app: ASGIApp, meters: Meters, log_requests: bool) -> None:
+    def __init__(self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool) -> None:
         self.app = app
         self.meters = meters
         self.log_requests = log_requests
@@ -92,7 +92,7 @@ def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
 
 
 def _slash() -> InvalidName:
-    rule = Offence("/model", "id", InvalidName.message())
+    rule = Violation("/model", "id", InvalidName.message())
     return InvalidName("An id in the path holds a slash. " + rule.detail, errors=[rule])
 
 

@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import (
     InternalError,
     InvalidInput,
@@ -22,7 +22,7 @@ from calibrant_server.service.http.errors import (
 )
 
 PROBLEM_JSON = "application/problem+json"
-LISTED_OFFENCES = 100
+LISTED_VIOLATIONS = 100
 
 KEY_ITSELF = "[key]"  # where pydantic finds fault with a name rather than with what stands under it
 
@@ -52,42 +52,42 @@ def problem_response(problem: Problem, request: Request) -> Response:
     )
 
 
-def invalid_input(offences: list[Offence]) -> InvalidInput:
-    """Return the problem of a body with these offences; says so when it lists only the first."""
-    first = f"{offences[0].pointer}: {offences[0].detail}".removeprefix(": ")
-    if len(offences) == 1:
-        return InvalidInput(first, errors=offences)
-    listed = offences[:LISTED_OFFENCES]
-    shown = "" if len(listed) == len(offences) else f"; the first {len(listed)} are listed"
-    return InvalidInput(f"{first} ({len(offences)} offences in all{shown})", errors=listed)
+def invalid_input(violations: list[Violation]) -> InvalidInput:
+    """Return the problem of a body with these violations; says so when it lists only the first."""
+    first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
+    if len(violations) == 1:
+        return InvalidInput(first, errors=violations)
+    listed = violations[:LISTED_VIOLATIONS]
+    shown = "" if len(listed) == len(violations) else f"; the first {len(listed)} are listed"
+    return InvalidInput(f"{first} ({len(violations)} violations in all{shown})", errors=listed)
 
 
-def offence_of(error: dict[str, Any]) -> Offence:
+def violation_of(error: dict[str, Any]) -> Violation:
     """Return one validation error of pydantic as pointer, rule and detail."""
     parts = [part for part in error["loc"][1:] if part != KEY_ITSELF]
     place = "".join(f"/{escaped(part)}" for part in parts)
     rule = RULES.get(error["type"], error["type"])
     if rule == "unknown_field":
-        return Offence(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+        return Violation(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
     detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
-    return Offence(place, rule, detail)
+    return Violation(place, rule, detail)
 
 
 def from_validation(error: RequestValidationError) -> Problem:
     """Return the problem of a refused query, path, header or small body."""
     errors = error.errors()
-    offences = [offence_of(each) for each in errors]
-    detail = " ".join(offence.detail for offence in offences[:3])
+    violations = [violation_of(each) for each in errors]
+    detail = " ".join(violation.detail for violation in violations[:3])
     match errors[0]["loc"][0]:
         case "path":
             is_name = all(each["type"].startswith("string") for each in errors)
-            return InvalidName(None if is_name else detail, errors=offences)
+            return InvalidName(None if is_name else detail, errors=violations)
         case "query":
-            return InvalidQuery(detail, errors=offences)
+            return InvalidQuery(detail, errors=violations)
         case "header":
-            return MalformedRequest(detail, errors=offences)
+            return MalformedRequest(detail, errors=violations)
         case _:
-            return InvalidInput(detail, errors=offences)
+            return InvalidInput(detail, errors=violations)
 
 
 def from_http(error: HTTPException, request: Request) -> Problem:
@@ -115,7 +115,7 @@ def path_unknown(path: str) -> PathUnknown:
     if not path.startswith("/v1/models/") or path.endswith("/"):
         ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
         return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
-    rule = Offence("/model", "id", InvalidName.message())
+    rule = Violation("/model", "id", InvalidName.message())
     return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
 
 
@@ -127,7 +127,7 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case RequestValidationError():
             return from_validation(error)
         case CalibrationInputError():
-            return invalid_input(error.offences)
+            return invalid_input(error.violations)
         case HTTPException():
             return from_http(error, request)
         case _:

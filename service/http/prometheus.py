@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest.parked import Troubles
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Meters:
+class ServiceMetrics:
     """Counters of one app; each app has its own, so that tests do not share them."""
 
     def __init__(self, admission: Admission) -> None:

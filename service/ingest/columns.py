@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
@@ -46,7 +46,7 @@ ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 
 @dataclass(frozen=True)
-class Posted:
+class ParsedBatch:
     """The columns of a posted batch, its id if it names one, and the line of each row in NDJSON."""
 
     columns: dict[str, Any]
@@ -70,17 +70,17 @@ class Posted:
             {name: column[row] for name, column in columns.items() if row < len(column)} for row in sorted(left)
         ]
 
-    def place(self, offence: Offence) -> Offence:
-        """Return the offence where the client can find it: by line number when lines were sent."""
-        found = ROW_OF.fullmatch(offence.pointer) if self.lines else None
+    def place(self, violation: Violation) -> Violation:
+        """Return the violation where the client can find it: by line number when lines were sent."""
+        found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
-            return offence
+            return violation
         column, key, row, rest = found.groups()
         pointer = f"/{self.lines[int(row)]}/{IN_A_LINE[column]}{key or ''}{rest or ''}"
-        return replace(offence, pointer=pointer)
+        return replace(violation, pointer=pointer)
 
 
-def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> Posted:
+def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> ParsedBatch:
     """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
 
     Raises
@@ -125,8 +125,8 @@ def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
 def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
     """Raise for each name that is not among the known ones, which the message lists."""
     known = sorted(known)
-    offences = [
-        Offence(
+    violations = [
+        Violation(
             f"{prefix}/{escaped(name)}",
             "unknown_field",
             f"There is no field {name!r}; known: {', '.join(known)}.",
@@ -134,14 +134,14 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "")
         for name in names
         if name not in known
     ]
-    if offences:
-        raise CalibrationInputError(offences)
+    if violations:
+        raise CalibrationInputError(violations)
 
 
 def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
-        raise CalibrationInputError([Offence("", "object", "The body must be a JSON object.")])
+        raise CalibrationInputError([Violation("", "object", "The body must be a JSON object.")])
     return document
 
 
@@ -150,10 +150,10 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
-    raise CalibrationInputError([Offence("/batch_id", "string", "batch_id must be a string.")])
+    raise CalibrationInputError([Violation("/batch_id", "string", "batch_id must be a string.")])
 
 
-def _from_document(document: Any, more: Mapping[str, str]) -> Posted:
+def _from_document(document: Any, more: Mapping[str, str]) -> ParsedBatch:
     document = object_of(document)
     known = (*COLUMNS, *more.values())
     refuse_unknown(document, (*known, "batch_id"))
@@ -161,7 +161,7 @@ def _from_document(document: Any, more: Mapping[str, str]) -> Posted:
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
-    return Posted(columns, batch_id_of(document))
+    return ParsedBatch(columns, batch_id_of(document))
 
 
 def _check_column(name: str, value: Any) -> None:
@@ -169,7 +169,7 @@ def _check_column(name: str, value: Any) -> None:
         return _check_list(f"/{name}", value)
     if not isinstance(value, dict):
         raise CalibrationInputError(
-            [Offence("/slices", "object", "slices must be an object of lists, one a slice name.")]
+            [Violation("/slices", "object", "slices must be an object of lists, one a slice name.")]
         )
     for key, column in value.items():
         _check_list(f"/slices/{escaped(key)}", column)
@@ -178,10 +178,10 @@ def _check_column(name: str, value: Any) -> None:
 def _check_list(pointer: str, value: Any) -> None:
     if not isinstance(value, list):
         detail = f"{pointer[1:]} must be a list with one entry a prediction."
-        raise CalibrationInputError([Offence(pointer, "list", detail)])
+        raise CalibrationInputError([Violation(pointer, "list", detail)])
 
 
-def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]) -> Posted:
+def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]) -> ParsedBatch:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
@@ -200,7 +200,7 @@ def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return Posted(columns, batch_id, lines)
+    return ParsedBatch(columns, batch_id, lines)
 
 
 def _refuse_two_spellings(spelled: set[str], records: list[dict[str, Any]], lines: list[int]) -> None:
@@ -211,7 +211,7 @@ def _refuse_two_spellings(spelled: set[str], records: list[dict[str, Any]], line
         for record, line in zip(records, lines, strict=True):
             if both <= record.keys():
                 detail = f"Line {line} has both {SINGULAR[plural]!r} and {plural!r}."
-                raise CalibrationInputError([Offence(f"/{line}/{plural}", "one_of", detail)])
+                raise CalibrationInputError([Violation(f"/{line}/{plural}", "one_of", detail)])
 
 
 def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
@@ -224,7 +224,7 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
     if missing:
         raise CalibrationInputError(
             [
-                Offence(
+                Violation(
                     f"/{line}/{singular}",
                     "missing",
                     f"Line {line} has no {singular}, which other lines have.",
@@ -238,13 +238,13 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
 def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     """Turn one object a record into one list a slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
-    offences = [
-        Offence(f"/{line}/slice", "slices", f"Line {line} must name the slices {names}.")
+    violations = [
+        Violation(f"/{line}/slice", "slices", f"Line {line} must name the slices {names}.")
         for line, each in zip(lines, column, strict=True)
         if not isinstance(each, dict) or len(each) != len(names)
     ]
-    if offences:
-        raise CalibrationInputError(offences)
+    if violations:
+        raise CalibrationInputError(violations)
     return {name: [each[name] for each in column] for name in names}
 
 

@@ -11,14 +11,14 @@ from calibrant_server.service.http.dependencies import (
     TheReception,
 )
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import Prepare, Reception, Sender
+from calibrant_server.service.ingest.service import IngestService, Prepare, Sender
 from calibrant_server.service.security.keys import Caller
 
 
-class Arrival:
+class IngestAccess:
     """A caller who may send, the model that it is for, and the reception that takes it."""
 
-    def __init__(self, model: str, request: Request, caller: Caller, reception: Reception) -> None:
+    def __init__(self, model: str, request: Request, caller: Caller, reception: IngestService) -> None:
         self.request = request
         self.caller = caller
         self.sender = Sender(caller, model)
@@ -40,9 +40,9 @@ async def _arrival(
     reception: TheReception,
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
-) -> Arrival:
-    return Arrival(model, request, caller, reception)
+) -> IngestAccess:
+    return IngestAccess(model, request, caller, reception)
 
 
 # A coroutine: FastAPI would call the class itself in another thread.
-TheArrival = Annotated[Arrival, Depends(_arrival)]
+TheArrival = Annotated[IngestAccess, Depends(_arrival)]

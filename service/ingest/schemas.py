@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch, Checked
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.identifiers import Name
-from calibrant_server.service.ingest.columns import Posted
+from calibrant_server.service.ingest.columns import ParsedBatch
 from calibrant_server.workers.store.registry import ModelConfig
 
 Label = int | str | list[int | str] | None
@@ -58,7 +58,7 @@ class PredictionRecord(BaseModel):
     weight: float | None = None
 
 
-def checked_batch(posted: Posted, config: ModelConfig | None, partial: bool) -> Checked:
+def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> Checked:
     """Return the meaning of posted columns, as the model understands them."""
     expected: dict[str, Any] = {}
     if config is not None:
@@ -70,10 +70,10 @@ def checked_batch(posted: Posted, config: ModelConfig | None, partial: bool) -> 
     try:
         return Batch.from_columns(posted.columns, partial=partial, **expected)
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
 
 
-def refuse_too_many(n_accepted: int, offences: list[Offence], limit: int) -> None:
+def refuse_too_many(n_accepted: int, violations: list[Violation], limit: int) -> None:
     """Refuse a partial batch of which nothing is left, or too much is wrong to be listed."""
-    if offences and (n_accepted == 0 or len(offences) > limit):
-        raise CalibrationInputError(offences)
+    if violations and (n_accepted == 0 or len(violations) > limit):
+        raise CalibrationInputError(violations)

@@ -14,7 +14,7 @@ import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.errors import ImportUnfinished, ModelUnknown
@@ -26,7 +26,7 @@ from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import Places
-from calibrant_server.workers.ingest.inbox import Delivery, Receipt
+from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 from calibrant_server.workers.store.windows import Limits
 
@@ -41,7 +41,7 @@ class IngestQuery(BaseModel):
     partial: bool = Field(False, description="Accept the good rows and answer the bad ones.")
 
 
-class IngestAnswer(BaseModel):
+class IngestResponse(BaseModel):
     """What became of a batch."""
 
     model: str
@@ -77,7 +77,7 @@ class Sender:
 
 
 @dataclass(frozen=True)
-class Load:
+class PreparedBatch:
     """What a body was found to hold, ready to hand over."""
 
     config: ModelConfig
@@ -85,7 +85,7 @@ class Load:
     payload: bytes
     digest: bytes
     n_accepted: int
-    offences: list[Offence]
+    violations: list[Violation]
     batch_id: str | None
     retains: bool = False
     places: Places | None = None
@@ -104,10 +104,10 @@ class Circumstances:
     limits: Limits
 
 
-Prepare = Callable[[Body, Circumstances], Load]
+Prepare = Callable[[Body, Circumstances], PreparedBatch]
 
 
-class Reception:
+class IngestService:
     """The door's side of ingest."""
 
     def __init__(self, settings: Settings, connection: Connection, admission: Admission) -> None:
@@ -154,7 +154,7 @@ class Reception:
             raise ModelUnknown()
         return config
 
-    async def _answered(self, request: Request, delivery: Delivery, receipt: Receipt) -> Response:
+    async def _answered(self, request: Request, delivery: IngestBatch, receipt: Receipt) -> Response:
         wait = preferred_wait(request)
         headers = {} if wait is None else {"Preference-Applied": f"wait={wait}"}
         if wait and not receipt.is_final:
@@ -166,7 +166,7 @@ class Reception:
         body = receipt_body(delivery.model.model, receipt)
         return Response(orjson.dumps(body), status, headers, "application/json")
 
-    async def _merged(self, delivery: Delivery, receipt: Receipt, wait: int) -> Receipt:
+    async def _merged(self, delivery: IngestBatch, receipt: Receipt, wait: int) -> Receipt:
         """Return what came of the batch within `wait` seconds, still as a repeat if it was one."""
         later = await self.inbox.wait_merged(
             delivery.model.key, receipt.batch_id, wait, was_there=True
@@ -174,17 +174,17 @@ class Reception:
         return replace(later, duplicate=receipt.duplicate or later.duplicate)
 
 
-def _delivery(load: Load, request: Request, given: Circumstances) -> Delivery:
+def _delivery(load: PreparedBatch, request: Request, given: Circumstances) -> IngestBatch:
     batch_id = agreed_batch_id(load.batch_id, only(request, "idempotency-key"))
-    return Delivery(
+    return IngestBatch(
         model=load.config,
         batch_id=batch_id,
         kind=load.kind,
         payload=load.payload,
         digest=load.digest,
         n_accepted=load.n_accepted,
-        n_rejected=len(load.offences),
-        errors=[vars(offence) for offence in load.offences],
+        n_rejected=len(load.violations),
+        errors=[vars(violation) for violation in load.violations],
         received_at=given.received_at,
         create=given.config is None,
         retains=load.retains,

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
@@ -23,15 +23,15 @@ from calibrant_server.workers.alarm.settings import (
     ONE_RATER,
     AlarmSettings,
 )
-from calibrant_server.workers.alarm.url_guard import Forbidden, check_url
+from calibrant_server.workers.alarm.url_guard import BlockedUrlError, check_url
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"
 SCORES = ("top_label", "positive")
-MOST_WEBHOOKS = 10
-MOST_CLASSES = 64
-MOST_RATERS = 64
+MAX_WEBHOOKS = 10
+MAX_CLASSES = 64
+MAX_RATERS = 64
 
 
 def rare(text: str) -> str:
@@ -47,7 +47,7 @@ def receiver(url: str) -> str:
     """Return a receiver's URL as it is, once it was read; where it leads is checked at each delivery."""
     try:
         check_url(url)
-    except Forbidden as error:
+    except BlockedUrlError as error:
         raise PydanticCustomError("url", "{reason}", {"reason": str(error)}) from error
     return url
 
@@ -122,12 +122,12 @@ class AlarmBody(BaseModel):
         "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
     )
     rater_detectors: int = Field(
-        DEFAULT_RATERS, ge=0, le=MOST_RATERS, description="Named raters with a detector of their own."
+        DEFAULT_RATERS, ge=0, le=MAX_RATERS, description="Named raters with a detector of their own."
     )
     false_flags: float = Field(
         0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
     )
-    webhooks: list[WebhookBody] = Field([], max_length=MOST_WEBHOOKS)
+    webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
 
 
 def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None) -> dict[str, Any]:
@@ -158,16 +158,16 @@ def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None
 
 
 def _classes(named: list[str | int], config: ModelConfig) -> list[int]:
-    if not 1 <= len(named) <= MOST_CLASSES:
-        raise _broken("bets", "classes", f"1 to {MOST_CLASSES} classes are watched")
+    if not 1 <= len(named) <= MAX_CLASSES:
+        raise _broken("bets", "classes", f"1 to {MAX_CLASSES} classes are watched")
     found = [_index(each, config) for each in named]
     if len(set(found)) < len(found):
         raise _broken("bets", "repeated", "a class is watched once")
     for index in found:
         try:
-            Question(bins=DRIFT_BINS, scope=f"class:{index}").check(config.spec())
+            PaneQuery(bins=DRIFT_BINS, scope=f"class:{index}").check(config.spec())
         except CalibrationInputError as error:
-            raise _broken("bets", "class_not_kept", error.offences[0].detail) from error
+            raise _broken("bets", "class_not_kept", error.violations[0].detail) from error
     return found
 
 
@@ -223,4 +223,4 @@ def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
 
 
 def _broken(member: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Offence(f"/alarm/{member}", rule, detail)])
+    return CalibrationInputError([Violation(f"/alarm/{member}", rule, detail)])

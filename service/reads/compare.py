@@ -9,7 +9,7 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.identifiers import PATTERN
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.reads.queries import unanswerable
-from calibrant_server.service.reads.service import Ask, Reading
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.queries.ask import Other
 from calibrant_server.workers.store.watermarks import baseline_slice
@@ -31,8 +31,8 @@ class AgainstQuery(BaseModel):
 
 
 async def compared(
-    ask: Ask, query: AgainstQuery, caller: Caller, connection: Connection, reading: Reading
-) -> Ask:
+    ask: ReadQuery, query: AgainstQuery, caller: Caller, connection: Connection, reading: ReadService
+) -> ReadQuery:
     """Return the question as asked against what the query names; as it is where that is nothing."""
     if query.against is not None and query.against_model is not None:
         raise unanswerable("/against", "one_of", "use one of against, against_model")
@@ -51,8 +51,8 @@ async def compared(
 
 
 async def against_model(
-    ask: Ask, model: str, kind: str, caller: Caller, connection: Connection, reading: Reading
-) -> Ask:
+    ask: ReadQuery, model: str, kind: str, caller: Caller, connection: Connection, reading: ReadService
+) -> ReadQuery:
     """Return `ask` as the question `kind`, which compares with the other model's same window."""
     twin = replace(ask, config=await model_of(connection, caller, model))
     with engine_errors():

@@ -16,16 +16,16 @@ from calibrant_server.service.http.dependencies import (
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
-from calibrant_server.service.reads.service import JSON, Ask, Reading
+from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.registry import ModelConfig
 
 
-class Read:
+class ReadAccess:
     """A caller who may read, the model that is asked about, and the doors to the answer."""
 
     def __init__(
-        self, model: str, request: Request, caller: Caller, connection: Connection, reading: Reading
+        self, model: str, request: Request, caller: Caller, connection: Connection, reading: ReadService
     ) -> None:
         self.model, self.request = model, request
         self.caller, self.connection, self.reading = caller, connection, reading
@@ -35,7 +35,7 @@ class Read:
         return await model_of(self.connection, self.caller, self.model)
 
     async def answer(
-        self, ask: Ask, format: Format | None, draw: Draw, shown: dict[str, str | None] | None = None
+        self, ask: ReadQuery, format: Format | None, draw: Draw, shown: dict[str, str | None] | None = None
     ) -> Response:
         """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
         media_type = media_type_of(format, self.request)
@@ -52,8 +52,8 @@ async def _read(
     reading: TheReading,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
-) -> Read:
-    return Read(model, request, caller, connection, reading)
+) -> ReadAccess:
+    return ReadAccess(model, request, caller, connection, reading)
 
 
 async def _map_read(
@@ -64,10 +64,10 @@ async def _map_read(
     reading: TheReading,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
-) -> Read:
-    return Read(model, request, caller, connection, reading)
+) -> ReadAccess:
+    return ReadAccess(model, request, caller, connection, reading)
 
 
 # Coroutines: FastAPI would call the class itself in another thread.
-TheRead = Annotated[Read, Depends(_read)]
-TheMapRead = Annotated[Read, Depends(_map_read)]
+TheRead = Annotated[ReadAccess, Depends(_read)]
+TheMapRead = Annotated[ReadAccess, Depends(_map_read)]

@@ -64,7 +64,7 @@ class Curve(BaseModel):
     ece: list[float | None]
 
 
-class TemperatureAnswer(BaseModel):
+class TemperatureResponse(BaseModel):
     """The fitted temperature."""
 
     model_config = ConfigDict(extra="allow")

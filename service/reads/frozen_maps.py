@@ -15,11 +15,11 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
 )
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.problem_responses import invalid_input, offence_of
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
-from calibrant_server.service.ingest.service import Reception
+from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
-from calibrant_server.service.reads.map_questions import MapAnswer
+from calibrant_server.service.reads.map_questions import MapResponse
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.frozen_maps import (
     NoSuchMap,
@@ -29,11 +29,11 @@ from calibrant_server.workers.store.frozen_maps import (
 )
 
 MAX_OBJECTS = 1000
-MOST_VERSION = 1_000_000
-MapNumber = Annotated[int, Path(ge=1, le=MOST_VERSION, description="Number of the version.")]
+MAX_VERSION = 1_000_000
+MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
 
 
-class MapVersion(MapAnswer):
+class MapVersion(MapResponse):
     """A frozen map: the answer of the fit as it was, for good."""
 
     model: str
@@ -61,7 +61,7 @@ class PromotionRecord(BaseModel):
     warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
 
 
-async def document(request: Request, reception: Reception) -> dict[str, Any]:
+async def document(request: Request, reception: IngestService) -> dict[str, Any]:
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         return object_of(read_json(body.data, MAX_OBJECTS))
@@ -71,8 +71,8 @@ def valid(model: type[Any], document: dict[str, Any]) -> Any:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(violations) from error
 
 
 def who_is(caller: Caller) -> str:

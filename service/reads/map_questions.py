@@ -12,7 +12,7 @@ from calibrant_server.service.reads.queries import (
     class_index,
     unanswerable,
 )
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 # One source: the folder of maps.
@@ -44,7 +44,7 @@ class MapQuery(WindowQuery):
     )
 
 
-class MapAnswer(BaseModel):
+class MapResponse(BaseModel):
     """A map as plain numbers, from which any client can compute it."""
 
     model_config = ConfigDict(extra="allow")
@@ -73,7 +73,7 @@ class MapAnswer(BaseModel):
     reason: str | None = None
 
 
-def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
+def map_ask(query: MapQuery, config: ModelConfig) -> ReadQuery:
     """Return the question for a map; a class is named by its index from here on."""
     params = query.params()
     for name in ("partial", "format"):
@@ -82,7 +82,7 @@ def map_ask(query: MapQuery, config: ModelConfig) -> Ask:
     if name is not None:
         params["class"] = class_index(name, config, "/class")
         _refuse_whole(query.method)
-    return Ask("calibration_map", config, params, query)
+    return ReadQuery("calibration_map", config, params, query)
 
 
 def _refuse_whole(method: str) -> None:

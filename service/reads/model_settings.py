@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.identifiers import Name
-from calibrant_server.service.http.problem_responses import invalid_input, offence_of
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import refuse_unknown
 from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from calibrant_server.service.reads.durations import duration_of
@@ -32,13 +32,13 @@ from calibrant_server.workers.store.windows import rfc3339
 GENERATION = re.compile(r"[0-9a-f]{12}")
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
-LONGEST_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
+MAX_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
 
 
 def lasting(text: str) -> str:
     """Return a duration as it is, once it was read: whole seconds, a century at most."""
     seconds = parse_duration(duration(text))
-    if seconds != int(seconds) or seconds > LONGEST_S:
+    if seconds != int(seconds) or seconds > MAX_S:
         raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
     return text
 
@@ -134,8 +134,8 @@ def settings_of(document: dict[str, Any]) -> ModelSettings:
     try:
         return ModelSettings.model_validate(document)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(violations) from error
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def change_of(
     try:
         alarm = kept_alarm(settings.alarm, config, current)
     except CalibrationInputError as error:
-        raise invalid_input(error.offences) from error
+        raise invalid_input(error.violations) from error
     return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
 
 

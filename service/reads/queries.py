@@ -20,9 +20,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.options import Option
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.metrics import OPTIONS
 from calibrant.segmentation.case_errors import MEMBERSHIP
 from calibrant_server.service.http.errors import InvalidQuery, escaped
@@ -182,7 +182,7 @@ def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
     scope = by_index(query.scope, config)
     membership = query.binning in MEMBERSHIP.allowed
     bins = query.bins if "bins" in query.model_fields_set else bins_of(config, scope)
-    question = Question(
+    question = PaneQuery(
         bins=bins,
         binning="equal_width" if membership else query.binning,
         edges=query.edges,
@@ -207,7 +207,7 @@ def by_index(scope: str | None, config: ModelConfig) -> str | None:
 
 def scope_of(asked: str | None, config: ModelConfig) -> str:
     """Return the scope that is asked for, or the model's own."""
-    question = Question(scope=by_index(asked, config))
+    question = PaneQuery(scope=by_index(asked, config))
     try:
         return question.scope_for(config.spec())
     except CalibrationInputError as error:
@@ -234,7 +234,7 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
 
 def invalid_query(error: CalibrationInputError) -> InvalidQuery:
     """Return the problem of a question that cannot be asked."""
-    return InvalidQuery(" ".join(each.detail for each in error.offences), errors=error.offences)
+    return InvalidQuery(" ".join(each.detail for each in error.violations), errors=error.violations)
 
 
 def refuse_unread(request: Request) -> None:
@@ -264,4 +264,4 @@ def _parameters(route: APIRoute) -> list[str]:
 
 def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:
     """Return the problem of one query parameter."""
-    return InvalidQuery(detail, errors=[Offence(pointer, rule, detail)])
+    return InvalidQuery(detail, errors=[Violation(pointer, rule, detail)])

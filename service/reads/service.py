@@ -23,18 +23,18 @@ from calibrant_server.service.reads.queries import WindowQuery, invalid_query, u
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import CODE_VERSION
-from calibrant_server.workers.queries.ask import Answer, Other
+from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks, is_baseline, sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, is_baseline, sealed_slice
 
 JSON = "application/json"
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
 @dataclass(frozen=True)
-class Ask:
+class ReadQuery:
     """A question as the workers take it."""
 
     kind: str
@@ -50,12 +50,12 @@ class Ask:
         plain = self.slice if self.slice is not None else self.view.slice or ""
         return sealed_slice(plain) if self.view.clock == "sealed" else plain
 
-    def asking(self, params: dict[str, Any]) -> "Ask":
+    def asking(self, params: dict[str, Any]) -> "ReadQuery":
         """Return the question with other parameters."""
         return replace(self, params=params)
 
 
-def of_slice(whole: Ask, slice_: str) -> Ask:
+def of_slice(whole: ReadQuery, slice_: str) -> ReadQuery:
     """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
     ask = replace(whole, slice=slice_)
     if ask.against is None or is_baseline(ask.against.slice):
@@ -64,33 +64,33 @@ def of_slice(whole: Ask, slice_: str) -> Ask:
 
 
 @dataclass(frozen=True)
-class Posed:
+class ValidatedQuery:
     """A question that was found to be in order, as its request named it."""
 
-    ask: Ask
+    ask: ReadQuery
     media_type: str
     route: Any
 
 
-class Answered:
+class ResponseCache:
     """Questions that were answered before, by who asked and how; the ones asked longest ago are dropped."""
 
     def __init__(self, most: int = 1024, longest: int = 1024) -> None:
         self.most = most
         self.longest = longest
-        self._posed: OrderedDict[tuple[Any, ...], Posed] = OrderedDict()
+        self._posed: OrderedDict[tuple[Any, ...], ValidatedQuery] = OrderedDict()
 
-    def keep(self, request: Request, ask: Ask, media_type: str) -> None:
+    def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
         """Remember a question."""
         scope = request.scope
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
-            self._posed[name] = Posed(ask, media_type, scope.get("route"))
+            self._posed[name] = ValidatedQuery(ask, media_type, scope.get("route"))
             self._posed.move_to_end(name)
             while len(self._posed) > self.most:
                 self._posed.popitem(last=False)
 
-    def find(self, request: Request) -> Posed | None:
+    def find(self, request: Request) -> ValidatedQuery | None:
         """The question that a request asks, if its caller asked it before in the same words."""
         return self._posed.get(self._name(request)) if self._posed else None
 
@@ -103,7 +103,7 @@ class Answered:
 Render = Callable[[bytes], Awaitable[bytes]]
 
 
-class Reading:
+class ReadService:
     """The door's side of reads.
 
     Attributes
@@ -114,12 +114,12 @@ class Reading:
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings = settings
         self.inbox = connection.inbox
-        self.answered = Answered()
+        self.answered = ResponseCache()
 
     async def answer(
         self,
         request: Request,
-        ask: Ask,
+        ask: ReadQuery,
         media_type: str | None = None,
         render: Render | None = None,
     ) -> Response:
@@ -144,7 +144,7 @@ class Reading:
         body = await render(answer.body) if render else answer.body
         return Response(body, 200, headers, media_type)
 
-    async def answer_each(self, request: Request, whole: Ask, name: str) -> Response:
+    async def answer_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
         """Answer `whole` for every value of the slice `name`, in one document."""
         negotiated(request, [JSON])
         with engine_errors():
@@ -162,7 +162,7 @@ class Reading:
     async def together(
         self,
         request: Request,
-        asks: dict[str, Ask],
+        asks: dict[str, ReadQuery],
         join: Callable[[dict[str, Any]], dict[str, Any]],
         media_type: str = JSON,
         render: Render | None = None,
@@ -198,13 +198,13 @@ class Reading:
         request.scope["route"] = posed.route  # what is counted is what would have answered
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
-    async def window(self, ask: Ask) -> windows.Window:
+    async def window(self, ask: ReadQuery) -> windows.Window:
         """Return the panes that the question covers now."""
         if ask.view.slice is not None:
             await self._refuse_undeclared(ask.config, ask.view.slice)
         return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
-    async def ask(self, ask: Ask, window: windows.Window) -> Answer:
+    async def ask(self, ask: ReadQuery, window: windows.Window) -> QueryResult:
         """Return the workers' answer."""
         slice_ = ask.slice_name
         try:
@@ -226,7 +226,7 @@ class Reading:
         raise unanswerable("/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}.")
 
     async def _awaited(
-        self, ask: Ask, media_type: str, known: list[str] | None, wait: int | None
+        self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
     ) -> tuple[windows.Window, str]:
         """Return window and ETag at once, or for a long poll when they are news or time is over."""
         window, etag = await self._etag(ask, media_type)
@@ -236,7 +236,7 @@ class Reading:
             window, etag = await self._etag(ask, media_type)
         return window, etag
 
-    async def _etag(self, ask: Ask, media_type: str) -> tuple[windows.Window, str]:
+    async def _etag(self, ask: ReadQuery, media_type: str) -> tuple[windows.Window, str]:
         state = await self.inbox.state(ask.config, ask.slice_name, ask.kind)
         window = resolved(ask, state.marks)
         version = state.name(window)
@@ -246,7 +246,7 @@ class Reading:
         return window, etag_of(ask, media_type, window, version)
 
 
-def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: str) -> str:
+def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:
     """Return the strong ETag of an answer: what it is made of, in a digest."""
     config = ask.config
     parts = [
@@ -257,7 +257,7 @@ def etag_of(ask: Ask, media_type: str, window: windows.Window, state_version: st
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
 
 
-def resolved(ask: Ask, marks: Marks) -> windows.Window:
+def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
     """Return the panes that the question covers: on the clock of sealed cohorts, now is where the last one ended."""
     view, to = ask.view, ask.view.to
     if view.clock == "sealed":

@@ -25,7 +25,7 @@ from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.headers import preferred_wait
 from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.problem_responses import invalid_input, offence_of
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.security.keys import Caller
@@ -43,7 +43,7 @@ ACKNOWLEDGE_WAIT_S = 5
 MAX_OBJECTS = 16
 
 
-class AlarmAnswer(BaseModel):
+class AlarmResponse(BaseModel):
     """One alarm, from going off to being closed."""
 
     id: str
@@ -67,10 +67,10 @@ class AlarmAnswer(BaseModel):
     closed_because: str | None
 
 
-class AlarmsAnswer(BaseModel):
+class AlarmsResponse(BaseModel):
     """Alarms, the newest first."""
 
-    alarms: list[AlarmAnswer]
+    alarms: list[AlarmResponse]
 
 
 class AlarmsQuery(BaseModel):
@@ -101,7 +101,7 @@ class Acknowledgement(BaseModel):
 @router.get(
     "/v1/alarms",
     operation_id="listAlarms",
-    responses={200: answers(AlarmsAnswer, "The alarms"), **problems(422)},
+    responses={200: answers(AlarmsResponse, "The alarms"), **problems(422)},
 )
 async def list_alarms(
     caller: Reader, query: Annotated[AlarmsQuery, Query()], connection: TheConnection
@@ -188,7 +188,7 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
 @router.get(
     "/v1/alarms/{alarm}",
     operation_id="getAlarm",
-    responses={200: answers(AlarmAnswer, "The alarm"), **problems(422)},
+    responses={200: answers(AlarmResponse, "The alarm"), **problems(422)},
 )
 async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
     """Return one alarm."""
@@ -199,8 +199,8 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
     "/v1/alarms/{alarm}/acknowledge",
     operation_id="acknowledgeAlarm",
     responses={
-        200: answers(AlarmAnswer, "The alarm as it is now"),
-        202: answers(AlarmAnswer, "Taken, and not done yet"),
+        200: answers(AlarmResponse, "The alarm as it is now"),
+        202: answers(AlarmResponse, "Taken, and not done yet"),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes("Who, and what there is to say", json=Acknowledgement),
@@ -239,8 +239,8 @@ def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
     try:
         return Acknowledgement.model_validate(document)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        raise invalid_input(violations) from error
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:

@@ -25,12 +25,12 @@ from calibrant_server.service.reads.queries import (
     options_query,
     unanswerable,
 )
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_BINS = 100
+MAX_BINS = 100
 # The answer holds every average, so that none is asked for.
 if TYPE_CHECKING:
 
@@ -54,11 +54,11 @@ SHOWN = ("format", "figure", "class_")
 class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
     """How cases are binned and which classes count; which cases of the same names they are paired with; what is drawn."""
 
-    bins: int = Field(15, ge=1, le=MOST_BINS, description="Divisors of 600, for soft bins of 300.")
+    bins: int = Field(15, ge=1, le=MAX_BINS, description="Divisors of 600, for soft bins of 300.")
     edges: Edges = Field("right", description="Of hard bins; left as the papers have it.")
     raters: Raters = "pooled"
     frequency_bins: int | None = Field(
-        None, ge=1, le=MOST_BINS, description="Of the histogram's observed frequency; else `bins`."
+        None, ge=1, le=MAX_BINS, description="Of the histogram's observed frequency; else `bins`."
     )
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
@@ -84,7 +84,7 @@ class Case(BaseModel):
     counted: list[bool] = Field(description="By class: whether it counts in the averages.")
 
 
-class CasesAnswer(BaseModel):
+class CasesResponse(BaseModel):
     """Every kept case, averages and boxes over cases, and the dataset reliability histogram."""
 
     model_config = ConfigDict(extra="allow")
@@ -117,7 +117,7 @@ class CasesAnswer(BaseModel):
     reason: str | None = None
 
 
-CASES = answers(CasesAnswer, "The cases, or a drawing of them", ETag="State and query.")
+CASES = answers(CasesResponse, "The cases, or a drawing of them", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
@@ -129,7 +129,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Re
     if query.figure == "sensitivity":
         params["sensitivity"] = True
     ask = await compared(
-        Ask("cases", config, params, query), query, read.caller, read.connection, read.reading
+        ReadQuery("cases", config, params, query), query, read.caller, read.connection, read.reading
     )
     shown = {"figure": query.figure, "class": query.class_}
     return await read.answer(ask, query.format, draw, shown)

@@ -20,12 +20,12 @@ from calibrant_server.service.reads.queries import (
     asked_of,
     unanswerable,
 )
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_MODELS = 6
+MAX_MODELS = 6
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
@@ -57,7 +57,7 @@ class ModelMetrics(BaseModel):
     metrics: Estimates
 
 
-class ComparisonAnswer(BaseModel):
+class ComparisonResponse(BaseModel):
     """The metrics of every model, and the radar's numbers."""
 
     models: list[str]
@@ -68,7 +68,7 @@ class ComparisonAnswer(BaseModel):
     )
 
 
-COMPARED: dict[str, Any] = answers(ComparisonAnswer, "The models side by side, or a radar", ETag="States and query.")
+COMPARED: dict[str, Any] = answers(ComparisonResponse, "The models side by side, or a radar", ETag="States and query.")
 
 
 @router.get("/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED))
@@ -76,8 +76,8 @@ async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query(
     """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
-    if not 2 <= len(names) <= MOST_MODELS:
-        detail = f"Name at least one other model, and at most {MOST_MODELS - 1}."
+    if not 2 <= len(names) <= MAX_MODELS:
+        detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
     slugs = metric_slugs(query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS))
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
@@ -92,11 +92,11 @@ async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query(
     )
 
 
-def _ask(query: ComparisonQuery, config: ModelConfig, slugs: list[str]) -> Ask:
+def _ask(query: ComparisonQuery, config: ModelConfig, slugs: list[str]) -> ReadQuery:
     params = asked_of(query, config)
     for name in ("models", "format"):
         params.pop(name, None)
-    return Ask("metrics", config, params | {"metrics": slugs}, query)
+    return ReadQuery("metrics", config, params | {"metrics": slugs}, query)
 
 
 def joined(found: dict[str, Any], slugs: list[str], raters: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import Raters, WindowQuery
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 WANTED = 120
@@ -37,7 +37,7 @@ class ConfidenceQuery(WindowQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class ConfidenceAnswer(BaseModel):
+class ConfidenceResponse(BaseModel):
     """Mass by class, by wrong and right, by fine bin [i / bins, (i + 1) / bins), the last with 1."""
 
     model_config = ConfigDict(extra="allow")
@@ -66,7 +66,7 @@ class ConfidenceAnswer(BaseModel):
     reason: str | None = None
 
 
-HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawing of it", ETag="State and query.")
+HISTOGRAM: dict[str, Any] = answers(ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query.")
 
 
 @router.get(
@@ -79,7 +79,7 @@ async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceQue
     config = await read.config()
     params = {"bins": _default_bins(config, query.case)} | query.params()
     params.pop("format", None)
-    ask = Ask("confidence_histogram", config, params, query)
+    ask = ReadQuery("confidence_histogram", config, params, query)
     return await read.answer(ask, query.format, draw_confidence)
 
 

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
@@ -34,7 +34,7 @@ from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import (
-    MOST_VERSION,
+    MAX_VERSION,
     MapVersion,
     PromotionRecord,
     document,
@@ -43,7 +43,7 @@ from calibrant_server.service.reads.frozen_maps import (
     who_is,
 )
 from calibrant_server.service.reads.queries import WindowQuery
-from calibrant_server.service.reads.service import Ask, Reading
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.registry import ModelConfig
@@ -63,14 +63,14 @@ class Promotion(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: int = Field(ge=1, le=MOST_VERSION)
+    version: int = Field(ge=1, le=MAX_VERSION)
     reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
     override: bool = Field(
         False, description="Promote it although it did not beat the current one on later labels."
     )
 
 
-class CurrentMapAnswer(MapVersion):
+class CurrentMapResponse(MapVersion):
     """The current map with its promotion."""
 
     promotion: PromotionRecord
@@ -81,7 +81,7 @@ class CurrentMapAnswer(MapVersion):
     operation_id="getCurrentMap",
     responses={
         200: answers(
-            CurrentMapAnswer,
+            CurrentMapResponse,
             "The current map",
             ETag="Its promotion.",
             Cache_Control="How long it may be used while the service is away.",
@@ -112,7 +112,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: answers(CurrentMapAnswer, "The current map", ETag="Its promotion."),
+        200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Which version, and why", json=Promotion),
@@ -178,7 +178,7 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
 
 
 async def _evidence(
-    reading: Reading,
+    reading: ReadService,
     config: ModelConfig,
     before: dict[str, Any] | None,
     version: dict[str, Any],
@@ -197,7 +197,7 @@ async def _evidence(
     slices = {each.get("slice") for each in fits}
     shared = slices.pop() if len(slices) == 1 else None
     view = WindowQuery.model_validate({"from": since, "slice": shared})
-    ask = Ask("map_comparison", config, params, view)
+    ask = ReadQuery("map_comparison", config, params, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
     compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
@@ -239,4 +239,4 @@ def _not_better(
         f"Version {wanted.version} did not beat version {before['version']} on later labels: "
         f"{evidence['detail']}.{measured} Send override: true to promote it all the same."
     )
-    return MapNotBetter(detail, errors=[Offence("/version", evidence["reason"], detail)])
+    return MapNotBetter(detail, errors=[Violation("/version", evidence["reason"], detail)])

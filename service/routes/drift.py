@@ -12,7 +12,7 @@ from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import WindowQuery, class_index
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -44,7 +44,7 @@ class Recommendation(BaseModel):
     text: str
 
 
-class DriftAnswer(BaseModel):
+class DriftResponse(BaseModel):
     """Verdict, evidence, effect and the assumptions that they rest on."""
 
     model_config = ConfigDict(extra="allow")
@@ -119,7 +119,7 @@ class DriftHistory(BaseModel):
     cohorts: list[CohortRow]
 
 
-VERDICT = answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")
+VERDICT = answers(DriftResponse, "The verdict, or a picture of it", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
@@ -127,7 +127,7 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
     config = await read.config()
     ask = await compared(
-        Ask("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
+        ReadQuery("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
     )
     return await read.answer(ask, query.format, draw_drift)
 
@@ -144,7 +144,7 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
 async def list_drift_history(read: TheRead, query: Annotated[HistoryQuery, Query()]) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
     config = await read.config()
-    ask = Ask("drift_history", config, _asked(query, config), query)
+    ask = ReadQuery("drift_history", config, _asked(query, config), query)
     return await read.reading.answer(read.request, ask)
 
 

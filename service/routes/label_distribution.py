@@ -12,7 +12,7 @@ from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import WindowQuery
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -24,7 +24,7 @@ class LabelDistributionQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class LabelDistributionAnswer(BaseModel):
+class LabelDistributionResponse(BaseModel):
     """The three measures, with quantiles and a histogram over predictions."""
 
     model_config = ConfigDict(extra="allow")
@@ -39,7 +39,7 @@ class LabelDistributionAnswer(BaseModel):
     rank_cs: Estimate
 
 
-MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or their histograms", ETag="State and query.")
+MEASURES: dict[str, Any] = answers(LabelDistributionResponse, "The measures, or their histograms", ETag="State and query.")
 
 
 @router.get(
@@ -51,6 +51,6 @@ async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributi
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("label_distribution", await read.config(), params, query)
+    ask = ReadQuery("label_distribution", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_label_distribution)

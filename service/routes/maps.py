@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant.core.errors import Offence
+from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
@@ -34,7 +34,7 @@ from calibrant_server.service.reads.frozen_maps import (
     who_is,
 )
 from calibrant_server.service.reads.map_questions import MapQuery, map_ask
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -52,7 +52,7 @@ class NewMap(MapQuery):
     note: str | None = Field(None, max_length=2000, description="For people.")
 
 
-class MapsAnswer(BaseModel):
+class MapsResponse(BaseModel):
     """Versions and promotions of a model, oldest first; the maps themselves are left out."""
 
     model: str
@@ -88,7 +88,7 @@ async def create_map(
         fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
-            raise invalid_input([Offence("/method", "no_map", detail)])
+            raise invalid_input([Violation("/method", "no_map", detail)])
         frozen = {
             **fitted,
             "fit": ask.params,
@@ -109,7 +109,7 @@ async def create_map(
 @router.get(
     "/v1/models/{model}/maps",
     operation_id="listMaps",
-    responses={200: answers(MapsAnswer, "The versions"), **problems(422)},
+    responses={200: answers(MapsResponse, "The versions"), **problems(422)},
 )
 async def list_maps(model: ModelId, caller: MapReader, connection: TheConnection) -> Response:
     """List the frozen maps of a model and their promotions."""
@@ -152,7 +152,7 @@ async def get_map(
     return Response(orjson.dumps(shown), 200, headers, JSON)
 
 
-def _identity(fitted: dict[str, Any], ask: Ask) -> str:
+def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
     """Return what two fits have in common that are the same: map, state, question."""
     made_of = [fitted.get("digest"), fitted.get("state_version"), ask.params, ask.slice_name]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

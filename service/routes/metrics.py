@@ -25,7 +25,7 @@ from calibrant_server.service.reads.queries import (
     asked_of,
     unanswerable,
 )
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -50,7 +50,7 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     )
 
 
-class MetricsAnswer(BaseModel):
+class MetricsResponse(BaseModel):
     """Metrics of a model over a window."""
 
     model_config = ConfigDict(extra="allow")
@@ -78,7 +78,7 @@ class MetricsAnswer(BaseModel):
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: answers(MetricsAnswer, "The metrics", ETag="State and query."),
+        200: answers(MetricsResponse, "The metrics", ETag="State and query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
@@ -101,7 +101,7 @@ async def get_metrics(
     return await reading.answer(request, ask)
 
 
-def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
+def metrics_ask(query: MetricsQuery, config: ModelConfig) -> ReadQuery:
     """Return the question: one answer over the window, or a series over its parts."""
     params = metrics_params(query, config)
     params.pop("by", None)
@@ -109,12 +109,12 @@ def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
     if query.by is not None and query.slice is not None:
         raise unanswerable("/by", "one_of", "use one of slice, by")
     if every is None:
-        return Ask("metrics", config, params, query)
+        return ReadQuery("metrics", config, params, query)
     every_s = parse_duration(every)
     if every_s % config.pane_s:
         detail = f"every is a whole number of panes, which are {config.pane_s} s long"
         raise unanswerable("/every", "whole_panes", detail)
-    return Ask("metrics_series", config, {**params, "every_s": int(every_s)}, query)
+    return ReadQuery("metrics_series", config, {**params, "every_s": int(every_s)}, query)
 
 
 def metrics_params(query: MetricsQuery, config: ModelConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from calibrant_server.service.reads.queries import (
     WindowQuery,
     asked_of,
 )
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -42,7 +42,7 @@ class RaterValue(BaseModel):
     reason: str | None = None
 
 
-class RatersAnswer(BaseModel):
+class RatersResponse(BaseModel):
     """A metric of each named rater, of the records of a window that came with ids."""
 
     model_config = ConfigDict(extra="allow")
@@ -64,7 +64,7 @@ class RatersAnswer(BaseModel):
     reason: str | None = None
 
 
-RATERS: dict[str, Any] = answers(RatersAnswer, "The raters side by side", ETag="State and query.")
+RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag="State and query.")
 
 
 @router.get(
@@ -81,4 +81,4 @@ async def get_raters(read: TheRead, query: Annotated[RatersQuery, Query()]) -> R
     config = await read.config()
     binned = BinningQuery(**query.model_dump(include=set(BINNED & query.model_fields_set)))
     params = {**asked_of(binned, config), "metric": metric_slug(query.metric)}
-    return await read.reading.answer(read.request, Ask("raters", config, params, query))
+    return await read.reading.answer(read.request, ReadQuery("raters", config, params, query))

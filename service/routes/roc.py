@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.estimators.roc import MOST_POINTS, POINTS
+from calibrant.estimators.roc import MAX_POINTS, POINTS
 from calibrant_server.service.figures.roc import draw_roc
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.compare import AgainstQuery, compared
@@ -13,7 +13,7 @@ from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import Edges, Raters, WindowQuery, scope_of
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -26,12 +26,12 @@ class RocQuery(WindowQuery, AgainstQuery):
     )
     raters: Raters = "pooled"
     edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
-    points: int = Field(POINTS, ge=2, le=MOST_POINTS, description="Of the curve, at most.")
+    points: int = Field(POINTS, ge=2, le=MAX_POINTS, description="Of the curve, at most.")
     ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class RocAnswer(BaseModel):
+class RocResponse(BaseModel):
     """The curve from the highest threshold down, and the area under it."""
 
     model_config = ConfigDict(extra="allow")
@@ -54,7 +54,7 @@ class RocAnswer(BaseModel):
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = answers(RocAnswer, "The curve, or a drawing of it", ETag="State and query.")
+CURVE: dict[str, Any] = answers(RocResponse, "The curve, or a drawing of it", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
@@ -63,5 +63,5 @@ async def get_roc(read: TheRead, query: Annotated[RocQuery, Query()]) -> Respons
     config = await read.config()
     params = query.params() | {"scope": scope_of(query.scope, config)}
     params.pop("format", None)
-    ask = await compared(Ask("roc", config, params, query), query, read.caller, read.connection, read.reading)
+    ask = await compared(ReadQuery("roc", config, params, query), query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_roc)

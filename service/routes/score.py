@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.batch import Checked
-from calibrant.core.errors import CalibrationInputError, Offence
-from calibrant.estimators.roc import MOST_POINTS
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
@@ -19,7 +19,7 @@ from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
 from calibrant_server.service.http.identifiers import Name
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.columns import Posted, read_columns
+from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
 from calibrant_server.service.ingest.schemas import (
     PredictionRecord,
     PredictionsBody,
@@ -29,7 +29,7 @@ from calibrant_server.service.ingest.schemas import (
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.estimates import (
     Estimates,
-    TemperatureAnswer,
+    TemperatureResponse,
     metric_slug,
     metric_slugs,
 )
@@ -87,7 +87,7 @@ class ScoreQuery(OptionsQuery):
         None, max_length=100, description="Of `stability` and `by_case`: a slug; ece without it."
     )
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
-    points: int | None = Field(None, ge=2, le=MOST_POINTS, description="Of `roc`, at most.")
+    points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
     case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
     sensitivity: bool = Field(False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too.")
@@ -120,7 +120,7 @@ class Baselines(BaseModel):
     )
 
 
-class PlainAnswer(BaseModel):
+class PlainResponse(BaseModel):
     """Metrics, reliability and temperature of the batch."""
 
     model_config = ConfigDict(extra="allow")
@@ -129,7 +129,7 @@ class PlainAnswer(BaseModel):
     n_ratings: int
     metrics: Estimates
     reliability: dict[str, Any]
-    temperature: TemperatureAnswer
+    temperature: TemperatureResponse
     baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
     rejected: int = 0
     errors: list[ProblemError] = []
@@ -140,15 +140,15 @@ _INCLUDED: dict[str, Any] = {
     name: (dict[str, Any] | None, Field(None, description="With `include`, as its endpoint tells it."))
     for name in SECTIONS
 }
-ScoreAnswer = create_model(
-    "ScoreAnswer", __base__=PlainAnswer, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
+ScoreResponse = create_model(
+    "ScoreResponse", __base__=PlainResponse, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
 )
 
 
 @router.post(
     "/v1/score",
     operation_id="scoreOnce",
-    responses={200: answers(ScoreAnswer, "The scores"), **problems(408, 413, 415, 422)},
+    responses={200: answers(ScoreResponse, "The scores"), **problems(408, 413, 415, 422)},
     openapi_extra=takes("Predictions", json=ScoredBody, ndjson=ScoredRecord),
 )
 async def score_once(
@@ -192,25 +192,25 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     plain.pop("raters", None)
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
-    offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    violations = [posted.place(violation) for violation in checked.violations]
+    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
-        raise CalibrationInputError([Offence("/labels", "labels_required", detail)])
+        raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     raters = _raters(posted, names, checked)
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    rejected = {"rejected": len(offences), "errors": [vars(offence) for offence in offences]}
+    rejected = {"rejected": len(violations), "errors": [vars(violation) for violation in violations]}
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _raters(posted: Posted, names: Any, checked: Checked) -> dict[str, Any] | None:
+def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
     """Return the classes of each named rater for the rows that are scored, None where nobody is named."""
     if names is None:
         return None
     try:
         return named_raters(posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows)
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error

@@ -12,7 +12,7 @@ from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown, metric_slug
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import BinningQuery, OptionsQuery, asked_of
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -51,7 +51,7 @@ class StabilityCurve(BaseModel):
     bootstrap: dict[str, float] = Field(description="Resamples, orders, mean and sd of the variation.")
 
 
-class StabilityAnswer(BaseModel):
+class StabilityResponse(BaseModel):
     """Curves against the fraction of the data, ratios of their variation, and values by label policy."""
 
     model_config = ConfigDict(extra="allow")
@@ -83,7 +83,7 @@ class StabilityAnswer(BaseModel):
     reason: str | None = None
 
 
-CURVES: dict[str, Any] = answers(StabilityAnswer, "Curves and baselines, or the curves drawn", ETag="State and query.")
+CURVES: dict[str, Any] = answers(StabilityResponse, "Curves and baselines, or the curves drawn", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
@@ -92,6 +92,6 @@ async def get_stability(read: TheRead, query: Annotated[StabilityQuery, Query()]
     config = await read.config()
     params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
     params.pop("format", None)
-    ask = Ask("stability", config, params, query)
+    ask = ReadQuery("stability", config, params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_stability)

@@ -9,10 +9,10 @@ from calibrant_server.service.figures.losses import draw_losses
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheMapRead
-from calibrant_server.service.reads.estimates import TemperatureAnswer
+from calibrant_server.service.reads.estimates import TemperatureResponse
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import Raters, WindowQuery
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -26,7 +26,7 @@ class TemperatureQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-CURVE: dict[str, Any] = answers(TemperatureAnswer, "The temperature, or its losses drawn", ETag="State and query.")
+CURVE: dict[str, Any] = answers(TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
@@ -34,6 +34,6 @@ async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Q
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("temperature", await read.config(), params, query)
+    ask = ReadQuery("temperature", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_losses)

@@ -13,7 +13,7 @@ from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import Raters, WindowQuery, bins_of, unanswerable
-from calibrant_server.service.reads.service import Ask
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 Lines = list[list[float | None]]
@@ -29,7 +29,7 @@ class SurfaceQuery(WindowQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class SurfaceAnswer(BaseModel):
+class SurfaceResponse(BaseModel):
     """Losses by the temperature of class 1 (rows) and of class 0 (columns)."""
 
     model_config = ConfigDict(extra="allow")
@@ -51,7 +51,7 @@ class SurfaceAnswer(BaseModel):
     reason: str | None = None
 
 
-SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of it", ETag="State and query.")
+SURFACE: dict[str, Any] = answers(SurfaceResponse, "The surface, or a drawing of it", ETag="State and query.")
 
 
 @router.get(
@@ -68,6 +68,6 @@ async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuer
     params = query.params() | {"bins": bins_of(config, "positive")}
     for name in ("format", "objective"):
         params.pop(name, None)
-    ask = Ask("temperature_surface", config, params, query)
+    ask = ReadQuery("temperature_surface", config, params, query)
     draw = partial(draw_surface, objective=query.objective)
     return await read.answer(ask, query.format, draw, {"objective": query.objective})

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON, read_body
 from calibrant_server.service.http.dependencies import (
@@ -30,11 +30,11 @@ from calibrant_server.service.http.errors import (
     Problem,
 )
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import Reception, digest_of, model_of
+from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_settings import redeclared
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
-from calibrant_server.workers.ingest.inbox import Delivery, ModelGone, Receipt
+from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
 from calibrant_server.workers.lifecycle.transfer import END, FORMAT, MODEL, export_lines
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
@@ -65,7 +65,7 @@ class ExportLine(BaseModel):
     type: str
 
 
-class ImportAnswer(BaseModel):
+class ImportResponse(BaseModel):
     """What was taken over."""
 
     model: str
@@ -107,8 +107,8 @@ async def export_model(
     operation_id="importModel",
     status_code=201,
     responses={
-        200: answers(ImportAnswer, "The same import was done before", Location="The model."),
-        201: answers(ImportAnswer, "The model is there", Location="The model."),
+        200: answers(ImportResponse, "The same import was done before", Location="The model."),
+        201: answers(ImportResponse, "The model is there", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The lines of an export", ndjson=ExportLine),
@@ -139,7 +139,7 @@ async def import_model(
     return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
 
 
-async def _restored(reception: Reception, config: ModelConfig, lines: list[bytes]) -> bool:
+async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
     """Take a model over, or go on with it where an earlier request was cut off; False where all was done before."""
     current, registry = current_map_in(lines, config), reception.registry
     content = content_of(lines)
@@ -202,21 +202,21 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     return config
 
 
-async def _restore(reception: Reception, config: ModelConfig, lines: list[bytes]) -> None:
+async def _restore(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
     """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
-        delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0)
+        delivery = IngestBatch(config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0)
         await reception.inbox.hand_over(delivery)
         receipt = await _merged(reception, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()
         if receipt.status != records.MERGED:
-            raise CalibrationInputError([Offence(**each) for each in receipt.errors])
+            raise CalibrationInputError([Violation(**each) for each in receipt.errors])
 
 
-async def _merged(reception: Reception, config: ModelConfig, batch_id: str) -> Receipt:
+async def _merged(reception: IngestService, config: ModelConfig, batch_id: str) -> Receipt:
     """Wait for a piece. The removal of an earlier model of this generation takes its record away, but not the piece."""
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -279,4 +279,4 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
 
 
 def _refused(number: int, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Offence(f"/{number}", rule, detail)])
+    return CalibrationInputError([Violation(f"/{number}", rule, detail)])

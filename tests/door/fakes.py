@@ -7,13 +7,13 @@ import orjson
 
 from calibrant_server.workers.ingest.inbox import (
     BatchConflict,
-    Delivery,
+    IngestBatch,
     ModelMismatch,
     Receipt,
     StoreUnavailable,
 )
 from calibrant_server.workers.ingest.parked import Troubles
-from calibrant_server.workers.queries.ask import Answer
+from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
 from calibrant_server.workers.store.registry import (
     FIXED,
@@ -21,7 +21,7 @@ from calibrant_server.workers.store.registry import (
     ModelConfig,
     RevisionConflict,
 )
-from calibrant_server.workers.store.watermarks import Marks
+from calibrant_server.workers.store.watermarks import Watermarks
 
 
 class FakeRegistry:
@@ -138,7 +138,7 @@ class FakeMaps:
 class FakeState:
     """State that is named by a number, whatever the window."""
 
-    marks = Marks()
+    marks = Watermarks()
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -153,7 +153,7 @@ class FakeInbox:
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.maps = FakeMaps()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False
         self.trouble: Exception | None = None
@@ -244,7 +244,7 @@ class FakeInbox:
 
     async def marks(self, model, slice_):
         self._stumble()
-        return Marks()
+        return Watermarks()
 
     async def state_version(self, model, slice_, window, kind=""):
         return (await self.state(model, slice_, kind)).name(window)
@@ -262,7 +262,7 @@ class FakeInbox:
         self._stumble()
         self.asked.append((kind, model.key, params, window, slice_))
         body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}
-        return Answer(orjson.dumps(body), "", window, f"v{self.version}")
+        return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")
 
 
 def unavailable() -> StoreUnavailable:

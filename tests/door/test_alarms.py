@@ -91,8 +91,8 @@ async def test_the_score_may_be_named(client, registry, task, named):
     assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (200, 1, {"bets": "score"})
     other = "top_label" if task == "binary" else "positive"
     patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
-    [offence] = problem(await patch, 422, "invalid-input")["errors"]
-    assert offence["pointer"] == "/alarm/bets" and named in offence["detail"]
+    [violation] = problem(await patch, 422, "invalid-input")["errors"]
+    assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
 
 
 async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant_server.service.figures.case_boxes import draw_boxes
@@ -30,7 +30,7 @@ def answer(n_cases=6, n=80, **options):
             "cases": [f"scan-{i // n}" for i in range(len(rows))],
         }
         pane.fill_batch(Batch.from_columns(columns, task="segmentation").batch)
-    view = View(pane, Question(bins=20, options=options))
+    view = View(pane, PaneQuery(bins=20, options=options))
     one = {"case": case_reliability(view, "scan-0")} if n_cases else {}
     return {"model": "seg <$x$> & co"} | cases_of(view) | one
 

@@ -13,7 +13,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import fit as fit_map
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.calibrators.temperature.report import surface_answer
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.disagreement_report import disagreement_answer
@@ -60,21 +60,21 @@ SENSITIVITY = [
 ]
 FIGURES = {
     "losses": (draw_losses, lambda: ABOUT | fit_temperature(TWO)),
-    "stability": (draw_stability, lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, Question()), "ece")),
-    "disagreement": (draw_disagreement, lambda: ABOUT | disagreement_answer(View(TEN, Question()))),
-    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, Question()))),
-    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, Question()))),
-    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, Question()), points=5)),
+    "stability": (draw_stability, lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, PaneQuery()), "ece")),
+    "disagreement": (draw_disagreement, lambda: ABOUT | disagreement_answer(View(TEN, PaneQuery()))),
+    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, PaneQuery()))),
+    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, PaneQuery()))),
+    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5)),
     "surface of ece": (
         partial(draw_surface, objective="ece"),
-        lambda: ABOUT | surface_answer(View(TWO, Question()), points=5),
+        lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5),
     ),
     "label distribution": (
         draw_label_distribution,
-        lambda: ABOUT | {"n": 300, "n_ratings": 900} | compute_metrics(View(TEN, Question()), ["ent_ce", "dist_ce", "rank_cs"]),
+        lambda: ABOUT | {"n": 300, "n_ratings": 900} | compute_metrics(View(TEN, PaneQuery()), ["ent_ce", "dist_ce", "rank_cs"]),
     ),
-    "map": (partial(draw_map, n_classes=2), lambda: ABOUT | fit_map("isotonic", View(TWO, Question(scope="class:1")))),
-    "map of rows": (partial(draw_map, n_classes=10), lambda: ABOUT | fit_map("temperature", View(TEN, Question()))),
+    "map": (partial(draw_map, n_classes=2), lambda: ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1")))),
+    "map of rows": (partial(draw_map, n_classes=10), lambda: ABOUT | fit_map("temperature", View(TEN, PaneQuery()))),
     "sensitivity": (draw_sensitivity, lambda: ABOUT | {"n_cases": 4, "sensitivity": SENSITIVITY}),
     "radar": (draw_radar, lambda: RADAR),
     "bars": (draw_radar, lambda: TWO_SPOKES),

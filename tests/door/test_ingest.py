@@ -152,7 +152,7 @@ async def test_records_and_columns_of_the_same_content_are_the_same_batch(client
     assert (await client.post(URL, content=data, headers=headers)).json()["duplicate"] is True
 
 
-async def test_offences_in_records_are_named_by_line(client):
+async def test_violations_in_records_are_named_by_line(client):
     lines = [
         b'{"probability": [0.7, 0.3], "label": 0}',
         b"",

@@ -282,8 +282,8 @@ async def test_named_raters_are_scored_one_by_one(client):
 )
 async def test_raters_who_fit_no_rating_are_refused(client, change, pointer, rule):
     refused = await client.post("/v1/score", json=RATED | change)
-    offence = problem(refused, 422, "invalid-input")["errors"][0]
-    assert (offence["pointer"], offence["rule"]) == (pointer, rule), offence
+    violation = problem(refused, 422, "invalid-input")["errors"][0]
+    assert (violation["pointer"], violation["rule"]) == (pointer, rule), violation
 
 
 async def test_who_rated_is_asked_of_scores_alone(client):

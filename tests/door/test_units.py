@@ -15,8 +15,8 @@ HISTOGRAM = {"kind": "positive", "bins": 2, "count": [1, 1], "sum_confidence": [
 async def test_a_declared_unit_is_counted_in_every_histogram(client):
     await client.put(URL, json={"task": "binary", "unit": "patient", "grid": 2})
     answer = await client.post(f"{URL}/histograms", json=HISTOGRAM)
-    [offence] = problem(answer, 422, "invalid-input")["errors"]
-    assert (offence["pointer"], offence["rule"]) == ("/n_units", "units_required") and "patient" in offence["detail"]
+    [violation] = problem(answer, 422, "invalid-input")["errors"]
+    assert (violation["pointer"], violation["rule"]) == ("/n_units", "units_required") and "patient" in violation["detail"]
     for named in ({"n_units": 2}, {"unit": "a"}, {"case": "a"}):
         assert (await client.post(f"{URL}/histograms", json=HISTOGRAM | named)).status_code < 300
 

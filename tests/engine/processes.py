@@ -12,7 +12,7 @@ from pathlib import Path
 
 from calibrant_server.workers import main, supervisor
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import scripts
 from tests.engine.driving import FreeLeases
@@ -115,7 +115,7 @@ def work(mode: str, kept: dict) -> int:
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
     main.EngineSettings.from_environment = staticmethod(lambda: settings)
-    numbers = Ground() if "real" in mode else ledger_ground()
+    numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)
 
 

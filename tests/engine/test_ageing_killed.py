@@ -14,10 +14,10 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.metrics import PaneQuery, View, compute_metrics
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
-from calibrant_server.workers.ingest.inbox import Delivery
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -67,7 +67,7 @@ def until_done(work, seed: int, after_each=lambda: None) -> int:
 @pytest.fixture
 def aged(bench):
     """Four days of six panes on two sites: predictions by id, two thirds of them labelled, units, labels that wait."""
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     rng = np.random.default_rng(3)
     for hour in range(0, 24 * N_DAYS, 24 // A_DAY):
@@ -82,11 +82,11 @@ def aged(bench):
         batch = Batch.from_columns(columns).batch
         payload = pack_labels([LabelRow(name, {int(rng.integers(3)): 1}, []) for name in names[: A_PANE - hour // 4 % 3]])
         bench.deliver(
-            Delivery(MODEL, f"p{hour}", PREDICTIONS, batch.pack(), batch.digest(), A_PANE, received_at=NOW),
-            Delivery(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
+            IngestBatch(MODEL, f"p{hour}", PREDICTIONS, batch.pack(), batch.digest(), A_PANE, received_at=NOW),
+            IngestBatch(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
         )
     payload = pack_labels([LabelRow("never", {1: 1}, [])])
-    bench.deliver(Delivery(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
+    bench.deliver(IngestBatch(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
@@ -110,7 +110,7 @@ def tallies(bench) -> dict[str, int]:
 
 def of_window(bench, window: Window) -> dict:
     pane = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, "", window, None).merged
-    found = compute_metrics(View(pane, Question(bins=15)), ["ece", "brier", "nll"], seed=1)
+    found = compute_metrics(View(pane, PaneQuery(bins=15)), ["ece", "brier", "nll"], seed=1)
     return {slug: each["value"] for slug, each in found.items()} | pane.counts
 
 

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.entries import PANE, Update, pack_updates
 from calibrant_server.workers.ingest.inbox import StoreFull
-from calibrant_server.workers.store.fencing_token import Overtaken
+from calibrant_server.workers.store.fencing_token import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict
 from tests.engine.driving import MODEL, delivery, eventually, totals
@@ -81,7 +81,7 @@ def test_a_worker_that_was_overtaken_writes_nothing(bench):
         return send(*args, **kwargs)
 
     slow._chain.send = after_the_other
-    with pytest.raises(Overtaken):
+    with pytest.raises(StaleTokenError):
         slow.step()
     slow._chain.send = send
     slow._shelf.forget()

@@ -19,19 +19,24 @@ from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
 from calibrant_server.workers.alarm.alarm_state import Held
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
-from calibrant_server.workers.alarm.cohort_history import KEPT_COHORTS, Look, look_of, lost_looks
-from calibrant_server.workers.alarm.cohorts import Gathered
+from calibrant_server.workers.alarm.cohort_history import (
+    KEPT_COHORTS,
+    CohortResult,
+    look_of,
+    lost_looks,
+)
+from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
-from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import Detector, advanced
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain, Overtaken
+from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
 from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import FreeLeases
 
@@ -65,7 +70,7 @@ class Sealing:
         self.store = bench.store
         self.keys = self.store.keys.of_model(config.key)
         self.node = self.store.node(self.keys.partition)
-        self.chain = Chain(self.store, self.keys)
+        self.chain = FencingToken(self.store, self.keys)
         self.chain.reload()
 
     def held(self):
@@ -101,7 +106,7 @@ class Sealing:
         entry = alarm_order(self.config.key, self.config.generation, order)
         self.node.xadd(self.keys.stream, entry.to_fields())
         loop = PartitionLoop(
-            self.store, self.keys.partition, Ground(), FreeLeases(), threading.Event()
+            self.store, self.keys.partition, Numerics(), FreeLeases(), threading.Event()
         )
         loop._chain.reload()
         loop._counted = True
@@ -117,7 +122,7 @@ class Sealing:
         return read_episodes(self.node.hgetall(self.keys.episodes))
 
     def deliveries(self):
-        return [Delivery.from_json(text) for text in self.node.hvals(self.keys.deliveries)]
+        return [WebhookDelivery.from_json(text) for text in self.node.hvals(self.keys.deliveries)]
 
     def until_alarm(self, rng, start=0, most=60, slope=0.4):
         for day in range(start, start + most):
@@ -147,14 +152,14 @@ def test_a_cohort_counts_once_whatever_happens(sealing):
 def test_a_commit_that_was_overtaken_changes_nothing(sealing):
     rng = np.random.default_rng(2)
     sealing.seal(0, {"": pane_of(rng)})
-    stale = Chain(sealing.store, sealing.keys)
+    stale = FencingToken(sealing.store, sealing.keys)
     stale.reload()
     held = sealing.held()
     sealing.seal(1, {"": pane_of(rng)})
     before = sealing.raw()
     token, commit = stale.new_token(), Commit(sealing.keys)
     advance_detectors(commit, CONFIG, DAY_S, {"": pane_of(rng)}, held, token=token, now_s=1e9)
-    with pytest.raises(Overtaken):
+    with pytest.raises(StaleTokenError):
         stale.send(commit, token)
     assert sealing.raw() == before
 
@@ -335,7 +340,7 @@ def test_a_deleted_model_leaves_no_alarm(sealing, bench):
     sealing.node.hdel(sealing.keys.models, CONFIG.key)
     sealing.node.xadd(sealing.keys.stream, entry.to_fields())
     loop = PartitionLoop(
-        sealing.store, sealing.keys.partition, Ground(), FreeLeases(), threading.Event()
+        sealing.store, sealing.keys.partition, Numerics(), FreeLeases(), threading.Event()
     )
     loop._chain.reload()
     loop._counted = True
@@ -371,7 +376,7 @@ def test_packed_detectors_and_looks_read_back():
     again = Detector.unpack(detector.pack())
     assert again.pack() == detector.pack()
     look = look_of(detector, cohorts["score|"], 3650.0)
-    read = Look.unpack(DAY_S, look.pack())
+    read = CohortResult.unpack(DAY_S, look.pack())
     assert read.log_sr == look.log_sr
     np.testing.assert_allclose(read.table.columns, look.table.columns, rtol=1e-6)
     assert datetime.fromtimestamp(read.cohort, UTC).day == 2
@@ -410,9 +415,9 @@ def test_what_was_kept_in_format_1_is_read_for_ever():
     assert (detector.map_version, detector.baseline.n_units) == ("3", 6000.0)
     assert detector.watch.counts.sum() == pytest.approx(5400.0)
     assert detector.state.log_mixed_sr == pytest.approx(62.93926063737443)
-    look = Look.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
+    look = CohortResult.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
     assert look.log_sr == pytest.approx(62.93926063737443) and look.table.n_units == 200.0
-    gathered = Gathered.unpack((GOLDEN / "gathered-1.bin").read_bytes())
+    gathered = PartialCohort.unpack((GOLDEN / "gathered-1.bin").read_bytes())
     assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
 
 

@@ -21,10 +21,10 @@ from calibrant_server.workers.alarm.cohort_evidence import RaterLook
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.alarm.episodes import read_episodes
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
-from calibrant_server.workers.ingest.inbox import Delivery
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.queries.ask import Question
+from calibrant_server.workers.queries.ask import QueryRequest
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
@@ -39,7 +39,7 @@ class Played:
     """A model whose entries are merged and whose cohorts are sealed as its partition's worker does it."""
 
     def __init__(self, bench, config):
-        bench.ground = Ground()
+        bench.ground = Numerics()
         self.bench, self.config = bench, bench.put_model(config)
         self.loop = bench.loop(model=config)
         self.loop._housekeeping._next_at = float("inf")
@@ -49,7 +49,7 @@ class Played:
     def send(self, kind, payload, digest, n, at_s):
         self.n += 1
         at = datetime.fromtimestamp(at_s, UTC)
-        self.bench.deliver(Delivery(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at))
+        self.bench.deliver(IngestBatch(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at))
         self.loop.step()
 
     def predict(self, at_s, **columns):
@@ -95,7 +95,7 @@ class Played:
 
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
-        question = Question("d", "drift", self.config.key, "", window, params, "r", 1e12)
+        question = QueryRequest("d", "drift", self.config.key, "", window, params, "r", 1e12)
         reply = Compute(Store(self.bench.settings), self.bench.ground).answer(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)

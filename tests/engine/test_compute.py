@@ -14,8 +14,8 @@ import pytest
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Delivery
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
 from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -121,7 +121,7 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 def test_errors_are_answers(asked):
     with pytest.raises(CalibrationInputError) as refused:
         asked(params={"refuse": True})
-    assert refused.value.offences[0].pointer == "/bins"
+    assert refused.value.violations[0].pointer == "/bins"
     with pytest.raises(AnswerFailed, match="by zero"):
         asked(params={"fail": True})
     with pytest.raises(AnswerFailed):
@@ -254,7 +254,7 @@ def test_merges_of_neighbours_are_used_again(bench, asked):
 def test_the_ground_floor_end_to_end(bench):
     """The real classes: several batches in one run equal the panes of each, whatever units they name."""
     bench.put_model()
-    ground = Ground()
+    ground = Numerics()
     chance = np.random.default_rng(1)
     batches = []
     for i in range(12):
@@ -265,7 +265,7 @@ def test_the_ground_floor_end_to_end(bench):
         batches.append(Batch.from_columns(columns).batch)
     bench.deliver(
         *(
-            Delivery(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
             for i, batch in enumerate(batches)
         )
     )

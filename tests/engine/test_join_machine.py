@@ -18,9 +18,9 @@ from calibrant import Batch, Pane
 from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest.label_join import Join
+from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import Facts
-from calibrant_server.workers.store.watermarks import Marks
+from calibrant_server.workers.store.watermarks import Watermarks
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state
 
@@ -51,7 +51,7 @@ class Dictionary:
         return {group: list(self.groups[group]) for group in groups if group in self.groups}
 
     def marks(self, config):
-        return Marks()
+        return Watermarks()
 
 
 class JoinMachine(RuleBasedStateMachine):
@@ -62,7 +62,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.pane_bytes, sample.PANE_BYTES = sample.PANE_BYTES, SAMPLE_BYTES
         self.store = Dictionary()
         self.panes: dict[tuple[str, int], Pane] = {}
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         self.now_ms = START_US // 1000 + 10_000_000
         self.order = 0
         self.uncommitted: list = []
@@ -167,7 +167,7 @@ class JoinMachine(RuleBasedStateMachine):
         for model in self.join.models.values():
             self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
             self.store.groups |= {group: list(names) for group, names in model.members.items()}
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         self.uncommitted = []
 
     @precondition(lambda self: self.uncommitted)
@@ -175,7 +175,7 @@ class JoinMachine(RuleBasedStateMachine):
     def die_and_read_again(self):
         """Nothing of the run was written; the next worker reads the same entries."""
         steps, self.uncommitted = self.uncommitted, []
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         for step in steps:
             self.apply(step)
 

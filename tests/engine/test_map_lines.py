@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS, fit
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.lifecycle.transfer_maps import check_map, check_map_line
@@ -34,7 +34,7 @@ def pane():
 def test_every_map_that_is_fitted_can_be_kept(pane, method):
     for scope in MAPS[method].scopes:
         if scope != "positive":
-            found = fit(method, View(pane, Question(scope="class:1" if scope == "class" else "top_label")))
+            found = fit(method, View(pane, PaneQuery(scope="class:1" if scope == "class" else "top_label")))
             check_map(json.loads(json.dumps(found, default=float)), CONFIG)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Delivery
+from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import PaneKey
@@ -106,7 +106,7 @@ def batch_of(model, number, n=1):
     rows = np.random.default_rng(number).dirichlet(np.ones(10), n)
     columns = {"probabilities": rows.tolist(), "labels": [number % 10] * n}
     payload = Batch.from_columns(columns).batch.pack()
-    return Delivery(model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n)
+    return IngestBatch(model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n)
 
 
 def models_of(store, partition, how_many):
@@ -119,7 +119,7 @@ def models_of(store, partition, how_many):
 def loops_of(bench, budget):
     loops = []
     for partition in range(bench.settings.partitions):
-        loop = PartitionLoop(bench.store, partition, Ground(), FreeLeases(), threading.Event(), budget)
+        loop = PartitionLoop(bench.store, partition, Numerics(), FreeLeases(), threading.Event(), budget)
         loop._chain.reload()
         loop._counted = True
         loops.append(loop)

@@ -13,11 +13,11 @@ from redis.exceptions import ResponseError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest import parked, tries
-from calibrant_server.workers.ingest.commit_group import Run
+from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.entries import LABELS, pack_labels
-from calibrant_server.workers.ingest.inbox import BatchConflict, Delivery
+from calibrant_server.workers.ingest.inbox import BatchConflict, IngestBatch
 from calibrant_server.workers.ingest.parked import Troubles, parked_entries, replay
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
@@ -34,7 +34,7 @@ def failing(loop, batch_id, error, n=10**9):
     """Have every run that holds a batch fail at its commit, so many times."""
     commit, raised = loop._commit, []
 
-    def failing_commit(run: Run):
+    def failing_commit(run: CommitGroup):
         if any(item.entry.batch_id == batch_id for item in run.items) and len(raised) < n:
             raised.append(len(run.items))
             raise error
@@ -210,7 +210,7 @@ def test_a_replay_of_which_the_reply_is_lost_is_not_repeated(bench):
 
 
 def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -231,12 +231,12 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
 
 def rated(batch_id, klass):
     payload = pack_labels([LabelRow("i1", {}, [("anna", klass, None)])])
-    return Delivery(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
+    return IngestBatch(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
 
 
 def test_replayed_labels_do_not_overrule_later_ones(bench):
     """The order of a rater's ratings is that of their arrival, not of the replay."""
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -255,7 +255,7 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
 
 
 def test_labels_of_a_parked_prediction_wait_for_it(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit

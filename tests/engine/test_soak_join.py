@@ -15,7 +15,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
-from calibrant_server.workers.ingest.inbox import BacklogFull, Delivery
+from calibrant_server.workers.ingest.inbox import BacklogFull, IngestBatch
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from tests.engine.driving import MODEL
 from tests.engine.processes import WorkerProcess
@@ -81,22 +81,22 @@ def runs(order: np.ndarray) -> Iterator[np.ndarray]:
         yield order[first : first + A_BATCH]
 
 
-def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.0) -> Delivery:
+def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.0) -> IngestBatch:
     """A batch of predictions; with a `share` of other scores, another content under the same ids."""
     columns = facts.placed(rows)
     columns["probabilities"] = (1 - share) * columns["probabilities"] + share / 3
     batch = Batch.from_columns(columns).batch
-    return Delivery(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
-def labels(batch_id: str, rows: list[LabelRow]) -> Delivery:
+def labels(batch_id: str, rows: list[LabelRow]) -> IngestBatch:
     payload = pack_labels(rows)
-    return Delivery(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
+    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
 
 
-def events(facts: Facts, rng: np.random.Generator) -> list[Delivery]:
+def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
     """Everything that is sent, in a random order; what conflicts comes after what it conflicts with."""
-    timed: list[tuple[float, Delivery]] = []
+    timed: list[tuple[float, IngestBatch]] = []
     for named in (True, False):
         for number, rows in enumerate(runs(rng.permutation(np.flatnonzero((facts.unit >= 0) == named)))):
             at, name = float(rng.random()), f"{named}-{number}"
@@ -118,7 +118,7 @@ def events(facts: Facts, rng: np.random.Generator) -> list[Delivery]:
         add(f"r{revision}", facts.words[revision], lambda i, klass, n=revision: LabelRow(f"i{i}", {}, [("r", klass, n)]))
     for i in np.flatnonzero(facts.deleted):
         payload = json.dumps({"id": f"i{i}"}).encode()
-        timed.append((float(rng.random()), Delivery(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1)))
+        timed.append((float(rng.random()), IngestBatch(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1)))
     return [delivery for _, delivery in sorted(timed, key=lambda each: each[0])]
 
 

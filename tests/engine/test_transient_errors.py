@@ -21,14 +21,14 @@ from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import tries
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
-from calibrant_server.workers.ingest.inbox import Delivery
-from calibrant_server.workers.ingest.reduce import Ground
-from calibrant_server.workers.ingest.retained_store import RetainedRecords
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import ChildUnavailable, DisposableReducer
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.transient_errors import is_transient
-from calibrant_server.workers.store.watermarks import Marks, fields_of, sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
 
@@ -45,12 +45,12 @@ def with_ids(batch_id, *ids, **more):
     """Predictions that carry ids, so that filling them reads the store."""
     rows = {"probabilities": [[0.2, 0.5, 0.3]] * len(ids), "ids": list(ids), **more}
     batch = Batch.from_columns(rows).batch
-    return Delivery(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
 def labels(batch_id, *ids):
     payload = pack_labels([LabelRow(each, {1: 1}, []) for each in ids])
-    return Delivery(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
+    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
 
 
 def counts(bench):
@@ -114,7 +114,7 @@ class TestWhichErrorsAreTransient:
 ])  # fmt: skip
 @pytest.mark.parametrize("method", ["facts", "members", "marks"])
 def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, error):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     setattr(loop._records, method, once(getattr(loop._records, method), error))
@@ -128,7 +128,7 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
 
 @pytest.mark.parametrize("error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")])
 def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     bench.deliver(with_ids("b0", "i0", event_times=["2026-01-01T00:00:00Z"]))
     loop = bench.loop()
@@ -195,7 +195,7 @@ class TestTheChild:
         assert bench.pane().numbers == pane_of([4]).numbers and len(started) == 1
 
     def test_an_os_error_inside_it_is_handed_on(self, monkeypatch):
-        reducer = DisposableReducer(Ground(), 1, 0)
+        reducer = DisposableReducer(Numerics(), 1, 0)
         from calibrant_server.workers.ingest import sandbox as child
 
         def refused(*args):
@@ -205,7 +205,7 @@ class TestTheChild:
         entry = child.Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, b"")
         request = child._frame(child._request_head(entry, MODEL), b"")
         with pytest.raises(ChildUnavailable, match="too many open files"):
-            reducer._read_reply(child._answer(request[4:], Ground())[4:], entry, MODEL)
+            reducer._read_reply(child._answer(request[4:], Numerics())[4:], entry, MODEL)
 
 
 @pytest.mark.parametrize("payload", [b'{"op":"an_op_of_a_later_version"}', b"no json", b"[]", b"null", b"\xff",
@@ -236,14 +236,14 @@ class TestSealing:
 
     @pytest.fixture
     def loop(self, bench):
-        bench.ground = Ground()
+        bench.ground = Numerics()
         bench.put_model(self.SEALED)
         for hour in range(2):
             at = f"2026-01-01T0{hour}:00:00Z"
             rows = {"probabilities": [[0.2, 0.5, 0.3]] * 3, "event_times": [at] * 3, "labels": [[0, 1]] * 3,
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
-            bench.deliver(Delivery(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+            bench.deliver(IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")
         while bench.client.xlen(loop.keys.stream):
@@ -261,7 +261,7 @@ class TestSealing:
             for slice_ in ("", "site:A", "site:B")
             for start in (self.START, self.START + 3600)
         ]
-        return Marks.read(marks).sealed_to, bench.client.exists(*names)
+        return Watermarks.read(marks).sealed_to, bench.client.exists(*names)
 
     @pytest.mark.parametrize("error", [MemoryError(), OSError(5, "input/output"), redis.TimeoutError("slow")])
     @pytest.mark.parametrize("at", [1, 3])
@@ -326,7 +326,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
     quick = replace(settings.with_url(server.start()), socket_timeout_s=stop_s / 2, ingest_deadline_s=4 * stop_s + 20)
-    facts, calls, timers = RetainedRecords.facts, [], []
+    facts, calls, timers = RetainedStore.facts, [], []
 
     def stopping(*args):
         calls.append(1)
@@ -337,10 +337,10 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
             timers[-1].start()
         return facts(*args)
 
-    monkeypatch.setattr(RetainedRecords, "facts", stopping)
+    monkeypatch.setattr(RetainedStore, "facts", stopping)
     try:
         with Bench(replace(quick, socket_timeout_s=stop_s + 10)) as bench:
-            bench.ground = Ground()
+            bench.ground = Numerics()
             bench.put_model()
             bench.settings = quick
             bench.engine()

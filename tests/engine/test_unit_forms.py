@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant_server.workers.ingest.label_join import Join
+from calibrant_server.workers.ingest.label_join import LabelJoin
 from tests.engine.driving import MODEL
 from tests.engine.test_join_machine import Dictionary
 from tests.engine.test_late_labels import assert_same_state
@@ -40,7 +40,7 @@ def joined(order, removed=()):
     steps = [lambda join, name=name: join.predictions(MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS) for name in order]
     steps += [lambda join, name=name: join.deletion(MODEL, name, AT_MS) for name in removed]
     for step in steps:
-        join = Join(store)
+        join = LabelJoin(store)
         step(join)
         [(lost, gained)] = join.exchanges(lambda config: Pane(config.spec())).values()
         pane.merge(gained)

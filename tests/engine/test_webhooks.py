@@ -22,20 +22,20 @@ from calibrant_server.workers.alarm.deliveries import (
     GIVEN_UP,
     PAUSES_S,
     WAITING,
-    Delivery,
+    WebhookDelivery,
     delivery_of,
     key_of,
     new_secret,
     signed_headers,
 )
 from calibrant_server.workers.alarm.url_guard import (
-    Forbidden,
+    BlockedUrlError,
     check_url,
     is_open,
     networks_of,
     target_of,
 )
-from calibrant_server.workers.alarm.webhook_sender import Courier, send
+from calibrant_server.workers.alarm.webhook_sender import WebhookSender, send
 from calibrant_server.workers.ingest.entries import Entry
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.registry import ModelConfig
@@ -73,7 +73,7 @@ def test_addresses_of_the_internet_are_open(address):
     ],
 )  # fmt: skip
 def test_urls_that_are_no_receivers(url):
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         check_url(url)
 
 
@@ -81,7 +81,7 @@ def test_urls_that_are_no_receivers(url):
     "url", ["https://localhost/x", "https://127.0.0.1/", "https://[::1]/", "https://2130706433/", "http://127.1/"]
 )
 def test_this_machine_is_reached_by_a_setting_alone(url):
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         target_of(url)
     assert ipaddress.ip_address(target_of(url, LOCAL).address).is_loopback
 
@@ -89,18 +89,18 @@ def test_this_machine_is_reached_by_a_setting_alone(url):
 def test_one_internal_address_among_several_is_enough(monkeypatch):
     found = [(2, 1, 6, "", ("1.1.1.1", 443)), (2, 1, 6, "", ("10.0.0.1", 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         target_of("https://two.example/")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found[:1])
     assert target_of("https://one.example/a?b=c").path == "/a?b=c"
-    with pytest.raises(Forbidden, match="https"):
+    with pytest.raises(BlockedUrlError, match="https"):
         target_of("http://one.example/")
 
 
 def test_an_id_names_what_is_told_and_to_whom():
     assert message().id == message().id
     assert message().id != message("https://b.example/x").id
-    assert Delivery.from_json(message().to_json()) == message()
+    assert WebhookDelivery.from_json(message().to_json()) == message()
 
 
 def test_tries_are_spread_over_a_day_and_then_given_up():
@@ -159,7 +159,7 @@ def test_redirects_are_not_followed(server):
     url = f"http://127.0.0.1:{server.server_port}/x"
     assert send(message(url), new_secret(), 5.0, LOCAL) == 302
     assert len(server.ids) == 1
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         send(message(url), new_secret(), 5.0)
 
 
@@ -238,7 +238,7 @@ def test_a_name_that_changes_its_mind_reaches_only_what_was_checked(server, monk
     first = networks_of("127.0.0.1/32")
     assert send(message(url), new_secret(), 5.0, first) == 204
     assert len(asked) == 1 and len(server.ids) == 1
-    with pytest.raises(Forbidden, match="internal"):
+    with pytest.raises(BlockedUrlError, match="internal"):
         send(message(url), new_secret(), 5.0, first)
     assert len(server.ids) == 1
 
@@ -287,7 +287,7 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
         store.client.hset(keys.deliveries, each.id, each.to_json())
     for n in (1, 2):
         stop = threading.Event()
-        courier = Courier(store, lambda: [keys.partition])
+        courier = WebhookSender(store, lambda: [keys.partition])
         thread = threading.Thread(target=courier.run, args=(stop,))
         thread.start()
         eventually(lambda n=n: store.client.xlen(keys.stream) >= 2 * n)

@@ -17,11 +17,11 @@ from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
 from calibrant_server.workers.queries import window_records
-from calibrant_server.workers.queries.ask import Question
+from calibrant_server.workers.queries.ask import QueryRequest
 from calibrant_server.workers.queries.compute import AnswerFunction, Compute
-from calibrant_server.workers.queries.kinds.raters import MOST_RATERS, answer
+from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, answer
 from calibrant_server.workers.queries.window_records import WindowRecords
-from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Marks, daily_to
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
 from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery
 
@@ -46,7 +46,7 @@ def held(bench):
     keys = bench.store.keys.of_model(MODEL.key)
     node = bench.store.node(bench.store.keys.partition_of(MODEL.key))
 
-    def write(facts, window=Window(0, 1 << 32), slice_="", marks=Marks()):  # noqa: B008
+    def write(facts, window=Window(0, 1 << 32), slice_="", marks=Watermarks()):  # noqa: B008
         for name, each in facts.items():
             node.hset(keys.facts_of(MODEL.key, MODEL.generation, name), name, each.pack())
         node.hset(keys.tallies(MODEL.key, MODEL.generation), "records", len(facts))
@@ -74,32 +74,32 @@ def test_records_are_found_by_their_time_slice_and_label(held):
     assert names(held(facts, window)) == ["a", "b"]
     assert names(held(facts, window, "site:A")) == ["b"]
     assert names(held(facts)) == ["a", "b", "early", "late"]
-    assert names(held(facts, marks=Marks(kept_from=6 * HOUR_S))) == ["a", "late"]
+    assert names(held(facts, marks=Watermarks(kept_from=6 * HOUR_S))) == ["a", "late"]
     # What was merged into a day lies where the day begins.
-    assert names(held(facts, Window(0, HOUR_S), marks=Marks(daily_to=DAY_S))) == ["a", "b", "early", "late"]
+    assert names(held(facts, Window(0, HOUR_S), marks=Watermarks(daily_to=DAY_S))) == ["a", "b", "early", "late"]
     assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
 
 
 def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkeypatch):
     facts = {f"i{i}": rated(i) for i in range(6)}
-    monkeypatch.setattr(window_records, "MOST_ROWS", 4)
+    monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match=r"more than 4 labelled records.*narrow it") as refused:
         held(facts).read()
-    assert refused.value.offences[0].pointer == "/window"
-    monkeypatch.setattr(window_records, "MOST_ROWS", 9)
-    monkeypatch.setattr(window_records, "MOST_RATINGS", 8)
+    assert refused.value.violations[0].pointer == "/window"
+    monkeypatch.setattr(window_records, "MAX_ROWS", 9)
+    monkeypatch.setattr(window_records, "MAX_RATINGS", 8)
     several = {name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)}) for name, each in facts.items()}
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
-    monkeypatch.setattr(window_records, "MOST_HELD", 5)
+    monkeypatch.setattr(window_records, "MAX_HELD", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records, and up to 5"):
         held(facts, Window(0, HOUR_S)).read()
 
 
 def test_raters_beyond_the_number_told_are_counted(held):
-    crowd = [f"r{i:03d}" for i in range(MOST_RATERS + 6)]
+    crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
     records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
     found = answer(Counted(), MODEL, {"metric": "accuracy"}, 0, records)
     assert (found["n_raters"], found["n_raters_over"], len(found["by_rater"])) == (70, 6, 64)
@@ -117,7 +117,7 @@ def computed(bench):
 
     def answer(function=lambda *given: {}):
         compute = Compute(bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])})
-        question = Question("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
+        question = QueryRequest("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
         return json.loads(compute.answer(question).body)
 
     return answer

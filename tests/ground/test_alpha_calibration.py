@@ -13,7 +13,7 @@ from scipy.optimize import approx_fprime, minimize_scalar
 from scipy.special import gammaln, log_softmax, softmax
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.alpha_calibration import compare_calibrations, row_losses
@@ -114,7 +114,7 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(part)
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
-    for slug, answer in compute_metrics(View(pane, Question()), slugs).items():
+    for slug, answer in compute_metrics(View(pane, PaneQuery()), slugs).items():
         assert raw[slug] == pytest.approx(answer["value"], abs=1e-9)
 
 

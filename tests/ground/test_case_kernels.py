@@ -9,7 +9,7 @@ import pytest
 from scipy.interpolate import BSpline
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
 from calibrant.segmentation.case_errors import case_errors
@@ -70,7 +70,7 @@ def batch_of(seed: int, n: int = 200) -> Batch:
 def view_of(batch: Batch, bins: int, raters: str = "pooled", **options: object) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    return View(pane, Question(bins=bins, raters=raters, options=options), batch)
+    return View(pane, PaneQuery(bins=bins, raters=raters, options=options), batch)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean"])
@@ -122,5 +122,5 @@ def test_kernels_take_composites() -> None:
     ).batch
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(united)
-    expected = compute_metrics(View(pane, Question(bins=5, options={"membership": "spline"}), united), ["ml1_ace"])
+    expected = compute_metrics(View(pane, PaneQuery(bins=5, options={"membership": "spline"}), united), ["ml1_ace"])
     assert found["value"] == pytest.approx(expected["ml1_ace"]["value"])

@@ -69,16 +69,16 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
     assert cases_in(Pane.unpack(forward.pack())).pack() == cases_in(forward).pack()
 
 
-@pytest.mark.parametrize("bound", ["MOST_CASES", "MOST_CELLS"])
+@pytest.mark.parametrize("bound", ["MAX_CASES", "MAX_CELLS"])
 def test_cases_beyond_the_bound_share_a_table(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(module, bound, 8 if bound == "MOST_CASES" else 400)
+    monkeypatch.setattr(module, bound, 8 if bound == "MAX_CASES" else 400)
     parts = {f"c{i}": rows(i, 12) for i in range(40)}
     batches = [batch_of({name: part}) for name, part in parts.items()]
     forward, backward = pane_of(*batches), pane_of(*batches[::-1])
     cases = cases_in(forward)
     assert_same(cases, cases_in(backward))
     assert cases.halvings == cases_in(backward).halvings > 0
-    assert len(cases.names) <= 8 if bound == "MOST_CASES" else True
+    assert len(cases.names) <= 8 if bound == "MAX_CASES" else True
     assert cases.n_cases["estimated"] is True
     # All in one pot stays exact.
     answer = compute_metrics(view_of(forward, 10, average="micro_pooled"), ["ml1_ece"])["ml1_ece"]

@@ -11,7 +11,7 @@ from scipy import stats
 from calibrant import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
 from calibrant.report import score_batch
@@ -219,7 +219,7 @@ def test_composites_come_from_rows() -> None:
 def test_rows_and_kept_tables_agree(membership: str) -> None:
     batch = batch_of(some_parts())
     pane = pane_of(batch)
-    question = Question(bins=20, options={"membership": membership})
+    question = PaneQuery(bins=20, options={"membership": membership})
     kept, raw = cases_of(View(pane, question)), cases_of(View(pane, question, batch))
     assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(
         kept["summary"]["ace"]["macro"]["value"], abs=1e-9

@@ -114,7 +114,7 @@ def test_exact_sums_of_other_samples_are_refused(exact: Any, rule: str) -> None:
     label = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
     with pytest.raises(CalibrationInputError) as refusal:
         read_arrays({"label": label, "exact": exact})
-    assert (refusal.value.offences[0].pointer, refusal.value.offences[0].rule) == ("/exact", rule)
+    assert (refusal.value.violations[0].pointer, refusal.value.violations[0].rule) == ("/exact", rule)
 
 
 def test_two_classes_need_no_prediction() -> None:
@@ -155,7 +155,7 @@ HALVES = {"label": [[[0, 2.0], [1, 0]], [[0, 1], [2.0, 0]]]}
 def test_arrays_that_contradict_each_other_are_refused(fields: dict[str, Any], pointer: str, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         read_arrays(fields)
-    assert (refused.value.offences[0].pointer, refused.value.offences[0].rule) == (pointer, rule)
+    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (pointer, rule)
 
 
 def test_arrays_of_other_classes_are_refused() -> None:

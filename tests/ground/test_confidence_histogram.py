@@ -19,7 +19,7 @@ from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_curve, loss_surface
 from calibrant.core.packing import PackingError
 from calibrant.core.pane_validation import check_pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.uce import inverse_binary_entropy
@@ -138,7 +138,7 @@ def test_close_to_the_panes_metrics() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
     metrics = compute_metrics(
-        View(pane, Question(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
+        View(pane, PaneQuery(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
     )
     found = calibration_errors(ConfidenceHistogram.of_batch(batch, 14400), 20, least=0)
     assert found["prediction"]["ece"] == pytest.approx(metrics["ece"]["value"], abs=1 / 14400)
@@ -313,7 +313,7 @@ def test_updates_of_the_service_and_back() -> None:
     for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
     check_pane(sent)
-    question = Question(bins=20, edges="left")
+    question = PaneQuery(bins=20, edges="left")
     slugs = ["ece", "classwise_ece"]
     got, wanted = (compute_metrics(View(pane, question), slugs) for pane in (sent, filled))
     for slug in slugs:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.segmentation.case_report import cases_of
@@ -35,7 +35,7 @@ def batch_of(scans: dict[str, tuple[list[int], list[int]]]) -> Batch:
 def view_of(batch: Batch, raw: bool, **options: Any) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    return View(pane, Question(options=options), batch if raw else None)
+    return View(pane, PaneQuery(options=options), batch if raw else None)
 
 
 def naive(scan: tuple[list[int], list[int]], members: set[int]) -> float | None:
@@ -79,6 +79,6 @@ def test_pixels_sent_as_a_histogram_leave_dice_unknown() -> None:
     at = np.eye(1, 1200, 119)[0]
     sent = {"kind": "class", "class": 1, "bins": 1200, "case": "found", "count": 4 * at, "sum_confidence": 0.4 * at}
     pane.fill_histogram(Histogram.from_fields(sent | {"sum_correct": 2 * at}, pane.spec))
-    row = cases_of(View(pane, Question()))["cases"][0]
+    row = cases_of(View(pane, PaneQuery()))["cases"][0]
     assert row["dice"]["by_class"] == [None, naive(SCANS["found"], {2})]
     assert row["true_positive"] is None

@@ -15,7 +15,7 @@ from scipy.special import gammaln, polygamma
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
 from calibrant.core.batch_sums import Filling
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.concentration import Concentration, fit_concentration
@@ -50,7 +50,7 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
 
 def view(whole: Pane, **question: Any) -> View:
     options = {name: question.pop(name) for name in ("loss_weight", "penalty") if name in question}
-    return View(whole, Question(**question, options=options))
+    return View(whole, PaneQuery(**question, options=options))
 
 
 def fit(z: np.ndarray, y: np.ndarray, penalty: float = 0.0, **columns: Any) -> Concentration:
@@ -435,7 +435,7 @@ def test_intervals_of_bins_hold_what_is_true() -> None:
         batch = Batch.from_columns({"probabilities": p, "label_counts": votes}, task="multiclass").batch
         pane = Pane(PaneSpec("multiclass", 3))
         pane.fill_batch(batch)
-        for row in disagreement_answer(View(pane, Question(bins=5)))["reliability"]:
+        for row in disagreement_answer(View(pane, PaneQuery(bins=5)))["reliability"]:
             if row["n"] >= 30:
                 # The truth of a bin is the mean of the predictions in it.
                 held += row["interval"][0] <= row["predicted"] <= row["interval"][1]

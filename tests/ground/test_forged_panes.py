@@ -21,7 +21,7 @@ from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.pane_validation import check_pane
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NotAnswerable, View
 from calibrant.drift.comparison import compare
@@ -101,7 +101,7 @@ def forged(pane: Pane, other: Pane, rng: np.random.Generator) -> bytes:
 def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
     """What queries and the alarm compute of a pane, under one label policy; what is declared not answerable is left out."""
     raters = POLICIES[rng.integers(len(POLICIES))]
-    view = View(pane, Question(bins=default_bins(pane.spec), raters=raters))
+    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=raters))
     method = sorted(MAPS)[rng.integers(len(MAPS))]
     objective = ("nll", "brier", "ece")[rng.integers(3)]
     asked: list[Callable[[], Any]] = [

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS, fit, needs
 from calibrant.calibrators.rows import labelled_rows
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]
@@ -34,7 +34,7 @@ def many(n: int = 600, seed: int = 0, **more: Any) -> tuple[Batch, Pane]:
 @pytest.mark.parametrize("raw", [True, False])
 def test_of_platts_curve_it_is_what_two_regressions_say(raw: bool) -> None:
     batch, pane = many(units=[f"u{i // 2}" for i in range(600)])
-    found = fit("platt", View(pane, Question(scope="class:3"), batch if raw else None))["heldout"]
+    found = fit("platt", View(pane, PaneQuery(scope="class:3"), batch if raw else None))["heldout"]
     rows = labelled_rows(pane.sample.batch(), 0)
     p, hit = rows.probabilities[:, 3], rows.share[:, 3]
     odds, after = np.log(p / (1 - p))[:, None], np.zeros(600)
@@ -57,7 +57,7 @@ def test_of_platts_curve_it_is_what_two_regressions_say(raw: bool) -> None:
 @pytest.mark.parametrize("method", ONE_SCORE)
 def test_every_map_of_one_class_has_it(method: str) -> None:
     _, pane = many(900)
-    found = fit(method, View(pane, Question(scope="class:3")))
+    found = fit(method, View(pane, PaneQuery(scope="class:3")))
     json.dumps(found, allow_nan=False)
     assert found["heldout_reason"] is None
     assert found["heldout"]["gain"]["brier"]["value"] > 0
@@ -69,7 +69,7 @@ def test_where_there_are_too_few_it_says_so() -> None:
     p = rng.dirichlet(np.ones(25), 15)
     pane = Pane(SPEC)
     pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}).batch)
-    found = fit("isotonic", View(pane, Question(scope="class:3")))
+    found = fit("isotonic", View(pane, PaneQuery(scope="class:3")))
     assert (found["heldout"], found["heldout_reason"]) == (None, "few_units")
 
 
@@ -82,6 +82,6 @@ def test_a_sample_without_a_hit_shows_no_gain() -> None:
     labels = np.where(kept, 4, np.arange(2000) % 5)
     pane = Pane(SPEC)
     pane.fill_batch(Batch.from_columns({"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}).batch)
-    found = fit("isotonic", View(pane, Question(scope="class:3")))
+    found = fit("isotonic", View(pane, PaneQuery(scope="class:3")))
     assert found["parameters"] is not None
     assert (found["heldout"], found["heldout_reason"]) == (None, "one_class")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from tests.ground import notions_reference as naive
@@ -23,6 +23,6 @@ def test_predictions_of_one_score_leave_out_their_own(raters: str, leave: str) -
     batch = Batch.from_columns({"probabilities": z, "label_counts": counts, "weights": weights}).batch
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
-    view = View(pane, Question(raters=raters, options={"leave": leave}), batch)
+    view = View(pane, PaneQuery(raters=raters, options={"leave": leave}), batch)
     found = compute_metrics(view, ["kde_ece"])["kde_ece"]["value"]
     assert found == pytest.approx(naive.kde(rows_of(batch), raters, leave, 0.02), abs=1e-10)

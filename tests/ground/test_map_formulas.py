@@ -19,7 +19,7 @@ from scipy.special import expit, logit, softmax
 from calibrant.calibrators import MAPS, Options, apply, fit
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 
@@ -58,7 +58,7 @@ def fitted(method: str, scope: str, **options: Any) -> tuple[dict[str, Any], Bat
         there = Batch.from_columns({"confidences": edges}).batch
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    answer = fit(method, View(pane, Question()), Options(**options))
+    answer = fit(method, View(pane, PaneQuery()), Options(**options))
     return json.loads(json.dumps(answer, allow_nan=False)), there
 
 

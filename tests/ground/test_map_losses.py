@@ -8,7 +8,7 @@ from scipy.special import xlog1py, xlogy
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import apply, fit
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 
 
@@ -23,7 +23,7 @@ def test_losses_after_a_map_are_those_of_its_rows(method: str, raters: str) -> N
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    answer = fit(method, View(pane, Question(raters=raters), batch))
+    answer = fit(method, View(pane, PaneQuery(raters=raters), batch))
     mapped, share = apply(answer, batch), votes / 3
     brier = np.average(share * (1 - mapped) ** 2 + (1 - share) * mapped**2, weights=weight)
     nll = -np.average(xlogy(share, mapped) + xlog1py(1 - share, -mapped), weights=weight)

@@ -13,7 +13,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import apply, fit
 from calibrant.calibrators.recommendation import Weighing, recommend
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 
 
@@ -25,7 +25,7 @@ def batch_of(z: Any, labels: Any, **more: Any) -> Batch:
 def view_of(batch: Batch, *, raw: bool = False, **question: Any) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)
+    return View(pane, PaneQuery(**question), batch if raw else None)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
@@ -98,7 +98,7 @@ def test_a_sample_that_is_always_right_leaves_the_temperature_to_the_window() ->
     labels = np.where(np.isin(batch.prediction_hash, kept) | (rng.random(3000) > 0.2), z.argmax(axis=1), z.argmin(axis=1))
     pane = Pane(PaneSpec("multiclass", 20))
     pane.fill_batch(batch_of(z, labels))
-    found = recommend(View(pane, Question()))
+    found = recommend(View(pane, PaneQuery()))
     assert found["recommendation"] == "temperature"
     evidence = found["recommendation_evidence"]
     assert evidence["candidates"]["temperature"] == {"reason": "separable"}

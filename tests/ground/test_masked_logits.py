@@ -9,7 +9,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import fit
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.logits import MASKED, relative_logits
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.report import score_batch
@@ -61,7 +61,7 @@ def test_relative_logits_by_hand() -> None:
 def test_masked_logits_answer_as_their_probabilities(raters: str) -> None:
     answers = []
     for batch in (rows(), as_probabilities()):
-        view = View(filled(batch), Question(raters=raters))
+        view = View(filled(batch), PaneQuery(raters=raters))
         found = compute_metrics(view, ["nll", "brier", "ece"])
         fitted = fit_temperature(view.pane, raters=raters)
         once = score_batch(batch, {"raters": raters, "metrics": ["nll"]})
@@ -80,22 +80,22 @@ def test_masked_logits_answer_as_their_probabilities(raters: str) -> None:
 
 def test_a_masked_rating_that_is_taken_back_leaves_the_sums_as_they_were() -> None:
     pane = filled(rows(0, 50))
-    before = compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"]
+    before = compute_metrics(View(pane, PaneQuery()), ["nll"])["nll"]["value"]
     temperature = fit_temperature(pane)["temperature"]
     pane.fill_batch(rows(50, 56))
     pane.subtract(filled(rows(50, 56)))
-    assert compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"] == pytest.approx(before, rel=1e-12)
+    assert compute_metrics(View(pane, PaneQuery()), ["nll"])["nll"]["value"] == pytest.approx(before, rel=1e-12)
     assert fit_temperature(pane)["temperature"] == pytest.approx(temperature, rel=1e-9)
 
 
 def test_below_the_bound_a_logit_is_a_number_like_any_other() -> None:
-    found = compute_metrics(View(filled(rows(masked_by=-1e5)), Question()), ["nll"])["nll"]
+    found = compute_metrics(View(filled(rows(masked_by=-1e5)), PaneQuery()), ["nll"])["nll"]
     assert found["value"] > 1e5 / 100 and found.get("reason") is None
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector", "dirichlet", "platt", "isotonic"])
 def test_maps_are_fitted_to_the_rest(method: str) -> None:
-    told = [fit(method, View(filled(batch), Question(scope="top_label"))) for batch in (rows(), as_probabilities())]
+    told = [fit(method, View(filled(batch), PaneQuery(scope="top_label"))) for batch in (rows(), as_probabilities())]
     for each in told:
         each.pop("digest")
     assert (told[0]["parameters"] is None) == (told[1]["parameters"] is None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
 from tests.ground.reference import POLICIES
@@ -63,7 +63,7 @@ def pane_of(*batches: Batch) -> Pane:
 
 def values(pane: Pane, batch: Batch | None = None, raters: str = "pooled") -> Values:
     """The number of every metric, or the reason why there is none."""
-    view = View(pane, Question(raters=raters), batch)
+    view = View(pane, PaneQuery(raters=raters), batch)
     found: Values = {}
     for slug, metric in METRICS.items():
         try:
@@ -142,7 +142,7 @@ def test_names_of_classes_of_cases_do_not_matter_where_none_is_background(raw: b
     for order in ([0, 1, 2], [2, 0, 1]):
         turned = columns | {name: columns[name][:, order] for name in ("probabilities", "label_counts")}
         batch = batch_of("segmentation", turned)
-        question = Question(options={"background": "in", "missing": missing})
+        question = PaneQuery(options={"background": "in", "missing": missing})
         view = View(pane_of(batch), question, batch if raw else None)
         found.append([METRICS[slug].value(view) for slug in sorted(OF_CASES)])
     assert None not in found[0]
@@ -235,5 +235,5 @@ def test_where_every_bin_is_overconfident_the_number_of_bins_does_not_matter(rat
     votes = rng.binomial(3, z - 0.4)
     columns = {"confidences": z, "label_counts": np.stack([3 - votes, votes], axis=1)}
     batch = Batch.from_columns(columns).batch
-    found = [METRICS["ece"].value(View(pane_of(batch), Question(bins=m, raters=raters))) for m in (1, 2, 5)]
+    found = [METRICS["ece"].value(View(pane_of(batch), PaneQuery(bins=m, raters=raters))) for m in (1, 2, 5)]
     assert found[1:] == pytest.approx(found[:1] * 2, abs=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.cells import Cells
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.isotonic import decompose, each_recalibrated, recalibrated
 from calibrant.estimators.smoothing import (
@@ -31,7 +31,7 @@ def view_of(score: np.ndarray, hit: np.ndarray, units: list[str] | None = None) 
     batch = Batch.from_columns(columns | ({} if units is None else {"units": units})).batch
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    return View(pane, Question())
+    return View(pane, PaneQuery())
 
 
 def calibrated(kind: str, n_times: int, n_units: int) -> Iterator[View]:

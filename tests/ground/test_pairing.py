@@ -23,11 +23,11 @@ from calibrant.inference.pairing import (
 )
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.temperature_differences import temperature_difference
-from calibrant.metrics import Question, View
+from calibrant.metrics import PaneQuery, View
 from calibrant.raters.disagreement_report import disagreement_answer
 
 BINARY = PaneSpec("binary", 2)
-TEN = Question(bins=10, scope="positive")
+TEN = PaneQuery(bins=10, scope="positive")
 
 
 def pane_of(spec: PaneSpec, n: int, prefix: str = "u", window: bool = False, **columns: object) -> Pane:
@@ -144,7 +144,7 @@ def test_equal_sides_of_a_table_that_is_empty_or_not_replicated() -> None:
     found = reliability_difference(view, View(Pane(BINARY), TEN))
     assert (found["difference"], found["difference_reason"]) == (None, "no_data")
     assert all(row["difference"] is None for row in found["table"])
-    odd = Question(bins=8, scope="positive")
+    odd = PaneQuery(bins=8, scope="positive")
     pair = [View(view.pane, odd), View(view.pane, odd)]
     assert reliability_difference(*pair)["table_method"].endswith("independent data (MOVER)")
     few = View(pane_of(BINARY, 5, confidences=p[:5], labels=y[:5]), TEN)
@@ -227,7 +227,7 @@ def votes_of(rng: np.random.Generator, p: np.ndarray, n_votes: int) -> np.ndarra
 
 
 def disagreed(one: Pane, two: Pane, weight: str = "1") -> dict:
-    question = Question(bins=15, options={"loss_weight": weight})
+    question = PaneQuery(bins=15, options={"loss_weight": weight})
     views = [View(one, question), View(two, question)]
     answers = [disagreement_answer(view) for view in views]
     return disagreement_difference(*views, *answers)
@@ -261,7 +261,7 @@ def test_means_of_votes_are_paired_among_the_metrics() -> None:
     p = rng.dirichlet(np.ones(3), 600)
     votes = votes_of(rng, p, 3)
     sides = [
-        View(pane_of(THREE, 600, probabilities=each, label_counts=votes), Question())
+        View(pane_of(THREE, 600, probabilities=each, label_counts=votes), PaneQuery())
         for each in (0.5 * p + 0.5 / 3, p)
     ]
     slugs = ["squared_loss", "epistemic_loss", "irreducible_loss", "disagreement_loss", "brier"]
@@ -272,7 +272,7 @@ def test_means_of_votes_are_paired_among_the_metrics() -> None:
     # The same votes have the same spread, and the Brier score of shares is the squared loss.
     assert found["irreducible_loss"]["difference_interval"] == pytest.approx([0.0, 0.0], abs=1e-12)
     assert found["squared_loss"]["difference_interval"] == pytest.approx(found["brier"]["difference_interval"])
-    few = [View(pane_of(THREE, 9, probabilities=p[:9], label_counts=votes[:9]), Question()) for _ in sides]
+    few = [View(pane_of(THREE, 9, probabilities=p[:9], label_counts=votes[:9]), PaneQuery()) for _ in sides]
     assert differences(*few, ["epistemic_loss"])["epistemic_loss"]["difference_reason"] == "too_few_units"
 
 

@@ -31,7 +31,7 @@ def filled(name: str = "three", **options: Any) -> Pane:
 def refused(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         check_pane(pane, spec)
-    return [(o.pointer, o.rule, o.detail) for o in caught.value.offences]
+    return [(o.pointer, o.rule, o.detail) for o in caught.value.violations]
 
 
 @every_spec
@@ -167,10 +167,10 @@ def test_one_accumulator_changed(name: str, packed: bool) -> None:
     change(pane)
     if packed:
         pane = Pane.unpack(pane.pack())
-    offences = refused(pane)
-    assert all(pointer == "/packed" for pointer, _, _ in offences)
-    assert {rule for _, rule, _ in offences} <= {"negative_count", "count_limit", "disagreement"}
-    assert any(blamed in detail for _, _, detail in offences)
+    violations = refused(pane)
+    assert all(pointer == "/packed" for pointer, _, _ in violations)
+    assert {rule for _, rule, _ in violations} <= {"negative_count", "count_limit", "disagreement"}
+    assert any(blamed in detail for _, _, detail in violations)
 
 
 @pytest.mark.parametrize("spec", ["binary", "three", "hundred", "listed"])

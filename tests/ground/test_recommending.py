@@ -20,7 +20,7 @@ from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperatu
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.batch_sums import Filling
 from calibrant.core.label_policies import policy_index
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 
 CHANGES = {
@@ -47,7 +47,7 @@ def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
         one = Pane(pane.spec)
         one.fill_batch(batch.take(part))
         pane.merge(one)
-    return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -167,7 +167,7 @@ def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
 
 def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the rows of the smallest hashes, so it is what a smaller sample would have been."""
-    monkeypatch.setattr(recommendation, "MOST_NUMBERS", 3 * 700)
+    monkeypatch.setattr(recommendation, "MAX_NUMBERS", 3 * 700)
     batch = batch_of("temperature")
     found = recommend(view_of(batch, raw=False))
     evidence = found["recommendation_evidence"]
@@ -188,7 +188,7 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
         columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
         pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
         window.merge(pane)
-    weighing = Weighing(View(window, Question()))
+    weighing = Weighing(View(window, PaneQuery()))
     gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
     assert gain["value"] > 0 and gain["interval"] is not None
     candidates = weighing.recommended()["recommendation_evidence"]["candidates"]
@@ -242,13 +242,13 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
     labels = (softmax(z / 1.25, axis=1).cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", 10))
     pane.fill_batch(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}).batch)
-    found = recommend(View(pane, Question()))
+    found = recommend(View(pane, PaneQuery()))
     evidence = found["recommendation_evidence"]
     assert found["recommendation"] == "temperature" and evidence["n"] < 300
     assert evidence["candidates"]["temperature"]["gain"]["nll"]["interval"][0] < 0
     assert evidence["whole_window"]["n"] == 6000 and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
     assert evidence["candidates"]["leave it"]["beaten_by"] == ["temperature"]
-    heldout = Weighing(View(pane, Question())).held_out_temperature("nll")["heldout"]
+    heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
     assert heldout["whole_window"] == evidence["whole_window"] and heldout["n"] == evidence["n"]
 
 
@@ -261,11 +261,11 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         columns = {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(150)]}
         pane = Pane(PaneSpec("multiclass", 600))
         pane.fill_batch(Batch.from_columns(columns, n_classes=600).batch)
-        found = recommend(View(pane, Question()))
+        found = recommend(View(pane, PaneQuery()))
         assert found["recommendation"] == recommended, found
         evidence = found["recommendation_evidence"]
         assert evidence["n"] == 150 and evidence["candidates"]["more"] == {"reason": "few_units"}
-        told = Weighing(View(pane, Question())).held_out_temperature("nll")
+        told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
         assert told["heldout"] == evidence["whole_window"] and told["heldout_reason"] is None
         json.dumps(found, allow_nan=False)
 

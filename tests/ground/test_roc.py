@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.roc import area, rates, roc
 from calibrant.metrics import compute_metrics
@@ -31,7 +31,7 @@ def view_of(rows: Rows, raw: bool = False, **question: object) -> View:
     batch = Batch.from_columns(columns | {"label_counts": votes}, task=task).batch
     pane = Pane(PaneSpec(task, p.shape[1]))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
 
 
 def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
@@ -118,7 +118,7 @@ def test_from_plain_histograms() -> None:
     pane = Pane(spec)
     fields = {"kind": "positive", "bins": 3600, "edges": "left"} | {k: v.tolist() for k, v in columns.items()}
     pane.fill_histogram(Histogram.from_fields(fields, spec))
-    view = View(pane, Question(edges="left"))
+    view = View(pane, PaneQuery(edges="left"))
     found = roc(view)
     expected = naive(score, right, wrong)
     assert found["error_bound"] < 0.01
@@ -131,7 +131,7 @@ def test_without_pairs_there_is_a_reason(label: int | None, reason: str) -> None
     pane = Pane(PaneSpec("binary", 2))
     if label is not None:
         pane.fill_batch(Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch)
-    view = View(pane, Question())
+    view = View(pane, PaneQuery())
     found = roc(view)
     assert (found["auc"], found["threshold"], found["reason"]) == (None, [], reason)
     metric = compute_metrics(view, ["auc"])["auc"]

@@ -13,7 +13,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import fit
 from calibrant.calibrators.rows import mean_by_unit
 from calibrant.core.batch_sums import Filling
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.cumulative import ks_survival, kuiper_survival
 from calibrant.metrics import compute_metrics
@@ -31,7 +31,7 @@ def batch_of(seed: int, n: int = 400) -> Batch:
 def view_of(batch: Batch, raw: bool = True, **question: int) -> View:
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)
+    return View(pane, PaneQuery(**question), batch if raw else None)
 
 
 def area(score: np.ndarray, hit: np.ndarray) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.raters.disagreement_report import disagreement_answer
 from calibrant.raters.posterior import posterior_epistemic_loss
@@ -49,7 +49,7 @@ def test_sections_are_the_librarys_answers() -> None:
     batch = batch_of(3)
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    view = View(pane, Question(), batch)
+    view = View(pane, PaneQuery(), batch)
     found = scored(batch, "cases", "disagreement", case="c2", frequency_bins=7)
     expected = cases_of(view, 7)
     assert found["cases"]["summary"] == expected["summary"]
@@ -78,18 +78,18 @@ def test_stability_takes_its_metric_and_subsets() -> None:
 
 
 def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrant.stability.report.MOST_ROWS", 59)
+    monkeypatch.setattr("calibrant.stability.report.MAX_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None
-    monkeypatch.setattr("calibrant.report_sections.MOST_RATINGS", 179)
+    monkeypatch.setattr("calibrant.report_sections.MAX_RATINGS", 179)
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
 
 
 def test_an_unknown_section_is_refused_with_the_known() -> None:
     with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
         scored(batch_of(3), "casess")
-    assert refused.value.offences[0].pointer == "/include"
+    assert refused.value.violations[0].pointer == "/include"
 
 
 def test_each_case_by_itself() -> None:
@@ -111,7 +111,7 @@ def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) ->
     batch = batch_of(3, 60, n_votes=1)
     found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
-    monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MOST_CASES", 59)
+    monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MAX_CASES", 59)
     assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
     bare = Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass").batch
     assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"

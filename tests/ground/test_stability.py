@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
@@ -34,7 +34,7 @@ def noisy_batch(n: int = 400, raters: int = 5, seed: int = 0, **more: Any) -> Ba
 
 
 def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), Question(**question), batch if raw else None)
+    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
 
 
 def test_variation_in_its_readings() -> None:
@@ -173,7 +173,7 @@ def test_what_cannot_be_asked_of_parts() -> None:
             stability(viewed(batch, raw), slug)
         assert refusal.value.reason == reason
     with pytest.raises(NotAnswerable) as refusal:
-        stability(View(Pane(PaneSpec("multiclass", 3)), Question()), "ece")
+        stability(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()), "ece")
     assert refusal.value.reason == "too_few_units"
 
 
@@ -196,7 +196,7 @@ def rated(n: int = 200, raters: int = 4) -> tuple[Batch, dict[str, np.ndarray]]:
 
 def test_baselines_stand_side_by_side() -> None:
     batch, raters = rated()
-    found = baselines(batch, "ece", Question(bins=10), raters)
+    found = baselines(batch, "ece", PaneQuery(bins=10), raters)
     for policy, answer in found["policies"].items():
         alone = compute_metrics(viewed(batch, bins=10, raters=policy), ["ece"])["ece"]
         assert answer == alone
@@ -225,7 +225,7 @@ def test_a_rater_who_rated_some_or_nothing() -> None:
 def test_a_rater_whose_column_does_not_fit(bad: np.ndarray) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         baselines(rated()[0], "ece", raters={"r": bad})
-    assert refusal.value.offences[0].pointer == "/raters/r"
+    assert refusal.value.violations[0].pointer == "/raters/r"
 
 
 def test_named_raters_become_columns_of_their_own() -> None:
@@ -234,13 +234,13 @@ def test_named_raters_become_columns_of_their_own() -> None:
     assert {name: column.tolist() for name, column in found.items()} == {"a": [0, -1, -1, 2], "b": [1, 1, -1, -1]}
     with pytest.raises(CalibrationInputError) as refusal:
         named_raters([[0] * 201], [[f"r{i}" for i in range(201)]], 3)
-    assert refusal.value.offences[0].rule == "too_many_raters"
+    assert refusal.value.violations[0].rule == "too_many_raters"
 
 
 def test_a_score_of_named_raters_holds_their_baselines() -> None:
     batch, raters = rated()
     found = score_batch(batch, {"metrics": ("ece", "brier"), "bins": 10}, raters)["baselines"]
-    expected = baselines(batch, "ece", Question(bins=10), raters)
+    expected = baselines(batch, "ece", PaneQuery(bins=10), raters)
     assert found["metrics"]["ece"]["by_rater"] == expected["by_rater"]
     assert found["metrics"]["ece"]["mean_of_raters"] == expected["mean_of_raters"]
     for policy, number in found["metrics"]["ece"]["policies"].items():

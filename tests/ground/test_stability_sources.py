@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane
 from calibrant.core.batch_sums import Filling
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
 from calibrant.stability.curves import stability
@@ -33,7 +33,7 @@ AT_ONCE = {
 
 
 def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), Question(**question), batch if raw else None)
+    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
 
 
 def of_rows(batch: Batch, rows: np.ndarray, slug: str, **question: Any) -> float:

@@ -9,7 +9,7 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.calibrators.temperature.losses import EceOptions, RowLosses, TwoClassLosses
 from calibrant.calibrators.temperature.report import surface_answer
 from calibrant.calibrators.temperature.surface import loss_surface
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 
 
@@ -71,8 +71,8 @@ def test_cells_are_near_the_rows(task: str) -> None:
         batch = rows(2, 2000, logits=False)
     pane = Pane(PaneSpec(task, 2))
     pane.fill_batch(batch)
-    kept = surface_answer(View(pane, Question(edges="left")), points=6)
-    raw = surface_answer(View(pane, Question(edges="left"), batch), points=6)
+    kept = surface_answer(View(pane, PaneQuery(edges="left")), points=6)
+    raw = surface_answer(View(pane, PaneQuery(edges="left"), batch), points=6)
     assert (kept["source"], raw["source"], kept["logits"]) == ("cells", "rows", "log_probabilities")
     assert np.array(kept["nll"]) == pytest.approx(np.array(raw["nll"]), rel=5e-3)
     assert np.array(kept["brier"]) == pytest.approx(np.array(raw["brier"]), abs=5e-3)
@@ -83,9 +83,9 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
     batch = rows(3, 150)
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)
-    found = surface_answer(View(pane, Question()), points=4)
+    found = surface_answer(View(pane, PaneQuery()), points=4)
     assert (found["source"], found["logits"], found["n_used"]) == ("sample", "sent", 150)
-    raw = surface_answer(View(pane, Question(), batch), points=4)
+    raw = surface_answer(View(pane, PaneQuery(), batch), points=4)
     for name in ("nll", "brier", "ece"):
         assert np.array(found[name]) == pytest.approx(np.array(raw[name]))
 
@@ -101,9 +101,9 @@ def test_the_lowest_point_is_the_grids() -> None:
 
 def test_other_classes_and_nothing_are_refused() -> None:
     with pytest.raises(CalibrationInputError, match="two"):
-        surface_answer(View(Pane(PaneSpec("multiclass", 3)), Question()))
+        surface_answer(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()))
     with pytest.raises(NotAnswerable, match="no_data"):
-        surface_answer(View(Pane(PaneSpec("binary", 2)), Question()))
+        surface_answer(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
 
 
 def test_one_case_by_itself() -> None:
@@ -113,10 +113,10 @@ def test_one_case_by_itself() -> None:
     batch = Batch.from_columns(columns, task="segmentation").batch
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)
-    view = View(pane, Question(edges="left"))
+    view = View(pane, PaneQuery(edges="left"))
     found = surface_answer(view, points=4, case="scan-1")
     own = batch.take(np.arange(400) % 2 == 1)
-    raw = surface_answer(View(pane, Question(edges="left"), own), points=4)
+    raw = surface_answer(View(pane, PaneQuery(edges="left"), own), points=4)
     assert (found["source"], found["n_used"]) == ("case", own.label_counts.sum())
     assert np.array(found["nll"]) == pytest.approx(np.array(raw["nll"]), rel=1e-2)
     with pytest.raises(NotAnswerable, match="unknown_case"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.report_uncertainty import uncertainty
@@ -19,7 +19,7 @@ def view_of(seed: int, n_classes: int, n: int = 800, bins: int = 10, **columns: 
     batch = Batch.from_columns({"probabilities": p, "labels": labels} | columns, task="multiclass").batch
     pane = Pane(PaneSpec("multiclass", n_classes))
     pane.fill_batch(batch)
-    return View(pane, Question(bins=bins)), p, labels
+    return View(pane, PaneQuery(bins=bins)), p, labels
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -64,5 +64,5 @@ def test_intervals_widen_where_a_units_predictions_share_their_fate() -> None:
 
 
 def test_an_empty_window_has_no_table() -> None:
-    found = uncertainty(View(Pane(PaneSpec("binary", 2)), Question()))
+    found = uncertainty(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
     assert (found["table"], found["value"], found["reason"]) == ([], None, "no_data")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS, compute_metrics
@@ -25,7 +25,7 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
     columns = {"probabilities": p, "labels": labels, "weights": np.asarray(weights, float)}
     pane = Pane(PaneSpec(task, n_classes))
     pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
-    return View(pane, Question(**asked))
+    return View(pane, PaneQuery(**asked))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -59,6 +59,6 @@ def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(Batch.from_columns(columns).batch)
     with pytest.raises(NotAnswerable, match="has weight"):
-        disagreement_answer(View(pane, Question()))
-    found = compute_metrics(View(pane, Question()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"])
+        disagreement_answer(View(pane, PaneQuery()))
+    found = compute_metrics(View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"])
     assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(found, (None, "no_data"))

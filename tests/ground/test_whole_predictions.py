@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import dirichlet
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators.sample import MOST_CLASSES
+from calibrant.accumulators.sample import MAX_CLASSES
 from calibrant.core.available_rows import drawn_labels, rows_at_hand
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.skce import N_DRAWS
@@ -32,14 +32,14 @@ def batch_of(n: int = 30, seed: int = 0, n_classes: int = 3, sharp: float = 1.3,
     return Batch.from_columns({"probabilities": z, "label_counts": y, **columns}).batch
 
 
-def view_of(batch: Batch, raw: bool = True, question: Question | None = None, **options: Any) -> View:
+def view_of(batch: Batch, raw: bool = True, question: PaneQuery | None = None, **options: Any) -> View:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    whole = question or Question()
-    return View(pane, Question(**(vars(whole) | {"options": options})), batch if raw else None)
+    whole = question or PaneQuery()
+    return View(pane, PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None)
 
 
-def asked(batch: Batch, slug: str, raw: bool = True, question: Question | None = None, **options: Any) -> dict[str, Any]:
+def asked(batch: Batch, slug: str, raw: bool = True, question: PaneQuery | None = None, **options: Any) -> dict[str, Any]:
     return compute_metrics(view_of(batch, raw, question, **options), [slug])[slug]
 
 
@@ -65,7 +65,7 @@ def test_order_p_equals_the_naive_version(order: float, raters: str) -> None:
         gap = math.fsum(h - w * s for w, s, h in part) / weight
         total, top = total + weight, top + weight * abs(gap) ** order
     for raw in (True, False):
-        found = asked(batch, "lp_ece", raw, Question(bins=8, raters=raters), order=order)
+        found = asked(batch, "lp_ece", raw, PaneQuery(bins=8, raters=raters), order=order)
         assert found["value"] == pytest.approx((top / total) ** (1 / order), abs=1e-11)
         assert found["order"] == order
 
@@ -101,7 +101,7 @@ def test_canonical_error_equals_the_naive_version(raters: str, norm: int, bandwi
                 top, bottom = top + density * np.array(share), bottom + density
         total += weight * (np.abs(top / bottom - p) ** norm).sum()
         whole += weight
-    found = asked(batch, "canonical_ce", True, Question(raters=raters), norm=norm, bandwidth=bandwidth)
+    found = asked(batch, "canonical_ce", True, PaneQuery(raters=raters), norm=norm, bandwidth=bandwidth)
     assert found["value"] == pytest.approx((total / whole) ** (1 / norm), abs=1e-10)
     assert (found["source"], found["n_sample"], found["bandwidth"]) == ("rows", 24, bandwidth)
 
@@ -157,7 +157,7 @@ def test_kernel_error_equals_the_naive_version(raters: str, units: bool) -> None
             if u != t:
                 top += w * v * math.exp(-math.dist(p, q) / scale) * float((np.array(y) - p) @ (np.array(x) - q))
                 bottom += w * v
-        found = asked(batch, "skce", True, Question(raters=raters), kernel_width=width)
+        found = asked(batch, "skce", True, PaneQuery(raters=raters), kernel_width=width)
         assert found["value"] == pytest.approx(top / bottom, abs=1e-11)
         assert found["kernel_width"] == pytest.approx(scale)
 
@@ -229,7 +229,7 @@ def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> 
     d = STATISTICS[name][1](batch.probabilities, order)
     used = ~np.isnan(phi)
     loss = np.mean((phi[used] - d[used]) ** 2 + phi[used] * (1 - phi[used]))
-    found = asked(batch, "rater_statistic", True, Question(bins=10), statistic=name, n_raters=order)
+    found = asked(batch, "rater_statistic", True, PaneQuery(bins=10), statistic=name, n_raters=order)
     assert found["value"] == pytest.approx(loss, abs=1e-12)
     assert found["n_too_few_votes"] == (~used).sum() > 0
     plugin = 0.0
@@ -245,7 +245,7 @@ def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> 
 def test_two_raters_disagreement_is_that_of_the_state(raters: str, raw: bool) -> None:
     for weights in (None, np.random.default_rng(2).choice([0.5, 1.0, 3.0], 90)):
         batch = batch_of(90) if weights is None else batch_of(90, weights=weights)
-        whole = asked(batch, "rater_statistic", raw, Question(raters=raters))
+        whole = asked(batch, "rater_statistic", raw, PaneQuery(raters=raters))
         held, ce = (asked(batch, slug, False)["value"] for slug in ("disagreement_loss", "disagreement_ce"))
         assert whole["value"] == pytest.approx(held, abs=1e-12)
         assert whole["ce"] == pytest.approx(ce, abs=1e-9)
@@ -324,7 +324,7 @@ def test_few_or_no_predictions(slug: str, raw: bool) -> None:
     assert found["value"] is not None or found["reason"].startswith("too_few")
     unlabelled = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]], "labels": [None]}).batch
     assert asked(unlabelled, slug, False)["reason"] == "no_data"
-    beyond = MOST_CLASSES + 1
+    beyond = MAX_CLASSES + 1
     many = Pane(PaneSpec("multiclass", beyond))
     many.fill_batch(Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch)
-    assert compute_metrics(View(many, Question()), [slug])[slug]["reason"] == "not_sampled"
+    assert compute_metrics(View(many, PaneQuery()), [slug])[slug]["reason"] == "not_sampled"

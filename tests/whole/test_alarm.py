@@ -20,7 +20,7 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.unit_tables import label_counts, unit_table
-from calibrant_server.workers.alarm.cohorts import Cohort
+from calibrant_server.workers.alarm.cohorts import DetectorCohort
 from calibrant_server.workers.alarm.detectors import Detector, advanced
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from tests.whole.deployment import Deployment, free_port
@@ -133,7 +133,7 @@ def exact(first: datetime, seed: int, slope_after: float) -> Detector:
         pane = Pane(PaneSpec("binary", 2))
         pane.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
         start_s = int((first + timedelta(days=day)).timestamp())
-        cohort = Cohort(start_s, unit_table(pane, "mean"), label_counts(pane))
+        cohort = DetectorCohort(start_s, unit_table(pane, "mean"), label_counts(pane))
         detector = advanced(detector, cohort, settings, 3650.0)
     return detector
 

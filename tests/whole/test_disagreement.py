@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.raters import posterior
 from calibrant.raters.disagreement_report import disagreement_answer
@@ -29,7 +29,7 @@ def test_the_answer_is_the_librarys(voted):
     deployment, p, votes = voted
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
-    view = View(pane, Question(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
+    view = View(pane, PaneQuery(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
     expected = disagreement_answer(view)
     found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)
     for name in ("n", "rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.input.labels import named_raters
 from calibrant.report import raters_compared
@@ -43,7 +43,7 @@ def library(p, labels, who, weights, slug, bins=10):
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
-    found = raters_compared(View(pane, Question(bins=bins), batch), [slug], named_raters(labels, who, 3))
+    found = raters_compared(View(pane, PaneQuery(bins=bins), batch), [slug], named_raters(labels, who, 3))
     return found, found["metrics"][slug]
 
 

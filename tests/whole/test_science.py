@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.temperature.report import surface_answer
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.roc import roc
 from calibrant.metrics import METRICS, compute_metrics
@@ -105,7 +105,7 @@ def test_further_metrics_are_those_of_the_library(voted, raters):
     deployment, _, pane = voted
     slugs = [*NOTIONS, *LOSSES]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), raters=raters, bins=10)
-    expected = compute_metrics(View(pane, Question(bins=10, raters=raters)), slugs)
+    expected = compute_metrics(View(pane, PaneQuery(bins=10, raters=raters)), slugs)
     for slug in slugs:
         close(found["metrics"][slug]["value"], expected[slug]["value"])
         assert found["metrics"][slug].get("reason") == expected[slug].get("reason"), slug
@@ -115,7 +115,7 @@ def test_what_the_state_holds_is_near_what_the_rows_hold(voted):
     deployment, batch, pane = voted
     slugs = ["squared_loss", "epistemic_loss", "disagreement_loss", "dist_ce", "ent_ce", "macro_ce"]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
-    rows = compute_metrics(View(pane, Question(), batch), slugs)
+    rows = compute_metrics(View(pane, PaneQuery(), batch), slugs)
     for slug in slugs:
         bound = found[slug].get("error_bound", 0.0) + 1e-9
         assert found[slug]["value"] == pytest.approx(rows[slug]["value"], abs=bound), slug
@@ -133,8 +133,8 @@ def test_options_reach_the_metric(voted):
     options = {"bandwidth": 0.05, "leave": "instance", "norm": 2, "loss_weight": "n"}
     slugs = ["kde_ece", "ece_sweep", "squared_loss", "calibration_loss"]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), **options)["metrics"]
-    expected = compute_metrics(View(pane, Question(options=options)), slugs)
-    plain = compute_metrics(View(pane, Question()), slugs)
+    expected = compute_metrics(View(pane, PaneQuery(options=options)), slugs)
+    plain = compute_metrics(View(pane, PaneQuery()), slugs)
     for slug in slugs:
         close(found[slug]["value"], expected[slug]["value"])
         assert found[slug]["value"] != pytest.approx(plain[slug]["value"], rel=1e-6), slug
@@ -145,7 +145,7 @@ def test_options_reach_the_metric(voted):
 def test_stability_is_that_of_the_library(voted, subsets, slug):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/stability", metric=slug, subsets=subsets)
-    view = View(pane, Question())
+    view = View(pane, PaneQuery())
     expected = stability(view, slug, subsets=subsets)
     close(found, json.loads(json.dumps(expected)))
     assert found["ratio"]["majority"]["value"] > 0 and found["reason"] is None
@@ -169,7 +169,7 @@ def test_the_kernel_error_has_its_curve(voted, source):
     deployment, _, pane = voted
     asked = {"source": source, "leave": "instance"}
     found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
-    view = View(pane, Question(options={"leave": "instance"}))
+    view = View(pane, PaneQuery(options={"leave": "instance"}))
     close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
     assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
 
@@ -177,7 +177,7 @@ def test_the_kernel_error_has_its_curve(voted, source):
 def test_errors_over_cases_have_their_curve(scanned):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/stability", metric="ml1_ace")
-    expected = stability(View(pane, Question()), "ml1_ace")
+    expected = stability(View(pane, PaneQuery()), "ml1_ace")
     close(found, json.loads(json.dumps(expected)))
     assert (found["source"], found["n_drawn"]) == ("cases", 12)
     assert found["raters"]["pooled"]["full"] == found["baselines"]["pooled"]["value"]
@@ -214,7 +214,7 @@ def test_cases_are_those_of_the_library(scanned, options):
     asked = dict(options)
     frequency_bins = asked.pop("frequency_bins", None)
     plain = {name: asked.pop(name) for name in ("bins", "edges", "raters") if name in asked}
-    expected = cases_of(View(pane, Question(**plain, options=asked)), frequency_bins)
+    expected = cases_of(View(pane, PaneQuery(**plain, options=asked)), frequency_bins)
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
     close(found, json.loads(json.dumps(expected)))
     assert found["n_cases"] == 12
@@ -241,7 +241,7 @@ def test_models_are_compared_over_their_cases(scanned, blunted):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
     other = filled(blunted, "segmentation")[1]
-    views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
+    views = [View(each, PaneQuery(options={"membership": "soft"})) for each in (pane, other)]
     expected = compare_case_errors(*(case_errors(view) for view in views))
     for measure in expected.values():
         for each in measure["by_class"]:
@@ -280,7 +280,7 @@ def test_cases_and_metrics_agree(scanned):
 def test_one_case_has_its_table(scanned):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/cases", case="scan-3")["case"]
-    expected = case_reliability(View(pane, Question()), "scan-3")
+    expected = case_reliability(View(pane, PaneQuery()), "scan-3")
     for each in expected["classes"]:
         each["class"] = TISSUES[int(each["class"])]
     close(found, expected)
@@ -330,7 +330,7 @@ def test_one_class_is_drawn_by_its_name(scanned):
 def test_the_roc_curve_is_that_of_the_library(voted, scope):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
-    view = View(pane, Question(scope=scope, raters="mean"))
+    view = View(pane, PaneQuery(scope=scope, raters="mean"))
     close(found, roc(view, 50))
     close(found["area"], compute_metrics(view, ["auc"])["auc"])
     metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
@@ -340,7 +340,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
 def test_uncertainty_is_that_of_the_library(voted):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/uncertainty", bins=10)
-    close(found, uncertainty(View(pane, Question(bins=10))))
+    close(found, uncertainty(View(pane, PaneQuery(bins=10))))
     refused = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
     assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
 
@@ -443,7 +443,7 @@ def test_losses_over_two_temperatures(voted):
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
-    close(found, surface_answer(View(pane, Question(edges="left")), points=4))
+    close(found, surface_answer(View(pane, PaneQuery(edges="left")), points=4))
     assert found["source"] == "sample"
     drawn = {
         deployment.client.get(url, params={"points": 4, "format": "svg", "objective": each}).content
@@ -469,7 +469,7 @@ def test_disagreement_is_that_of_the_library(voted):
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
     metrics = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
     found = deployment.get(f"{VOTED}/disagreement")
-    expected = disagreement_answer(View(pane, Question()))
+    expected = disagreement_answer(View(pane, PaneQuery()))
     close(found, json.loads(json.dumps(expected)))
     for slug in slugs:
         close(metrics[slug]["value"], expected[slug])

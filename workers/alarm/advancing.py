@@ -12,14 +12,14 @@ from typing import Any
 
 from calibrant.core.pane import Pane
 from calibrant.drift.effect import effect, worst_bins
-from calibrant.drift.recommendation import LEAST_UNITS, of_raters, recommended_action
+from calibrant.drift.recommendation import MIN_UNITS, of_raters, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import Held
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook, Whole, whole_of
-from calibrant_server.workers.alarm.cohort_history import Look, look_of, lost_looks
-from calibrant_server.workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
+from calibrant_server.workers.alarm.cohort_history import CohortResult, look_of, lost_looks
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen, parts_of, rater_in
 from calibrant_server.workers.alarm.deliveries import RAISED
 from calibrant_server.workers.alarm.detectors import (
     Detector,
@@ -67,7 +67,7 @@ def advance_detectors(
     writing = Writing(commit, config, held_states, token, now_s)
     tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
     seen = Seen.of(panes_by_slice.get(ALL_ROWS), [cohort])
-    whole = Gathered(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
+    whole = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
     return advance_cohort(writing, cohort, whole_of(held_states, writing.settings, whole))
 
 
@@ -78,7 +78,7 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     threshold = settings.threshold(max(1, len(names)))
     before = {name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names}
     after: dict[str, Detector] = {}
-    looks: dict[str, Look] = {}
+    looks: dict[str, CohortResult] = {}
     for name, each in before.items():
         if not each.is_open(start_s):
             continue
@@ -105,7 +105,7 @@ def _episodes(
     start_s: int,
     before: Mapping[str, Detector],
     after: dict[str, Detector],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, CohortResult],
     threshold: float,
 ) -> list[Episode]:
     """Close the episodes that are over and begin those of alarms that went off at this cohort."""
@@ -132,7 +132,7 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     alarmed = [each for each in own.values() if each.in_alarm]
     states = [each.state for each in alarmed if each.state is not None]
     # A rater of few cases would be quiet whatever he thinks.
-    least = max(LEAST_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0))
+    least = max(MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0))
     found = {
         rater: {
             "status": _status(each, least),
@@ -183,7 +183,7 @@ def _raised(
     writing: Writing,
     name: str,
     detector: Detector,
-    looks: list[Look],
+    looks: list[CohortResult],
     threshold: float,
     told: Mapping[str, object] | None,
 ) -> Episode:
@@ -216,7 +216,7 @@ def _raised(
     )
 
 
-def since_change(looks: list[Look], start: int | None, until: int | None) -> tuple[UnitTable, UnitTable]:
+def since_change(looks: list[CohortResult], start: int | None, until: int | None) -> tuple[UnitTable, UnitTable]:
     """The cohorts from the start of a change until the alarm, and those after it.
 
     A change that began after the alarm, which nobody has acknowledged meanwhile, is parted in the middle.

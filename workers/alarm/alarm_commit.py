@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import Held
-from calibrant_server.workers.alarm.cohort_history import Look, lost_looks
+from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_looks
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WAS_CLOSED, delivery_of
 from calibrant_server.workers.alarm.detectors import Detector, asked, n_asked
@@ -75,7 +75,7 @@ class Writing:
             number = self.held.next_number()
             self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
 
-    def look(self, name: str, last: int | None, look: Look) -> None:
+    def look(self, name: str, last: int | None, look: CohortResult) -> None:
         """Write what a cohort said to a detector whose last one was `last`; looks that have become old go."""
         key = self.commit.keys.looks(self.config.key, self.config.generation, name)
         self.commit.set_fields(key, {str(look.cohort): look.pack()})

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
@@ -62,7 +62,7 @@ class AlarmBook:
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
 
-    async def deliveries(self, model: ModelConfig) -> list[Delivery]:
+    async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
         """Deliveries of a model, the newest first."""
         keys = self._keys.of_model(model.key)
 
@@ -73,7 +73,7 @@ class AlarmBook:
                 return list(await pipe.execute())
 
         waiting, done = await self._kept_up(once)
-        found = [Delivery.from_json(text) for text in (*waiting, *done)]
+        found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]
         mine = [each for each in found if (each.model, each.generation) == (model.key, model.generation)]
         return sorted(mine, key=lambda each: (-each.made_s, each.id))
 

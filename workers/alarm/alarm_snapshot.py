@@ -10,7 +10,7 @@ from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.active_map import InForce, read_in_force
 from calibrant_server.workers.alarm.alarm_state import read_detectors, read_looks
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
-from calibrant_server.workers.alarm.cohort_history import Look
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import Episode
@@ -43,7 +43,7 @@ class AlarmView:
     version: bytes
     detectors: dict[str, Detector]
     name: str
-    looks: list[Look]
+    looks: list[CohortResult]
     window: Window
     in_force: InForce = field(default_factory=InForce)
     rater_looks: dict[int, RaterLook] = field(default_factory=dict)

@@ -8,8 +8,8 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.active_map import InForce, read_in_force
-from calibrant_server.workers.alarm.cohort_history import Look
-from calibrant_server.workers.alarm.cohorts import Gathered, Seen
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.rows import CohortRows, read_rows
@@ -29,7 +29,7 @@ class Held:
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self.config = node, keys, config
         self._number: int | None = None
-        self._noted: dict[str, list[Look]] = {}
+        self._noted: dict[str, list[CohortResult]] = {}
 
     @cached_property
     def detectors(self) -> dict[str, Detector]:
@@ -53,18 +53,18 @@ class Held:
         return read_rows(self._node, self._keys, self.config, seen)
 
     @cached_property
-    def gathered(self) -> Gathered | None:
+    def gathered(self) -> PartialCohort | None:
         """The cohort of which not everything is sealed yet."""
         data = self._node.hget(
             self._keys.gathered, f"{self.config.key}|{self.config.generation}"
         )
-        return None if data is None else Gathered.unpack(data)
+        return None if data is None else PartialCohort.unpack(data)
 
-    def note(self, name: str, look: Look) -> None:
+    def note(self, name: str, look: CohortResult) -> None:
         """A look that is written into the commit at hand."""
         self._noted.setdefault(name, []).append(look)
 
-    def looks(self, name: str) -> list[Look]:
+    def looks(self, name: str) -> list[CohortResult]:
         """The kept looks of a detector, oldest first."""
         key = self._keys.looks(self.config.key, self.config.generation, name)
         return [*read_looks(self._node.hgetall(key)), *self._noted.get(name, [])]
@@ -97,9 +97,9 @@ def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
     return detectors
 
 
-def read_looks(found: dict[bytes, bytes]) -> list[Look]:
+def read_looks(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Looks from a detector's hash, oldest first."""
     return [
-        Look.unpack(cohort, data)
+        CohortResult.unpack(cohort, data)
         for cohort, data in sorted((int(cohort), data) for cohort, data in found.items())
     ]

@@ -15,8 +15,8 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
-from calibrant_server.workers.alarm.cohort_history import Look
-from calibrant_server.workers.alarm.cohorts import Gathered
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
 from calibrant_server.workers.store.commit import Commit
@@ -92,7 +92,7 @@ class AlarmLines:
         elif kind == LOOKS:
             looks = {str(int(at)): b64decode(packed, validate=True) for at, packed in line["looks"].items()}
             for at, packed in looks.items():
-                Look.unpack(int(at), packed)
+                CohortResult.unpack(int(at), packed)
             commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
         elif kind == RATERS:
             raters = {str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()}
@@ -103,7 +103,7 @@ class AlarmLines:
             commit.set_fields(keys.detectors(*self._name), {MAP_IN_FORCE: in_force.to_json()})
         elif kind == GATHERED:
             packed = b64decode(line["packed"], validate=True)
-            Gathered.unpack(packed)
+            PartialCohort.unpack(packed)
             commit.set_fields(keys.gathered, {"|".join(self._name): packed})
         elif kind == EPISODE:
             self._episode(line["holds"], commit)

@@ -16,7 +16,7 @@ from calibrant_server.workers.alarm.advancing import advance_cohort
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import Held
 from calibrant_server.workers.alarm.cohort_evidence import whole_of
-from calibrant_server.workers.alarm.cohorts import Gathered, Seen
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.unsealed import forget
 from calibrant_server.workers.store.commit import Commit
@@ -46,7 +46,7 @@ def take_sealed(
     found = tables_of(settings, bucket, panes, held.in_force)
     seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
     made_of = f"{settings.made_of}|{held.in_force.version if settings.is_mapped else None}"
-    begun = gathered or Gathered(bucket, bucket + length_s, {}, made_of)
+    begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
     whole = begun.joined(found, seen, made_of)
     if end_s >= whole.end_s:
         _see(writing, whole)
@@ -69,7 +69,7 @@ def close_gathered(
     return commit
 
 
-def _see(writing: Writing, whole: Gathered) -> None:
+def _see(writing: Writing, whole: PartialCohort) -> None:
     """Let detectors see a cohort, and forget what was kept until they have."""
     config, commit = writing.config, writing.commit
     advance_cohort(writing, whole.start_s, whole_of(writing.held, writing.settings, whole))

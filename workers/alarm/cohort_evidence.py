@@ -9,7 +9,12 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import Held
-from calibrant_server.workers.alarm.cohorts import Cohort, Gathered, Seen, detector_name
+from calibrant_server.workers.alarm.cohorts import (
+    DetectorCohort,
+    PartialCohort,
+    Seen,
+    detector_name,
+)
 from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_cohorts, row_cohorts
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -68,12 +73,12 @@ class Whole:
     raters : who rated; None where nobody is known to
     """
 
-    cohorts: Mapping[str, Cohort]
+    cohorts: Mapping[str, DetectorCohort]
     passed: Mapping[str, str] = field(default_factory=dict)
     raters: RaterLook | None = None
 
 
-def whole_of(held: Held, settings: AlarmSettings, gathered: Gathered) -> Whole:
+def whole_of(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
     """Everything that detectors are to see of a cohort."""
     in_force, cohorts, raters = held.in_force, dict(gathered.cohorts), None
     if _takes_rows(held, settings, gathered):
@@ -96,7 +101,7 @@ def whole_of(held: Held, settings: AlarmSettings, gathered: Gathered) -> Whole:
     return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters)
 
 
-def _takes_rows(held: Held, settings: AlarmSettings, gathered: Gathered) -> bool:
+def _takes_rows(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> bool:
     seen = gathered.seen
     return bool(
         settings.rater is not None

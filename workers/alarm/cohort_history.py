@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
-from calibrant_server.workers.alarm.cohorts import Cohort, rater_in
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, rater_in
 from calibrant_server.workers.alarm.detectors import Detector
 
 Ints = NDArray[np.int64]
@@ -23,7 +23,7 @@ LOOK_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Look:
+class CohortResult:
     """What one cohort said to one detector: the history, and the tables that effects are computed from.
 
     Attributes
@@ -49,7 +49,7 @@ class Look:
         return head + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
 
     @classmethod
-    def unpack(cls, cohort: int, data: bytes) -> Look:
+    def unpack(cls, cohort: int, data: bytes) -> CohortResult:
         """Read what `pack` wrote; raises PackingError."""
         number, evidence, sr, threshold, _ = _LOOK.unpack_from(data)
         if number != LOOK_FORMAT:
@@ -60,11 +60,11 @@ class Look:
         return cls(cohort, evidence, sr, threshold, UnitTable(*sums), counts.astype(np.int64))
 
 
-def look_of(detector: Detector, cohort: Cohort, threshold: float) -> Look:
+def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
     """What a cohort said to a detector that has just seen it."""
     state = detector.state
     seen = state is not None and state.n_cohorts > 0
-    return Look(
+    return CohortResult(
         cohort.start_s,
         state.log_mixed_evidence if state is not None and seen else float("nan"),
         state.log_mixed_sr if state is not None and seen else float("nan"),

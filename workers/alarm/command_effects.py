@@ -10,7 +10,12 @@ from calibrant.drift.detector import acknowledge
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.cohorts import detector_name
-from calibrant_server.workers.alarm.deliveries import TEST, WAITING, WAS_ACKNOWLEDGED, Delivery
+from calibrant_server.workers.alarm.deliveries import (
+    TEST,
+    WAITING,
+    WAS_ACKNOWLEDGED,
+    WebhookDelivery,
+)
 from calibrant_server.workers.alarm.detectors import promoted
 from calibrant_server.workers.alarm.episodes import OPEN
 
@@ -48,7 +53,7 @@ def try_webhooks(writing: Writing, about: str) -> None:
 
 
 def note_attempt(
-    writing: Writing, delivery: Delivery | None, attempt: Mapping[str, Any], log: Mapping[str, float]
+    writing: Writing, delivery: WebhookDelivery | None, attempt: Mapping[str, Any], log: Mapping[str, float]
 ) -> None:
     """Write what became of an attempt to deliver; `log` holds the time of every delivery that is done, by id."""
     if delivery is None or len(delivery.attempts) != attempt["n"]:

@@ -18,7 +18,7 @@ from calibrant_server.workers.alarm.command_effects import (
     promote_detectors,
     try_webhooks,
 )
-from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.ingest.entries import Entry, EntryError
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -43,7 +43,7 @@ def trial(about: str) -> dict[str, Any]:
 
 
 def attempt(
-    delivery: Delivery, at_s: float, status: int | None, error: str | None
+    delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
 ) -> dict[str, Any]:
     """The order to note what became of an attempt to deliver."""
     told = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
@@ -76,5 +76,5 @@ def _attempted(node: Any, writing: Writing, order: dict[str, Any]) -> None:
     keys, config = writing.commit.keys, writing.config
     text = node.hget(keys.deliveries, order["delivery"])
     done = node.hgetall(keys.delivery_log(config.key, config.generation))
-    log = {name.decode(): Delivery.from_json(each).made_s for name, each in done.items()}
-    note_attempt(writing, None if text is None else Delivery.from_json(text), order["attempt"], log)
+    log = {name.decode(): WebhookDelivery.from_json(each).made_s for name, each in done.items()}
+    note_attempt(writing, None if text is None else WebhookDelivery.from_json(text), order["attempt"], log)

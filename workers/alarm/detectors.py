@@ -18,7 +18,7 @@ from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.detector import DetectorState, advance, fresh, pack_state, unpack_state
 from calibrant.drift.multiple_testing import flagged
 from calibrant.drift.score_shift import (
-    LEAST_REFERENCE,
+    MIN_REFERENCE,
     OccupancyState,
     pack_watch,
     see,
@@ -28,16 +28,16 @@ from calibrant.drift.score_shift import (
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.cohorts import Cohort, parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
 from calibrant_server.workers.store.registry import ModelConfig
 
 Ints = NDArray[np.int64]
 FORMAT = 1
 # A model's slices beyond these are not watched, and the verdict says so: each costs all others some sensitivity.
-MOST_DETECTORS = 256
+MAX_DETECTORS = 256
 NOTHING = InForce()
-_MOST_BYTES = 1 << 19
+_MAX_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Detector:
     @classmethod
     def unpack(cls, data: bytes) -> Detector:
         """Read what `pack` wrote; raises PackingError."""
-        arrays, about = unpack(data, largest=_MOST_BYTES)
+        arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("alarm") != FORMAT:
             raise PackingError(f"this is not a model's detector in format {FORMAT}")
         state, watching = arrays.get("state"), arrays.get("watch")
@@ -159,7 +159,7 @@ def watched(
     new = sorted(
         (name for name in cohorts if name not in held), key=lambda name: (parts_of(name)[1], name)
     )
-    return [*still, *new[: max(0, MOST_DETECTORS - len(still))]]
+    return [*still, *new[: max(0, MAX_DETECTORS - len(still))]]
 
 
 def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
@@ -199,7 +199,7 @@ def passed_over(detector: Detector, start_s: int, why: str) -> Detector:
 
 def advanced(
     detector: Detector,
-    cohort: Cohort,
+    cohort: DetectorCohort,
     settings: AlarmSettings,
     threshold: float,
     in_force: InForce = NOTHING,
@@ -239,12 +239,12 @@ def renewed(detector: Detector, settings: AlarmSettings, in_force: InForce = NOT
     return detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
 
 
-def _over_scores(detector: Detector, cohort: Cohort, is_reference: bool) -> Detector:
+def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:
     """The reference grows, or the watch sees the cohort's scores."""
     if detector.watch is not None:
         return replace(detector, watch=see(detector.watch, cohort.start_s, cohort.table.occupancy))
     reference = detector.reference
-    if is_reference or reference.occupancy.sum() < LEAST_REFERENCE:
+    if is_reference or reference.occupancy.sum() < MIN_REFERENCE:
         return replace(detector, reference=merged([reference, cohort.table]))
     begun = watch(reference.occupancy)
     return replace(detector, watch=see(begun, cohort.start_s, cohort.table.occupancy))

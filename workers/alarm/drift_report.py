@@ -17,7 +17,7 @@ from calibrant.raters.label_coverage import coverage
 from calibrant_server.workers.alarm.advancing import advised, since_change, title_of, who_alarms
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
-from calibrant_server.workers.alarm.cohort_history import Look
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import Detector, asked, flagged_names, n_asked
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of
@@ -92,7 +92,7 @@ def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | Non
     return None if alarm.episode is None else alarm.episode.title
 
 
-def _recent(look: Look) -> dict[str, Any]:
+def _recent(look: CohortResult) -> dict[str, Any]:
     """A cohort of the last ones, as a curve needs it."""
     return {
         "from": at(look.cohort),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from calibrant_server.workers.alarm.deliveries import Delivery
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.episodes import read_episodes
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import PartitionKeys
 
 
-def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, generation: str) -> list[str]:
+def remove_alarm(node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str) -> list[str]:
     """Remove the fields of a generation in shared hashes; returns its own keys, to be unlinked. Repeats harmlessly."""
     episodes = [
         each.id
@@ -21,7 +21,7 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, gener
     ]
     waiting = [
         each.id
-        for each in map(Delivery.from_json, node.hvals(keys.deliveries))
+        for each in map(WebhookDelivery.from_json, node.hvals(keys.deliveries))
         if (each.model, each.generation) == (model, generation)
     ]
     summary = node.hget(keys.summaries, model)

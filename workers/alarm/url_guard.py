@@ -17,12 +17,12 @@ from urllib.parse import SplitResult, urlsplit
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _PORTS = {"https": 443, "http": 80}
-_LONGEST_URL = 2000
+_MAX_URL = 2000
 # Prefixes under which an IPv4 address is written as one of IPv6: NAT64 and 6to4.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-class Forbidden(ValueError):
+class BlockedUrlError(ValueError):
     """The receiver is somewhere that messages may not go."""
 
 
@@ -58,15 +58,15 @@ def check_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Forbidden(f"not a URL: {error}") from error
-    if len(url) > _LONGEST_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise Forbidden("a URL is at most 2000 printable ASCII characters")
+        raise BlockedUrlError(f"not a URL: {error}") from error
+    if len(url) > _MAX_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        raise BlockedUrlError("a URL is at most 2000 printable ASCII characters")
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise Forbidden("a receiver is an https URL with a host")
+        raise BlockedUrlError("a receiver is an https URL with a host")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise Forbidden("a receiver's URL has no user, password or fragment")
+        raise BlockedUrlError("a receiver's URL has no user, password or fragment")
     if port == 0:
-        raise Forbidden("a port lies in 1 to 65535")
+        raise BlockedUrlError("a port lies in 1 to 65535")
     return parts
 
 
@@ -93,9 +93,9 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
     for address in addresses:
         inside = any(address in network for network in named)
         if not inside and not is_open(address):
-            raise Forbidden(f"{host} is at an internal address")
+            raise BlockedUrlError(f"{host} is at an internal address")
         if not inside and parts.scheme != "https":
-            raise Forbidden("messages leave by https only")
+            raise BlockedUrlError("messages leave by https only")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port, path, str(addresses[0]))
 

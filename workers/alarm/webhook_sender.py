@@ -21,10 +21,10 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.commands import attempt
-from calibrant_server.workers.alarm.deliveries import Delivery, signed_headers
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery, signed_headers
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.url_guard import (
-    Forbidden,
+    BlockedUrlError,
     Network,
     Target,
     networks_of,
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 _AT_ONCE = 4
-_MOST_A_ROUND = 64
+_MAX_A_ROUND = 64
 _READ_BYTES = 4096
 USER_AGENT = "calibrant-webhook/1"
 
 
-class Courier:
+class WebhookSender:
     """Deliveries of one process.
 
     Parameters
@@ -76,13 +76,13 @@ class Courier:
     def _round(self, partition: int, pool: ThreadPoolExecutor) -> None:
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         now = time.time()
-        waiting = [Delivery.from_json(text) for text in node.hvals(keys.deliveries)]
+        waiting = [WebhookDelivery.from_json(text) for text in node.hvals(keys.deliveries)]
         due = sorted((each for each in waiting if each.due_s <= now), key=lambda each: each.due_s)
-        for each in due[:_MOST_A_ROUND]:
+        for each in due[:_MAX_A_ROUND]:
             if self._takes(each, now):
                 pool.submit(self._deliver, partition, each)
 
-    def _takes(self, delivery: Delivery, now: float) -> bool:
+    def _takes(self, delivery: WebhookDelivery, now: float) -> bool:
         """Whether an attempt is ours to make: not made a moment ago, with its outcome still on the way."""
         name = (delivery.id, len(delivery.attempts))
         with self._lock:
@@ -93,7 +93,7 @@ class Courier:
             self._tried[name] = now
         return True
 
-    def _deliver(self, partition: int, delivery: Delivery) -> None:
+    def _deliver(self, partition: int, delivery: WebhookDelivery) -> None:
         try:
             status, error = self._attempted(partition, delivery)
             order = attempt(delivery, time.time(), status, error)
@@ -106,7 +106,7 @@ class Courier:
         except Exception:
             log.exception("the delivery %s", delivery.id)
 
-    def _attempted(self, partition: int, delivery: Delivery) -> tuple[int | None, str | None]:
+    def _attempted(self, partition: int, delivery: WebhookDelivery) -> tuple[int | None, str | None]:
         """The status of the answer, or what went wrong."""
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
@@ -116,12 +116,12 @@ class Courier:
             return 410, "the receiver is no longer declared"
         try:
             return send(delivery, secret, self._timeout_s, self._allowed, self._trusted), None
-        except (OSError, http.client.HTTPException, Forbidden) as error:
+        except (OSError, http.client.HTTPException, BlockedUrlError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
 
 
 def send(
-    delivery: Delivery,
+    delivery: WebhookDelivery,
     secret: str,
     timeout_s: float,
     allowed: Iterable[Network] = (),

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calibrant_server.workers.ingest.entries import Entry, EntryError, coming, fields_bytes
-from calibrant_server.workers.ingest.label_join import Join, NoRecords, Records, RowOutcomes
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import (
     CONFLICT,
     DUPLICATE,
     STALE,
-    Shelf,
+    PaneCache,
     UnreadablePane,
 )
-from calibrant_server.workers.ingest.reduce import Ground, Reduction, reduce_entry
+from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_facts
 from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.store import batch_records as records
@@ -27,7 +27,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)
-MOST_ROW_ERRORS = 100
+MAX_ROW_ERRORS = 100
 _CONFLICT = "a running total of this source, epoch and sequence came before with other content; the first is kept"
 
 
@@ -70,9 +70,9 @@ class Item:
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
-    def judge(self, error: Exception, offences: list[dict[str, Any]] | None = None) -> None:
-        """What an error in filling means: offences reject the content, anything else sets the entry aside."""
-        found = offences or [asdict(each) for each in getattr(error, "offences", [])]
+    def judge(self, error: Exception, violations: list[dict[str, Any]] | None = None) -> None:
+        """What an error in filling means: violations reject the content, anything else sets the entry aside."""
+        found = violations or [asdict(each) for each in getattr(error, "violations", [])]
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
@@ -84,7 +84,7 @@ class Item:
         return self.status == records.MERGED
 
     def conflicting(self) -> list[dict[str, Any]]:
-        """An offence for each running total whose sequence came before with other content."""
+        """A violation for each running total whose sequence came before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
         return [{"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT} for at in pointers]
 
@@ -106,23 +106,23 @@ class Item:
             changes["duplicate"] = all(result == DUPLICATE for result in results)
             changes["accepted"] = max(record.accepted - len(conflicts), 0)
             changes["rejected"] = record.rejected + len(conflicts)
-            self.errors = self.errors + conflicts[:MOST_ROW_ERRORS]
+            self.errors = self.errors + conflicts[:MAX_ROW_ERRORS]
         if self.rows is not None:
             changes["duplicate_rows"] = self.rows.duplicates
             changes["stale_rows"] = self.rows.stale
             changes["conflicts"] = len(self.rows.errors)
             changes["accepted"] = max(record.accepted - len(self.rows.errors), 0)
             changes["rejected"] = record.rejected + len(self.rows.errors)
-            self.errors = self.errors + self.rows.errors[:MOST_ROW_ERRORS]
+            self.errors = self.errors + self.rows.errors[:MAX_ROW_ERRORS]
         return record.ended(records.MERGED, errors=record.errors + self.errors, **changes)
 
 
-class Run:
+class CommitGroup:
     """Items in the order of the stream, and the reduction of those that count."""
 
     def __init__(
         self,
-        ground: Ground,
+        ground: Numerics,
         progress: Callable[[], None] = lambda: None,
         records: Records | None = None,
         names: SliceNames | None = None,
@@ -134,7 +134,7 @@ class Run:
         self._seen: set[tuple[str, str, str]] = set()
         self._careful = False
         self.items: list[Item] = []
-        self.reduction = Reduction(Join(self._records), self._names)
+        self.reduction = Reduction(LabelJoin(self._records), self._names)
 
     @property
     def n_bytes(self) -> int:
@@ -196,13 +196,13 @@ class Run:
     def refill(self) -> None:
         """Begin the reduction anew with the items that still count, each by itself."""
         self._careful = True
-        self.reduction = Reduction(Join(self._records), self._names.again())
+        self.reduction = Reduction(LabelJoin(self._records), self._names.again())
         for item in self.items:
             item.claims = []
             if item.counts:
                 self._fill(item)
 
-    def apply(self, shelf: Shelf) -> None:
+    def apply(self, shelf: PaneCache) -> None:
         """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
         try:
             self.reduction.close(self._ground)
@@ -215,7 +215,7 @@ class Run:
             shelf.forget()
             self.refill()
 
-    def _try_apply(self, shelf: Shelf) -> bool:
+    def _try_apply(self, shelf: PaneCache) -> bool:
         configs = {
             (item.config.key, item.config.generation): item.config
             for item in self.items
@@ -245,7 +245,7 @@ class Run:
         # One at a time: what a later item conflicts with may go with an earlier one.
         return not any(_refuse_conflicting(item) for item in self.items)
 
-    def _set_aside_touching(self, error: UnreadablePane, shelf: Shelf) -> None:
+    def _set_aside_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
         if not self._careful:
             self.refill()
         for item in self.items:
@@ -288,5 +288,5 @@ def _refuse_conflicting(item: Item) -> bool:
         return False
     if item.entry.partial and len(conflicts) < item.n:
         return False
-    item.status, item.errors = records.REJECTED, conflicts[:MOST_ROW_ERRORS]
+    item.status, item.errors = records.REJECTED, conflicts[:MAX_ROW_ERRORS]
     return True

@@ -8,7 +8,7 @@ from collections import deque
 
 _WINDOW_S = 10.0
 _UNKNOWN_S = 5
-_LONGEST_S = 60
+_MAX_S = 60
 
 
 class DrainRates:
@@ -32,4 +32,4 @@ class DrainRates:
         if len(seen) < 2 or seen[-1][1] <= seen[0][1]:
             return _UNKNOWN_S
         rate = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
-        return min(_LONGEST_S, max(1, math.ceil(n_bytes / rate)))
+        return min(_MAX_S, max(1, math.ceil(n_bytes / rate)))

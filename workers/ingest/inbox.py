@@ -27,8 +27,8 @@ from calibrant_server.workers.ingest.parked import Troubles, read_troubles
 from calibrant_server.workers.ingest.receipts import (
     BacklogFull,
     BatchConflict,
-    Delivery,
     IdsFull,
+    IngestBatch,
     ModelGone,
     ModelMismatch,
     Receipt,
@@ -39,7 +39,7 @@ from calibrant_server.workers.ingest.receipts import (
     UnknownBatch,
 )
 from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
-from calibrant_server.workers.queries.ask import Answer, Asking, Other
+from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.versions import SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
@@ -48,18 +48,29 @@ from calibrant_server.workers.store.connection import connect_async, join
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
-from calibrant_server.workers.store.watermarks import Marks, is_live
+from calibrant_server.workers.store.watermarks import Watermarks, is_live
 from calibrant_server.workers.store.windows import Window
 
 __all__ = [
-    "BacklogFull", "BatchConflict", "Delivery", "IdsFull", "Inbox", "ModelGone", "ModelMismatch", "Receipt",
-    "RecordsFull", "Saturated", "StoreFull", "StoreUnavailable", "UnknownBatch",
+    "BacklogFull",
+    "BatchConflict",
+    "IdsFull",
+    "Inbox",
+    "IngestBatch",
+    "ModelGone",
+    "ModelMismatch",
+    "Receipt",
+    "RecordsFull",
+    "Saturated",
+    "StoreFull",
+    "StoreUnavailable",
+    "UnknownBatch",
 ]  # fmt: skip
 
 T = TypeVar("T")
 _PASSING = (StoreConnectionError, StoreTimeoutError, ConnectionError, asyncio.TimeoutError)
 _FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.25
+_MAX_PAUSE_S = 0.25
 
 
 class Inbox:
@@ -77,7 +88,7 @@ class Inbox:
         self._rates = DrainRates()
         self._appending = Appending(self.client, settings)
         self._versions = Versions(self.client, self.keys)
-        self._asking = Asking(self.client, self.keys, settings, self._versions)
+        self._asking = QueryClient(self.client, self.keys, settings, self._versions)
 
     async def __aenter__(self) -> Inbox:
         await self.open()
@@ -95,7 +106,7 @@ class Inbox:
         await self._asking.close()
         await self.client.aclose()
 
-    async def hand_over(self, delivery: Delivery) -> Receipt:
+    async def hand_over(self, delivery: IngestBatch) -> Receipt:
         """Put a batch into its stream, or tell that it is there already.
 
         Raises
@@ -144,7 +155,7 @@ class Inbox:
         deadline_s: float | None = None,
         slice_: str = "",
         against: Other | None = None,
-    ) -> Answer:
+    ) -> QueryResult:
         """Have a question answered from the panes of a window.
 
         Parameters
@@ -210,7 +221,7 @@ class Inbox:
         found = await self._kept_up(lambda: self.client.hgetall(name))
         return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
-    async def marks(self, model: ModelConfig, slice_: str) -> Marks:
+    async def marks(self, model: ModelConfig, slice_: str) -> Watermarks:
         """How far the panes of a slice are sealed and merged into days."""
         return await self._kept_up(lambda: self._versions.marks(model, slice_))
 
@@ -257,9 +268,9 @@ class Inbox:
             except RedisError as error:
                 raise StoreUnavailable(f"the store failed: {error}") from error
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
-    async def _hand_over_once(self, delivery: Delivery, nonce: str) -> Receipt:
+    async def _hand_over_once(self, delivery: IngestBatch, nonce: str) -> Receipt:
         model = await self._look(delivery, nonce)
         if isinstance(model, Receipt):
             return model
@@ -278,7 +289,7 @@ class Inbox:
         return self._receipt_of(delivery, nonce, earlier or record)
 
     async def _append(
-        self, delivery: Delivery, keys: PartitionKeys, entry: Entry, record: BatchRecord
+        self, delivery: IngestBatch, keys: PartitionKeys, entry: Entry, record: BatchRecord
     ) -> BatchRecord | None:
         """Hand an entry over; returns the record that was there before. New records may find no room, labels of predictions
         that are there need none."""
@@ -289,7 +300,7 @@ class Inbox:
                 return await self._appending.append(keys, replace(entry, n_records=0), record)
             raise self._full(delivery, full) from full
 
-    async def _look(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
+    async def _look(self, delivery: IngestBatch, nonce: str) -> Receipt | ModelConfig:
         """The first read: a receipt if the batch is known, else the model, with room for the batch."""
         model = delivery.model
         keys = self.keys.of_model(model.key)
@@ -315,7 +326,7 @@ class Inbox:
         self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
         return current if current is not None else await self._made(delivery, nonce)
 
-    async def _made(self, delivery: Delivery, nonce: str) -> Receipt | ModelConfig:
+    async def _made(self, delivery: IngestBatch, nonce: str) -> Receipt | ModelConfig:
         """Make the model; of several who do so at the same time one makes it."""
         new = delivery.model if delivery.model.generation else delivery.model.made_now()
         keys = self.keys.of_model(new.key)
@@ -330,12 +341,12 @@ class Inbox:
         return await self._look_again(delivery, ModelConfig.from_json(text), nonce)
 
     async def _look_again(
-        self, delivery: Delivery, current: ModelConfig, nonce: str
+        self, delivery: IngestBatch, current: ModelConfig, nonce: str
     ) -> Receipt | ModelConfig:
         mine = delivery.model
         if (current.task, current.n_classes) != (mine.task, mine.n_classes):
             raise ModelMismatch(current)
-        changed = Delivery(**{**delivery.__dict__, "model": current, "create": False})
+        changed = IngestBatch(**{**delivery.__dict__, "model": current, "create": False})
         return await self._look(changed, nonce)
 
     def _check_room(
@@ -354,7 +365,7 @@ class Inbox:
                 "no room to remember another batch id", int(length_s - now % length_s) + 1
             )
 
-    def _full(self, delivery: Delivery, full: NoRoom) -> RecordsFull:
+    def _full(self, delivery: IngestBatch, full: NoRoom) -> RecordsFull:
         settings = self.settings
         detail = (
             f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
@@ -363,14 +374,14 @@ class Inbox:
         )
         return RecordsFull(detail, int(settings.housekeeping_s) + 1)
 
-    async def _all_retained(self, keys: PartitionKeys, delivery: Delivery) -> bool:
+    async def _all_retained(self, keys: PartitionKeys, delivery: IngestBatch) -> bool:
         model = (delivery.model.key, delivery.model.generation)
         async with self.client.pipeline(transaction=False) as pipe:
             for name in dict.fromkeys(delivery.ids):
                 pipe.hexists(keys.facts_of(*model, name), name)
             return all(await pipe.execute())
 
-    def _receipt_of(self, delivery: Delivery, nonce: str, record: BatchRecord) -> Receipt:
+    def _receipt_of(self, delivery: IngestBatch, nonce: str, record: BatchRecord) -> Receipt:
         if record.digest != delivery.digest.hex():
             raise BatchConflict(delivery.batch_id)
         # A record with our own nonce is ours: the first attempt went through and its reply was lost.

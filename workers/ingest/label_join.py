@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from calibrant.input.labels import MOST_NAMED, LabelRow
+from calibrant.input.labels import MAX_NAMED, LabelRow
 from calibrant_server.workers.ingest.entries import Places
 from calibrant_server.workers.ingest.retained_record import (
     CONFLICT,
@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.retained_record import (
     EXPIRED,
     FULL,
     GONE,
-    MOST_VOTES,
+    MAX_VOTES,
     NEW,
     REVISED,
     STALE,
@@ -28,7 +28,7 @@ from calibrant_server.workers.ingest.retained_record import (
 )
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks
+from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
 
 Group = tuple[int, str]
@@ -43,7 +43,7 @@ class Records(Protocol):
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """The ids of each unit of a pane."""
 
-    def marks(self, config: ModelConfig) -> Marks:
+    def marks(self, config: ModelConfig) -> Watermarks:
         """How far the model's panes are dropped and sealed."""
 
 
@@ -56,8 +56,8 @@ class NoRecords:
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         return {}
 
-    def marks(self, config: ModelConfig) -> Marks:
-        return Marks()
+    def marks(self, config: ModelConfig) -> Watermarks:
+        return Watermarks()
 
 
 @dataclass
@@ -97,7 +97,7 @@ _RULES = {
     GONE: ("deleted", "the prediction of this id was deleted"),
     FULL: (
         "too_many_ratings",
-        f"a prediction takes {MOST_NAMED} named raters and {MOST_VOTES} unnamed ratings of a class; this one has them",
+        f"a prediction takes {MAX_NAMED} named raters and {MAX_VOTES} unnamed ratings of a class; this one has them",
     ),
     EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
@@ -112,7 +112,7 @@ class ModelJoin:
     after: dict[str, Facts] = field(default_factory=dict)
     members: dict[Group, list[str]] = field(default_factory=dict)
     members_before: dict[Group, list[str]] = field(default_factory=dict)
-    marks: Marks = field(default_factory=Marks)
+    marks: Watermarks = field(default_factory=Watermarks)
 
     @property
     def kept_from(self) -> int:
@@ -136,7 +136,7 @@ class ModelJoin:
         return found
 
 
-class Join:
+class LabelJoin:
     """Applies entries to facts, and works out what panes lose and gain."""
 
     def __init__(self, records: Records):

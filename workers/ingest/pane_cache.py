@@ -16,12 +16,12 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
-from calibrant_server.workers.ingest.reduce import Claim, Ground
+from calibrant_server.workers.ingest.reduce import Claim, Numerics
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks
+from calibrant_server.workers.store.watermarks import Watermarks
 
 REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
 _TOTALS = struct.Struct("<q16s")
@@ -36,7 +36,7 @@ class UnreadablePane(RuntimeError):
 
 
 @dataclass
-class HeldPane:
+class CachedPane:
     """A pane, its parts as the store has them, and the running totals of its sources."""
 
     pane: Any
@@ -56,15 +56,15 @@ def total_field(name: str, start_s: int | None = None) -> str:
     return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
 
 
-class Shelf:
+class PaneCache:
     """Cached panes of one partition; their memory is bounded by a budget that partitions share."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, ground: Ground, budget: PaneBudget):
+    def __init__(self, store: Store, keys: PartitionKeys, ground: Numerics, budget: PaneBudget):
         self._store = store
         self._keys = keys
         self._ground = ground
         self._budget = budget
-        self._held: dict[PaneKey, HeldPane] = {}
+        self._held: dict[PaneKey, CachedPane] = {}
         self._used: dict[PaneKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
@@ -100,7 +100,7 @@ class Shelf:
         for key, fields in zip(missing, found, strict=True):
             self._held[key] = self._read(key, fields, configs[key.model, key.generation])
 
-    def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> HeldPane:
+    def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> CachedPane:
         named = {name.decode(): value for name, value in fields.items()}
         sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
         parts = {name: value for name, value in named.items() if name not in sources}
@@ -109,14 +109,14 @@ class Shelf:
             pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
         except PackingError as error:
             raise UnreadablePane(key, error) from error
-        return HeldPane(pane, parts, sources)
+        return CachedPane(pane, parts, sources)
 
     def place(self, key: PaneKey) -> PaneKey:
         """The pane that holds what is filled into `key`: itself, or the day that it was merged into."""
         return replace(key, start_s=self._marks_of(key).start(key.start_s))
 
-    def _marks_of(self, key: PaneKey) -> Marks:
-        return Marks.of(key.slice, self._marks[key.model, key.generation])
+    def _marks_of(self, key: PaneKey) -> Watermarks:
+        return Watermarks.of(key.slice, self._marks[key.model, key.generation])
 
     def merge(self, key: PaneKey, delta: Any) -> None:
         """Add a delta to a fetched pane."""

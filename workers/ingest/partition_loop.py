@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.commands import write_order
-from calibrant_server.workers.ingest.commit_group import Item, Run, arrived
+from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, arrived
 from calibrant_server.workers.ingest.entries import (
     ALARM,
     ALONE,
@@ -27,9 +27,9 @@ from calibrant_server.workers.ingest.entries import (
     check_control,
 )
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
-from calibrant_server.workers.ingest.pane_cache import Shelf
-from calibrant_server.workers.ingest.reduce import Ground
-from calibrant_server.workers.ingest.retained_store import RetainedRecords
+from calibrant_server.workers.ingest.pane_cache import PaneCache
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
 from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.ingest.tries import Tries
@@ -39,7 +39,7 @@ from calibrant_server.workers.lifecycle.transfer_import import Restoring
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
 from calibrant_server.workers.store.commit import Commit, id_order
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import Chain, Overtaken
+from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
@@ -47,7 +47,7 @@ from calibrant_server.workers.store.transient_errors import NO_VERDICT
 log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
-_LONGEST_GAP_S = 1.0
+_MAX_GAP_S = 1.0
 
 
 class PartitionLoop:
@@ -57,7 +57,7 @@ class PartitionLoop:
         self,
         store: Store,
         partition: int,
-        ground: Ground,
+        ground: Numerics,
         leases: Leases,
         stop: threading.Event,
         budget: PaneBudget | None = None,
@@ -71,15 +71,15 @@ class PartitionLoop:
         self.abandoned = False
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
-        self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(store, self.keys, ground, budget or PaneBudget.of(settings))
+        self._chain = FencingToken(store, self.keys)
+        self._shelf = PaneCache(store, self.keys, ground, budget or PaneBudget.of(settings))
         self._child = DisposableReducer(
             ground, settings.child_timeout_s, settings.child_memory_bytes
         )
         self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
-        self._records = RetainedRecords(self._node, self.keys)
+        self._records = RetainedStore(self._node, self.keys)
         self._tries = Tries()
         self._at_work: list[str] = []
         self._counted = False
@@ -123,12 +123,12 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (Overtaken, *NO_VERDICT) as error:
+        except (StaleTokenError, *NO_VERDICT) as error:
             # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
             self._shelf.forget()
             if isinstance(error, MemoryError):
                 self._count = 1
-            if not isinstance(error, Overtaken):
+            if not isinstance(error, StaleTokenError):
                 log.warning("partition %d: %r", self.partition, error)
                 self._stop.wait(self._tries.failed(self._at_work, error))
             self._chain.reload()
@@ -178,8 +178,8 @@ class PartitionLoop:
         log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)
         self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
 
-    def _single(self, item: Item) -> Run:
-        run = Run(self._ground, self._busy, self._records, self._names())
+    def _single(self, item: Item) -> CommitGroup:
+        run = CommitGroup(self._ground, self._busy, self._records, self._names())
         self._add(run, [item])
         return run
 
@@ -193,9 +193,9 @@ class PartitionLoop:
     def _busy(self) -> None:
         self._leases.busy(self.partition)
 
-    def _gather(self, items: list[Item], dry: bool) -> Run:
+    def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = Run(self._ground, self._busy, self._records, self._names())
+        run = CommitGroup(self._ground, self._busy, self._records, self._names())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -208,7 +208,7 @@ class PartitionLoop:
                 return run
             items, dry = self._read(run.last_id, gap_s if dry else 0.0)
 
-    def _is_full(self, run: Run) -> bool:
+    def _is_full(self, run: CommitGroup) -> bool:
         return (
             len(run.items) >= self._settings.commit_entries
             or run.n_bytes >= self._settings.commit_bytes
@@ -233,7 +233,7 @@ class PartitionLoop:
             )
         return items, dry
 
-    def _add(self, run: Run, items: list[Item]) -> None:
+    def _add(self, run: CommitGroup, items: list[Item]) -> None:
         self._at_work = [item.id for item in (*run.items, *items)]
         self._look_up(items)
         for item in items:
@@ -252,7 +252,7 @@ class PartitionLoop:
                 item.record = None if text is None else BatchRecord.from_json(text)
                 item.config = configs.get(item.entry.model)
 
-    def _commit(self, run: Run) -> None:
+    def _commit(self, run: CommitGroup) -> None:
         token = self._chain.new_token()
         run.apply(self._shelf)
         commit = Commit(self.keys)
@@ -261,7 +261,7 @@ class PartitionLoop:
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
         self._shelf.trim()
-        gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
+        gap_s = min(_MAX_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:
@@ -269,22 +269,22 @@ class PartitionLoop:
         run = self._one_in_child(item)
         try:
             self._commit(run)
-        except (Overtaken, *NO_VERDICT):
+        except (StaleTokenError, *NO_VERDICT):
             raise
         except Exception as error:
             log.exception("entry %s cannot be committed", item.id)
             self._shelf.forget()
             item.set_aside(f"{type(error).__name__}: {error}"[:500])
-            without = Run(self._ground)
+            without = CommitGroup(self._ground)
             without.items.append(item)
             self._commit(without)
 
     def _is_dangerous(self, item: Item) -> bool:
         return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
 
-    def _one_in_child(self, item: Item) -> Run:
+    def _one_in_child(self, item: Item) -> CommitGroup:
         """A run of a single entry of the danger zone, reduced in a process that may die of it."""
-        run = Run(self._ground, records=self._records, names=self._names())
+        run = CommitGroup(self._ground, records=self._records, names=self._names())
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
@@ -298,7 +298,7 @@ class PartitionLoop:
         except EntryKills as death:
             item.set_aside(str(death))
         except EntryRefused as error:
-            item.judge(error, error.offences)
+            item.judge(error, error.violations)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
                 # It harms nobody; what it changes depends on records and slices, which only the worker knows.

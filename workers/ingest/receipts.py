@@ -68,7 +68,7 @@ class UnknownBatch(LookupError):
 
 
 @dataclass(frozen=True)
-class Delivery:
+class IngestBatch:
     """A checked batch on its way into the stream.
 
     Attributes

@@ -1,6 +1,6 @@
 """One entry into panes: decode, find its panes, fill deltas. Knows no store.
 
-The numbers are made by the ground floor's classes, which come in through `Ground`, so that tests of exactly-once can
+The numbers are made by the ground floor's classes, which come in through `Numerics`, so that tests of exactly-once can
 count in integers instead.
 """
 
@@ -29,7 +29,7 @@ from calibrant_server.workers.ingest.entries import (
     unpack_labels,
     unpack_updates,
 )
-from calibrant_server.workers.ingest.label_join import Join, NoRecords, RowOutcomes
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RowOutcomes
 from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
@@ -38,7 +38,7 @@ from calibrant_server.workers.store.windows import ALL_ROWS, PaneRef, pane_start
 
 
 @dataclass(frozen=True)
-class Ground:
+class Numerics:
     """The classes that make numbers.
 
     Attributes
@@ -61,10 +61,10 @@ class Ground:
         return getattr(self.pane, "for_window", self.pane)(spec)
 
 
-def ground_at(path: str) -> Ground:
+def ground_at(path: str) -> Numerics:
     """The ground that `module:function` makes."""
     module, name = path.split(":")
-    ground: Ground = getattr(import_module(module), name)()
+    ground: Numerics = getattr(import_module(module), name)()
     return ground
 
 
@@ -83,8 +83,8 @@ class Reduction:
     Batches are kept as they come and filled at `close`, many at a time.
     """
 
-    def __init__(self, join: Join | None = None, names: SliceNames | None = None) -> None:
-        self.join = join or Join(NoRecords())
+    def __init__(self, join: LabelJoin | None = None, names: SliceNames | None = None) -> None:
+        self.join = join or LabelJoin(NoRecords())
         self.names = names or SliceNames()
         self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
@@ -93,7 +93,7 @@ class Reduction:
         self.touched: set[PaneKey] = set()
         self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
 
-    def delta(self, key: PaneKey, config: ModelConfig, ground: Ground) -> Any:
+    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Any:
         """The delta of a pane, begun if need be."""
         if key not in self.deltas:
             self.deltas[key] = ground.pane(ground.spec(config))
@@ -105,7 +105,7 @@ class Reduction:
         self.touched.add(key)
         self._waiting.setdefault(key, (config, []))[1].append(batch)
 
-    def close(self, ground: Ground) -> None:
+    def close(self, ground: Numerics) -> None:
         """Fill what waits."""
         for key, (config, batches) in self._waiting.items():
             delta = self.delta(key, config, ground)
@@ -127,7 +127,7 @@ class Reduction:
         self.touched |= other.touched
 
 
-def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
 
     Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
@@ -135,7 +135,7 @@ def reduce_entry(entry: Entry, config: ModelConfig, ground: Ground, into: Reduct
     return _KINDS[entry.kind](entry, config, ground, into)
 
 
-def _predictions(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def _predictions(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     sent = ground.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = into.join.new_rows(config, sent, entry.received_ms) if has_ids and sent.slices else None
@@ -157,7 +157,7 @@ def _timed(batch: Any, received_ms: int) -> Any:
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
 
 
-def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
@@ -174,7 +174,7 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Ground, into: Reducti
     return len(updates)
 
 
-def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def _pane(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         if update.is_cumulative:
@@ -185,7 +185,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
     return len(updates)
 
 
-def _labels(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def _labels(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
@@ -193,7 +193,7 @@ def _labels(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) 
     return len(rows)
 
 
-def _removal(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
+def _removal(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     try:
         name = str(json.loads(entry.payload)["id"])
     except (ValueError, KeyError, TypeError) as error:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN, delay_bin
 from calibrant.core.batch import Batch, Votes
-from calibrant.input.labels import MOST_NAMED, WITHDRAWN
+from calibrant.input.labels import MAX_NAMED, WITHDRAWN
 from calibrant_server.workers.ingest.float32 import Narrow, sent_as_float32
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
-MOST_VOTES = 2**31 - 1
+MAX_VOTES = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
 _FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
@@ -122,7 +122,7 @@ class Facts:
         if self.deleted:
             return self, GONE
         total = _added(self.votes, votes)
-        return (self, FULL) if max(total.values(), default=0) > MOST_VOTES else (replace(self, votes=total), NEW)
+        return (self, FULL) if max(total.values(), default=0) > MAX_VOTES else (replace(self, votes=total), NEW)
 
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
         """After a named rater's word.
@@ -142,7 +142,7 @@ class Facts:
                 return self, DUPLICATE
             if explicit and number == last.revision:
                 return self, REVISED
-        elif len(self.ratings) >= MOST_NAMED:
+        elif len(self.ratings) >= MAX_NAMED:
             return self, FULL
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
-from calibrant_server.workers.ingest.label_join import Group, Join, ModelJoin, RowOutcomes
+from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin, RowOutcomes
 from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import RATED, Marks, fields_of
+from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 from calibrant_server.workers.store.windows import ALL_ROWS
 
 _SEPARATOR = "\x1f"
@@ -31,7 +31,7 @@ TALLIES = (
 )
 
 
-class RetainedRecords:
+class RetainedStore:
     """Reads records and members of units, many in one round trip."""
 
     def __init__(self, node: Any, keys: PartitionKeys):
@@ -63,10 +63,10 @@ class RetainedRecords:
             if text is not None
         }
 
-    def marks(self, config: ModelConfig) -> Marks:
+    def marks(self, config: ModelConfig) -> Watermarks:
         """How far the model's panes are dropped and sealed."""
         name = self._keys.marks(config.key, config.generation)
-        return Marks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
+        return Watermarks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
 
 
 def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
@@ -85,7 +85,7 @@ def group_field(group: Group) -> str:
 
 
 def write_facts(
-    join: Join, outcomes: Iterable[tuple[ModelConfig, RowOutcomes]], commit: Commit, keys: PartitionKeys
+    join: LabelJoin, outcomes: Iterable[tuple[ModelConfig, RowOutcomes]], commit: Commit, keys: PartitionKeys
 ) -> None:
     """Put a join's changes into a commit: records, members of units, tallies of each model."""
     noted: dict[tuple[str, str], dict[str, int]] = {}

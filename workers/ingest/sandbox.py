@@ -21,7 +21,13 @@ from typing import Any, BinaryIO
 
 from calibrant_server.workers.ingest.entries import Entry, unpack_updates
 from calibrant_server.workers.ingest.label_join import RowOutcomes
-from calibrant_server.workers.ingest.reduce import Claim, Ground, Reduction, ground_at, reduce_entry
+from calibrant_server.workers.ingest.reduce import (
+    Claim,
+    Numerics,
+    Reduction,
+    ground_at,
+    reduce_entry,
+)
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
@@ -42,10 +48,10 @@ class ChildUnavailable(OSError):
 class EntryRefused(RuntimeError):
     """The entry raised an ordinary error in the child."""
 
-    def __init__(self, kind: str, detail: str, offences: list[dict[str, str]]):
+    def __init__(self, kind: str, detail: str, violations: list[dict[str, str]]):
         super().__init__(detail)
         self.kind = kind
-        self.offences = offences
+        self.violations = violations
 
 
 class _ChildDied(Exception):
@@ -55,7 +61,7 @@ class _ChildDied(Exception):
 class DisposableReducer:
     """Reduces entries in a child process that may die of them."""
 
-    def __init__(self, ground: Ground, timeout_s: float, memory_bytes: int):
+    def __init__(self, ground: Numerics, timeout_s: float, memory_bytes: int):
         self._ground = ground
         self._timeout_s = timeout_s
         self._memory_bytes = memory_bytes
@@ -159,7 +165,7 @@ class DisposableReducer:
         if head.get("transient"):
             raise ChildUnavailable(head["transient"])
         if "error" in head:
-            raise EntryRefused(head["error"], head["detail"], head["offences"])
+            raise EntryRefused(head["error"], head["detail"], head["violations"])
         reduction = Reduction()
         if head["joined"]:
             reduction.outcomes[entry.id] = RowOutcomes()
@@ -200,7 +206,7 @@ def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _answer(body: bytes, ground: Ground) -> bytes:
+def _answer(body: bytes, ground: Numerics) -> bytes:
     head, payload = _unframe(body)
     entry = Entry(**{**head["entry"], "payload": payload, "digest": b""})
     config = ModelConfig.from_json(head["config"])
@@ -214,9 +220,9 @@ def _answer(body: bytes, ground: Ground) -> bytes:
     except NO_VERDICT as error:
         return _frame({"transient": f"{type(error).__name__}: {error}"[:500]}, b"")
     except Exception as error:
-        offences = [asdict(each) for each in getattr(error, "offences", [])]
+        violations = [asdict(each) for each in getattr(error, "violations", [])]
         return _frame(
-            {"error": type(error).__name__, "detail": str(error)[:500], "offences": offences}, b""
+            {"error": type(error).__name__, "detail": str(error)[:500], "violations": violations}, b""
         )
     packed = {key: delta.pack() for key, delta in reduction.deltas.items()}
     claimed = [claim for _, claim in reduction.claims]

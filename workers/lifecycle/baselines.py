@@ -12,17 +12,17 @@ from typing import Any
 
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks, baseline_slice
+from calibrant_server.workers.store.watermarks import Watermarks, baseline_slice
 from calibrant_server.workers.store.windows import Window
 
-MOST_BASELINES = 100
+MAX_BASELINES = 100
 START_S = 0
 _DEFINITION = ("slice", "clock", "window")
 
@@ -30,7 +30,7 @@ _DEFINITION = ("slice", "clock", "window")
 class Baselines:
     """Makes and removes the baselines of one partition."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: Chain, ground: Ground):
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
         self._keys = keys
         self._chain = chain
@@ -49,8 +49,8 @@ class Baselines:
             self._remove(item.config, name, commit)
         elif name.encode() in held:
             self._repeat(item, asked, json.loads(held[name.encode()]))
-        elif len(held) >= MOST_BASELINES:
-            item.refuse("too_many_baselines", f"a model has at most {MOST_BASELINES} baselines", "/name")
+        elif len(held) >= MAX_BASELINES:
+            item.refuse("too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name")
         else:
             self._freeze(item, name, asked, commit, token)
 
@@ -81,7 +81,7 @@ class Baselines:
 
     def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
         model = (config.key, config.generation)
-        marks = Marks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
+        marks = Watermarks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
         found = self._node.hgetall(self._keys.versions(*model, slice_))
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)

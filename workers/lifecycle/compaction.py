@@ -13,12 +13,18 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.pane_cache import total_field
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import DAY_S, SEALED_TO, Marks, daily_to, is_baseline
+from calibrant_server.workers.store.watermarks import (
+    DAY_S,
+    SEALED_TO,
+    Watermarks,
+    daily_to,
+    is_baseline,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +32,7 @@ log = logging.getLogger(__name__)
 class Compaction:
     """Merges the old panes of one partition's models."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: Chain, ground: Ground):
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
         self._keys = keys
         self._chain = chain
@@ -47,7 +53,7 @@ class Compaction:
             slice_ = member.decode()
             if is_baseline(slice_):
                 continue
-            from_s = Marks.of(slice_, marks).daily_to
+            from_s = Watermarks.of(slice_, marks).daily_to
             for day_s, starts in self._days(config, slice_, from_s, int(until_s // DAY_S) * DAY_S):
                 progress()
                 if not self._merge(config, slice_, day_s, starts):

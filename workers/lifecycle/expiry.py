@@ -8,13 +8,13 @@ from typing import Any
 from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
 
 def old_records(
-    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, kept_from_s: int
+    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
     """Remove records whose pane had ended by `kept_from_s`, some at a step; it may be left at any step.
 
@@ -52,7 +52,7 @@ def _began_s(facts: Facts) -> float:
 
 
 def _remove(
-    keys: PartitionKeys, chain: Chain, config: ModelConfig, shard: str, old: dict[str, Facts]
+    keys: PartitionKeys, chain: FencingToken, config: ModelConfig, shard: str, old: dict[str, Facts]
 ) -> None:
     tallies = dict.fromkeys(TALLIES, 0)
     for name, facts in old.items():
@@ -67,7 +67,7 @@ def _remove(
 
 
 def _drop_old_members(
-    node: Any, keys: PartitionKeys, chain: Chain, config: ModelConfig, kept_from_s: int
+    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
     name = keys.members(config.key, config.generation)
     for fields in scanned(node, name):

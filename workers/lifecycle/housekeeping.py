@@ -17,17 +17,17 @@ from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.entries import Entry
 from calibrant_server.workers.ingest.parked import parked_fields
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import KEPT_FROM, Marks, is_baseline
+from calibrant_server.workers.store.watermarks import KEPT_FROM, Watermarks, is_baseline
 from calibrant_server.workers.store.windows import ALL_ROWS
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _WALKS_A_RETENTION = 24
 class Housekeeping:
     """Removals of one partition."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, chain: Chain, ground: Ground):
+    def __init__(self, store: Store, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._settings = store.settings
         self._node = store.node(keys.partition)
         self._keys = keys
@@ -178,7 +178,7 @@ class Housekeeping:
         self, config: ModelConfig, marks: dict[bytes, bytes], boundary: int
     ) -> Iterator[PaneKey]:
         for pane in self._panes(config.key, config.generation):
-            length_s = Marks.of(pane.slice, marks).length(pane.start_s, config.pane_s)
+            length_s = Watermarks.of(pane.slice, marks).length(pane.start_s, config.pane_s)
             if pane.start_s + length_s <= boundary and not is_baseline(pane.slice):
                 yield pane
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.ingest.reduce import Ground
-from calibrant_server.workers.lifecycle.seal_hooks import Cohort, OnSealed, find_hooks
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import (
     SEALED_TO,
-    Marks,
+    Watermarks,
     daily_to,
     is_live,
     sealed_slice,
@@ -41,8 +41,8 @@ class Sealing:
         self,
         node: Any,
         keys: PartitionKeys,
-        chain: Chain,
-        ground: Ground,
+        chain: FencingToken,
+        ground: Numerics,
         hooks: Sequence[OnSealed] | None = None,
     ):
         self._node = node
@@ -105,15 +105,15 @@ class Sealing:
 
     def _due(
         self, config: ModelConfig, marks: dict[bytes, bytes], held: dict[str, list[int]], until_s: float
-    ) -> list[Cohort]:
+    ) -> list[SealedCohort]:
         """Cohorts that are not sealed yet and ended by `until_s`, oldest first."""
-        whole = Marks.of(ALL_ROWS, marks)
+        whole = Watermarks.of(ALL_ROWS, marks)
         starts = sorted({whole.start(start) for each in held.values() for start in each})
-        cohorts = (Cohort(start, whole.length(start, config.pane_s)) for start in starts)
+        cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
         return [each for each in cohorts if each.start_s >= whole.sealed_to and each.end_s <= until_s]
 
     def _seal(
-        self, config: ModelConfig, marks: dict[bytes, bytes], cohort: Cohort, held: dict[str, list[int]]
+        self, config: ModelConfig, marks: dict[bytes, bytes], cohort: SealedCohort, held: dict[str, list[int]]
     ) -> None:
         model = (config.key, config.generation)
         panes = {
@@ -132,7 +132,7 @@ class Sealing:
                 commit.set_fields(self._keys.pane(PaneKey(*model, name, cohort.start_s)), parts)
             commit.set_fields(versions, {str(cohort.start_s): token, LAST_CHANGE: token})
             if cohort.length_s > config.pane_s:
-                moved[daily_to(name)] = str(max(cohort.end_s, Marks.of(name, marks).daily_to))
+                moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
         commit.set_fields(self._keys.marks(*model), moved)
         for hook in self._hooks:
             hook(commit, self._keys, self._node, config, cohort, panes)

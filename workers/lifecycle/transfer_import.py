@@ -16,7 +16,7 @@ from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
 from calibrant_server.workers.ingest.unsealed import note
@@ -33,7 +33,7 @@ from calibrant_server.workers.lifecycle.transfer import (
 )
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import Chain
+from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.watermarks import SEALED_TO
 from calibrant_server.workers.store.windows import pane_start
@@ -42,7 +42,7 @@ from calibrant_server.workers.store.windows import pane_start
 class Restoring:
     """Writes the lines of an export into a model that holds nothing yet."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: Chain, ground: Ground):
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
         self._keys = keys
         self._chain = chain

@@ -13,7 +13,7 @@ from calibrant.calibrators import apply
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.store.frozen_maps import MOST_VERSIONS
+from calibrant_server.workers.store.frozen_maps import MAX_VERSIONS
 from calibrant_server.workers.store.registry import ModelConfig
 
 _FIELD = re.compile(r"(n|p|f[0-9a-f]{1,64})|([vsh])([1-9][0-9]{0,8})")
@@ -38,7 +38,7 @@ def check_map_line(field: str, text: str, config: ModelConfig) -> None:
     if named is None:
         raise EntryError(f"a map line has no field {json.dumps(field)[:40]}")
     if named[1]:
-        if not _NUMBER.fullmatch(text) or (field == "n" and int(text) > MOST_VERSIONS):
+        if not _NUMBER.fullmatch(text) or (field == "n" and int(text) > MAX_VERSIONS):
             raise EntryError(f"{field} of a map line cannot be {json.dumps(text)[:40]}")
         return
     told = _object(field, text)

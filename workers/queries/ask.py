@@ -18,7 +18,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.workers.queries.code_version import CODE_VERSION
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.settings import EngineSettings
@@ -50,7 +50,7 @@ class UnknownQuestion(LookupError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """An answer: JSON, the ETag that names it, the window it is about, the state it rests on."""
 
     body: bytes
@@ -60,7 +60,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class QueryRequest:
     """A question as workers take it. `digest` names its answer, `reply_to` the list that waits for it."""
 
     digest: str
@@ -77,7 +77,7 @@ class Question:
         return json.dumps(self.__dict__, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> Question:
+    def from_json(cls, text: bytes) -> QueryRequest:
         kept = json.loads(text)
         return cls(**{**kept, "window": tuple(kept["window"])})
 
@@ -117,7 +117,7 @@ def answer_digest(
     return blake2b(canonical.encode(), digest_size=16).hexdigest()
 
 
-class Asking:
+class QueryClient:
     """The questions of one inbox."""
 
     def __init__(self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions):
@@ -146,7 +146,7 @@ class Asking:
         slice_: str,
         deadline_s: float,
         against: Other | None = None,
-    ) -> Answer:
+    ) -> QueryResult:
         """The answer to one question."""
         version = await self._versions.state_version(model, slice_, window, kind)
         other = None
@@ -159,14 +159,14 @@ class Asking:
         if kept is not None:
             reply = Reply.from_bytes(kept)
         else:
-            question = Question(
+            question = QueryRequest(
                 digest, kind, model.key, slice_, (window.from_s, window.to_s), params,
                 self._reply_to, time.time() + deadline_s, other,
             )  # fmt: skip
             reply = await self._join(question, deadline_s)
         return _read(reply, kind, params, window)
 
-    async def _join(self, question: Question, deadline_s: float) -> Reply:
+    async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of whoever asks the same already; leaving does not end it for the others."""
         task = self._shared.get(question.digest)
         if task is None:
@@ -184,7 +184,7 @@ class Asking:
             # Seen here, because everybody who waited may have left.
             task.exception()
 
-    async def _until_answered(self, question: Question) -> Reply:
+    async def _until_answered(self, question: QueryRequest) -> Reply:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[question.digest] = answered
         try:
@@ -200,7 +200,7 @@ class Asking:
         finally:
             self._waiting.pop(question.digest, None)
 
-    async def _send(self, question: Question) -> None:
+    async def _send(self, question: QueryRequest) -> None:
         if await self._client.llen(self._keys.questions) >= self._settings.max_questions:
             raise AnswerTimeout("too many questions wait for workers")
         await self._client.lpush(self._keys.questions, question.to_json())
@@ -225,13 +225,13 @@ class Asking:
                 waiting.set_result(Reply.from_bytes(raw))
 
 
-def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> Answer:
+def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> QueryResult:
     if reply.status == OK:
         etag = answer_digest(reply.state_version, kind, params)
-        return Answer(reply.body, etag, window, reply.state_version)
+        return QueryResult(reply.body, etag, window, reply.state_version)
     told = json.loads(reply.body)
     if reply.status == REFUSED:
-        raise CalibrationInputError([Offence(**offence) for offence in told["offences"]])
+        raise CalibrationInputError([Violation(**violation) for violation in told["violations"]])
     if reply.status == UNKNOWN:
         raise UnknownQuestion(told["detail"])
     if reply.status == GONE:

@@ -21,11 +21,19 @@ from redis.exceptions import RedisError
 from calibrant.core.errors import CalibrationInputError
 from calibrant.inference.seeds import SEED
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import kinds
-from calibrant_server.workers.queries.ask import FAILED, GONE, OK, REFUSED, UNKNOWN, Question, Reply
+from calibrant_server.workers.queries.ask import (
+    FAILED,
+    GONE,
+    OK,
+    REFUSED,
+    UNKNOWN,
+    QueryRequest,
+    Reply,
+)
 from calibrant_server.workers.queries.versions import READ_ALARM, READ_RECORDS, joined, with_records
-from calibrant_server.workers.queries.window_panes import State, WindowPanes
+from calibrant_server.workers.queries.window_panes import WindowPanes, WindowState
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
@@ -90,7 +98,7 @@ class Compute:
     """Answers questions from the state in the store. One object may serve several threads."""
 
     def __init__(
-        self, store: Store, ground: Ground, functions: dict[str, AnswerFunction] | None = None
+        self, store: Store, ground: Numerics, functions: dict[str, AnswerFunction] | None = None
     ):
         self._store = store
         self._settings = store.settings
@@ -98,12 +106,12 @@ class Compute:
         self._functions = ANSWERS if functions is None else functions
         self._panes = WindowPanes(store, ground)
 
-    def is_slow(self, question: Question) -> bool:
+    def is_slow(self, question: QueryRequest) -> bool:
         """Whether an answer of this kind may take seconds."""
         function = self._functions.get(question.kind)
         return function is not None and function.is_slow(question.params)
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: QueryRequest) -> Reply:
         """Compute an answer; errors are answers too."""
         function = self._functions.get(question.kind)
         if function is None:
@@ -151,15 +159,15 @@ class Compute:
         except RedisError:
             raise
         except Exception as error:
-            offences = getattr(error, "offences", None)
-            if offences:
-                body = json.dumps({"offences": [asdict(each) for each in offences]}).encode()
+            violations = getattr(error, "violations", None)
+            if violations:
+                body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REFUSED, version, body)
             log.exception("the answer %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _other(
-        self, question: Question, wanted: tuple[str, ...] | None, by_pane: bool
+        self, question: QueryRequest, wanted: tuple[str, ...] | None, by_pane: bool
     ) -> tuple[Any, str]:
         """The pane (or list of `Dated`) that a question is asked against, and the version of its state."""
         if question.against is None:
@@ -173,7 +181,7 @@ class Compute:
         state = read(config, slice_, Window(*window), wanted)
         return state.merged if state.merged is not None else state.panes, state.version
 
-    def _records(self, config: ModelConfig, question: Question, state: State) -> WindowRecords:
+    def _records(self, config: ModelConfig, question: QueryRequest, state: WindowState) -> WindowRecords:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         return WindowRecords(node, keys, config, question.slice, state.window, state.marks)
@@ -184,7 +192,7 @@ class Compute:
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
     def _alarm(
-        self, config: ModelConfig, question: Question, window: Window, sealed_parts: tuple[str, ...]
+        self, config: ModelConfig, question: QueryRequest, window: Window, sealed_parts: tuple[str, ...]
     ) -> AlarmView | None:
         """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
         if question.kind not in READ_ALARM:
@@ -200,7 +208,7 @@ class Compute:
         return replace(view, sealed=state.merged)
 
 
-def _recorded(state: State) -> State:
+def _recorded(state: WindowState) -> WindowState:
     """The same under the name of a state whose records are read too."""
     starts = (start_s for start_s, _ in state.spans)
     return replace(state, version=with_records(state.version, starts, state.marks))
@@ -211,7 +219,7 @@ def _told(status: str, version: str, detail: str) -> Reply:
 
 
 def _headed(
-    config: ModelConfig, slice_: str, state: State, told: dict[str, Any]
+    config: ModelConfig, slice_: str, state: WindowState, told: dict[str, Any]
 ) -> dict[str, Any]:
     """What every answer starts with: of which model, slice, clock, window and state it is.
 
@@ -226,7 +234,7 @@ def _headed(
     return head | _clock(config, slice_, state) | told
 
 
-def _clock(config: ModelConfig, slice_: str, state: State) -> dict[str, Any]:
+def _clock(config: ModelConfig, slice_: str, state: WindowState) -> dict[str, Any]:
     """Where labels are waited for: which clock it is, and whether all that were waited for have had their time."""
     if config.label_horizon_s is None:
         return {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.queries.ask import OK, REFUSED, Question, Reply, answer_digest
+from calibrant_server.workers.queries.ask import OK, REFUSED, QueryRequest, Reply, answer_digest
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 
@@ -27,7 +27,7 @@ _CLAIM_S = 30
 _CACHED = (OK, REFUSED)
 
 
-class Serving:
+class QueryServer:
     """The two lines of questions of a store. One object may serve several threads."""
 
     def __init__(self, store: Store, compute: Compute):
@@ -45,7 +45,7 @@ class Serving:
         self._work_off(self._keys.slow_questions, self._slow, stop)
 
     def _work_off(
-        self, line: str, serve: Callable[[Question, bytes], None], stop: threading.Event
+        self, line: str, serve: Callable[[QueryRequest, bytes], None], stop: threading.Event
     ) -> None:
         while not stop.is_set():
             try:
@@ -58,9 +58,9 @@ class Serving:
             except Exception:
                 log.exception("a question could not be served")
 
-    def _serve(self, raw: bytes, serve: Callable[[Question, bytes], None]) -> None:
+    def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
         """Serve one question, unless it is answered already or nobody waits for it any more."""
-        question = Question.from_json(raw)
+        question = QueryRequest.from_json(raw)
         if time.time() > question.until_s:
             return
         kept = self._store.client.get(self._keys.answer(question.digest))
@@ -69,7 +69,7 @@ class Serving:
         else:
             serve(question, raw)
 
-    def _quick(self, question: Question, raw: bytes) -> None:
+    def _quick(self, question: QueryRequest, raw: bytes) -> None:
         client, line = self._store.client, self._keys.slow_questions
         if not self._compute.is_slow(question):
             self._send(question, self._compute.answer(question))
@@ -78,7 +78,7 @@ class Serving:
         elif client.llen(line) < self._settings.max_questions:
             client.lpush(line, raw)
 
-    def _slow(self, question: Question, raw: bytes) -> None:
+    def _slow(self, question: QueryRequest, raw: bytes) -> None:
         claim = self._keys.claim(question.digest)
         if self._store.client.set(claim, b"", nx=True, ex=_CLAIM_S):
             try:
@@ -86,7 +86,7 @@ class Serving:
             finally:
                 self._store.client.delete(claim)
 
-    def _send(self, question: Question, reply: Reply, is_new: bool = True) -> None:
+    def _send(self, question: QueryRequest, reply: Reply, is_new: bool = True) -> None:
         with self._store.client.pipeline(transaction=False) as pipe:
             if is_new and reply.status in _CACHED:
                 self._keep(pipe, question, reply)
@@ -94,7 +94,7 @@ class Serving:
             pipe.expire(question.reply_to, _REPLY_KEPT_S)
             pipe.execute()
 
-    def _keep(self, pipe: Any, question: Question, reply: Reply) -> None:
+    def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
         """Under the state that it rests on, which may be newer than the one that the question named."""
         raw = reply.to_bytes()
         if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:

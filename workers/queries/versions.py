@@ -16,7 +16,7 @@ from typing import Any
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks, fields_of, is_live
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, is_live
 from calibrant_server.workers.store.windows import Window
 
 _SLICES_KEPT = 256
@@ -41,7 +41,7 @@ def name_state(
     slice_: str,
     window: Window,
     panes: dict[int, bytes],
-    marks: Marks = Marks(),  # noqa: B008
+    marks: Watermarks = Watermarks(),  # noqa: B008
     alarm: bytes = b"",
 ) -> str:
     """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
@@ -60,7 +60,7 @@ def name_state(
     return digest.hexdigest()
 
 
-def with_records(version: str, panes: Iterable[int], marks: Marks) -> str:
+def with_records(version: str, panes: Iterable[int], marks: Watermarks) -> str:
     """The name of a state whose records are read too.
 
     Commits change records together with panes. But records of a day that has outlived its retention in part are told no
@@ -94,12 +94,12 @@ class SliceState:
     config: ModelConfig
     slice: str
     panes: dict[bytes, bytes]
-    marks: Marks
+    marks: Watermarks
     alarm: bytes = b""
     reads_records: bool = False
 
     @classmethod
-    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Marks, alarm: bytes) -> SliceState:
+    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Watermarks, alarm: bytes) -> SliceState:
         """The state that a kind of answers rests on."""
         return cls(config, slice_, {} if kind in READ_NO_PANE else panes, marks, alarm, kind in READ_RECORDS)
 
@@ -136,7 +136,7 @@ class Versions:
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
                 kept, marks = await pipe.execute()
             self._keep(name, kept)
-        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, kind: str = ""
@@ -146,12 +146,12 @@ class Versions:
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
             return None
-        return SliceState.of(kind, config, slice_, kept, Marks.read(marks), alarm)
+        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
 
-    async def marks(self, config: ModelConfig, slice_: str) -> Marks:
+    async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """How far the panes of a slice are sealed and merged into days."""
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
-        return Marks.read(await self._client.hmget(name, fields_of(slice_)))
+        return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
     async def _look(self, config: ModelConfig, slice_: str, kind: str) -> tuple[str, Any, Any, Any, bytes]:
         """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import Any, NamedTuple
 
-from calibrant_server.workers.ingest.reduce import Ground
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
-from calibrant_server.workers.store.lru_cache import Recent
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks, fields_of
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Dated, Window
 
 _TRIES = 20
@@ -32,7 +32,7 @@ Wanted = tuple[str, ...] | None
 Group = tuple[tuple[int, bytes], ...]
 
 
-class Held(NamedTuple):
+class LoadedPane(NamedTuple):
     """A pane or a merge of panes, and the bytes that it counts for."""
 
     pane: Any
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class WindowState:
     """A window as one state.
 
     Attributes
@@ -54,7 +54,7 @@ class State:
     version: str
     spans: list[tuple[int, int]]
     window: Window
-    marks: Marks
+    marks: Watermarks
     panes: list[Dated] = field(default_factory=list)
     merged: Any = None
 
@@ -79,13 +79,13 @@ class _Seen:
 
     window: Window
     versions: dict[int, bytes]
-    marks: Marks
+    marks: Watermarks
 
-    def state(self, place: _Place, alarm: bytes, **more: Any) -> State:
+    def state(self, place: _Place, alarm: bytes, **more: Any) -> WindowState:
         config, marks = place.config, self.marks
         name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
         spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
-        return State(name, spans, self.window, marks, **more)
+        return WindowState(name, spans, self.window, marks, **more)
 
     def groups(self, pane_s: int) -> list[tuple[int, Group]]:
         """Neighbouring panes, about as many in a group as there are groups, each with its number in time."""
@@ -101,27 +101,27 @@ class _Seen:
 class WindowPanes:
     """Reads panes of windows and keeps them; several threads may share one object."""
 
-    def __init__(self, store: Store, ground: Ground):
+    def __init__(self, store: Store, ground: Numerics):
         self._store = store
         self._ground = ground
         settings = store.settings
-        self._kept: Recent[Any, Held] = Recent(settings.pane_cache_bytes)
-        self._windows: Recent[Any, Any] = Recent(settings.window_cache_entries)
-        self._groups: Recent[Any, Group] = Recent(64 * settings.window_cache_entries)
+        self._kept: LruCache[Any, LoadedPane] = LruCache(settings.pane_cache_bytes)
+        self._windows: LruCache[Any, Any] = LruCache(settings.window_cache_entries)
+        self._groups: LruCache[Any, Group] = LruCache(64 * settings.window_cache_entries)
 
-    def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> State:
+    def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
         """The name of the state, and no pane."""
         place = _Place(config, slice_, window, None)
         seen = self._look(place, [], {})
         name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
-        return State(name, [], seen.window, seen.marks)
+        return WindowState(name, [], seen.window, seen.marks)
 
     def each(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
-    ) -> State:
+    ) -> WindowState:
         """The panes one by one."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, Held]] = {}
+        held: dict[int, tuple[bytes, LoadedPane]] = {}
         seen = self._look(place, [], held)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
             missing = self._missing(place, seen.versions.items(), held)
@@ -137,11 +137,11 @@ class WindowPanes:
 
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
-    ) -> State:
+    ) -> WindowState:
         """The merge of the panes. Answers must not change it: it is kept."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, Held]] = {}
-        merges: dict[Group, Held] = {}
+        held: dict[int, tuple[bytes, LoadedPane]] = {}
+        merges: dict[Group, LoadedPane] = {}
         seen = self._look(place, [], held)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
             version = seen.state(place, b"").version
@@ -159,8 +159,8 @@ class WindowPanes:
         self,
         place: _Place,
         seen: _Seen,
-        held: dict[int, tuple[bytes, Held]],
-        merges: dict[Group, Held],
+        held: dict[int, tuple[bytes, LoadedPane]],
+        merges: dict[Group, LoadedPane],
     ) -> list[int]:
         """Merge the groups of which all panes are held; returns the panes that others lack."""
         missing: list[int] = []
@@ -179,13 +179,13 @@ class WindowPanes:
                 self._keep_changing(place, number, group, parts, number == groups[-1][0])
                 largest = max(each.n_bytes for each in parts)
                 size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
-                merge = Held(self._merge(place.config, [each.pane for each in parts]), size)
+                merge = LoadedPane(self._merge(place.config, [each.pane for each in parts]), size)
                 self._kept.put(name, merge, merge.n_bytes)
             merges[group] = merge
         return missing
 
     def _keep_changing(
-        self, place: _Place, number: int, group: Group, parts: list[Held], newest: bool
+        self, place: _Place, number: int, group: Group, parts: list[LoadedPane], newest: bool
     ) -> None:
         """Keep the panes of a group that changes, so that next time only the one that changed is read."""
         name = (*place.name, number)
@@ -202,7 +202,7 @@ class WindowPanes:
         self,
         place: _Place,
         versions: Iterable[tuple[int, bytes]],
-        held: dict[int, tuple[bytes, Held]],
+        held: dict[int, tuple[bytes, LoadedPane]],
     ) -> list[int]:
         """The panes that are neither held nor kept; what is kept is held from here on."""
         missing = []
@@ -217,7 +217,7 @@ class WindowPanes:
         return missing
 
     def _look(
-        self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, Held]]
+        self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, LoadedPane]]
     ) -> _Seen:
         """Versions and marks as they are now, and of the same moment a run of the missing panes."""
         config = place.config
@@ -231,7 +231,7 @@ class WindowPanes:
                 name = keys.pane(PaneKey(config.key, config.generation, place.slice, start))
                 _read_parts(pipe, name, place.wanted)
             found, values, *replies = pipe.execute()
-        marks = Marks.read(values)
+        marks = Watermarks.read(values)
         window = marks.widened(place.window)
         versions = panes_in(found, window)
         for start, reply in zip(run, replies, strict=True):
@@ -239,7 +239,7 @@ class WindowPanes:
                 held[start] = (versions[start], self._decode(place, reply))
         return _Seen(window, versions, marks)
 
-    def _decode(self, place: _Place, reply: Any) -> Held:
+    def _decode(self, place: _Place, reply: Any) -> LoadedPane:
         if place.wanted is None:
             named = {name.decode(): value for name, value in reply.items()}
             parts = {
@@ -253,7 +253,7 @@ class WindowPanes:
             }
         spec = self._ground.spec(place.config)
         pane = self._ground.pane.from_parts(spec, parts, only=place.wanted)
-        return Held(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
+        return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
 
 
 def _read_parts(pipe: Any, name: str, wanted: Wanted) -> None:

@@ -12,16 +12,16 @@ from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Marks
+from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, Window, pane_start
 
 # A walk through as many records takes some ten seconds of a worker.
-MOST_HELD = 1_000_000
+MAX_HELD = 1_000_000
 # As many rows take some hundreds of megabytes while they are scored; fewer of them where they have many classes.
-MOST_ROWS = 100_000
-MOST_SCORES = 4_000_000
+MAX_ROWS = 100_000
+MAX_SCORES = 4_000_000
 # Of all raters together; each takes some ten microseconds and a few hundred bytes.
-MOST_RATINGS = 1_000_000
+MAX_RATINGS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class WindowRecords:
     config: ModelConfig
     slice: str
     window: Window
-    marks: Marks
+    marks: Watermarks
 
     @property
     def most_rows(self) -> int:
         """How many rows are scored at once."""
-        return min(MOST_ROWS, MOST_SCORES // self.config.n_classes)
+        return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
     def read(self) -> CohortRows:
         """The predictions of the window that have an id and a label, in the order of their ids.
@@ -51,8 +51,8 @@ class WindowRecords:
         """
         name = (self.config.key, self.config.generation)
         held = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
-        if held > MOST_HELD:
-            detail = f"the model retains {held} records, and up to {MOST_HELD} are looked through; a shorter retention keeps fewer"
+        if held > MAX_HELD:
+            detail = f"the model retains {held} records, and up to {MAX_HELD} are looked through; a shorter retention keeps fewer"
             raise CalibrationInputError.at("/model", "too_many_records", detail)
         found: dict[str, Facts] = {}
         n_ratings = 0
@@ -62,7 +62,7 @@ class WindowRecords:
                 n_ratings += len(facts.ratings) * (field.decode() not in found)
                 found[field.decode()] = facts
                 _refuse_more(len(found), self.most_rows, "labelled records")
-                _refuse_more(n_ratings, MOST_RATINGS, "ratings by named raters")
+                _refuse_more(n_ratings, MAX_RATINGS, "ratings by named raters")
         return CohortRows(sorted(found.items()), True)
 
     def _walk(self) -> Iterator[tuple[bytes, bytes]]:

@@ -11,7 +11,7 @@ _DURATION = re.compile(
     re.ASCII,
 )
 _UNIT_S = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-_LONGEST_TEXT = 40
+_MAX_TEXT = 40
 
 
 def parse_duration(text: str) -> Fraction | int:
@@ -22,7 +22,7 @@ def parse_duration(text: str) -> Fraction | int:
     >>> parse_duration("P1DT1H")
     90000
     """
-    found = _DURATION.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    found = _DURATION.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if not found or text.endswith(("P", "T")):
         raise ValueError(
             "an ISO 8601 duration of weeks, days, hours, minutes and seconds (P7D, PT1H)"

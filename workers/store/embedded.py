@@ -27,7 +27,7 @@ from calibrant_server.workers.settings import EngineSettings
 log = logging.getLogger(__name__)
 
 # The path of a Unix socket may hold 107 bytes on Linux and 103 on macOS.
-_LONGEST_SOCKET_PATH = 100
+_MAX_SOCKET_PATH = 100
 _POLL_S = 0.003
 _START_S = 30.0
 _STOP_S = 15.0
@@ -262,7 +262,7 @@ class EmbeddedServer:
     def _socket_path(self) -> Path:
         """The socket: in the directory, or where the directory says if its own path would be too long."""
         usual = self.directory / "server.sock"
-        if len(os.fsencode(usual)) <= _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(usual)) <= _MAX_SOCKET_PATH:
             return usual
         try:
             return Path((self.directory / "socket-path").read_text(encoding="utf-8"))
@@ -271,11 +271,11 @@ class EmbeddedServer:
 
     def _new_socket_path(self) -> Path:
         path = self._socket_path()
-        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH and path.parent.is_dir():
+        if len(os.fsencode(path)) <= _MAX_SOCKET_PATH and path.parent.is_dir():
             return path
         # mkdtemp makes it readable by its owner alone.
         short = Path(tempfile.mkdtemp(prefix="calibrant-")) / "s"
-        if len(os.fsencode(short)) > _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(short)) > _MAX_SOCKET_PATH:
             short.parent.rmdir()
             short = Path(tempfile.mkdtemp(prefix="calibrant-", dir="/tmp")) / "s"
         draft = self.directory / "socket-path.new"

@@ -13,11 +13,11 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
 
 
-class Overtaken(RuntimeError):
+class StaleTokenError(RuntimeError):
     """Another worker has committed since; all that was prepared is void."""
 
 
-class Chain:
+class FencingToken:
     """Where a partition stands, and the right to go on from there."""
 
     def __init__(self, store: Store, keys: PartitionKeys):
@@ -57,5 +57,5 @@ class Chain:
         """Write a commit and go on from it; raises Overtaken. Any other error: the outcome is unknown."""
         outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
         if outcome == OVERTAKEN:
-            raise Overtaken
+            raise StaleTokenError
         self.cursor = Cursor(cursor_id or self.cursor.id, token, 0, self.cursor.danger_id)

@@ -16,8 +16,8 @@ from calibrant_server.workers.store.connection import scripts
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
-MOST_VERSIONS = 500
-MOST_PROMOTIONS = 200
+MAX_VERSIONS = 500
+MAX_PROMOTIONS = 200
 _MADE, _KNOWN, _FULL = 1, 2, 3
 
 
@@ -101,7 +101,7 @@ class MapVersions:
         name = self._versions(config)
         n, promotions = (int(each or 0) for each in await self._client.hmget(name, "n", "p"))
         summaries = await self._some(name, "s", 1, n)
-        records = await self._some(name, "h", max(1, promotions - MOST_PROMOTIONS + 1), promotions)
+        records = await self._some(name, "h", max(1, promotions - MAX_PROMOTIONS + 1), promotions)
         return (
             [{"version": number, **each} for number, each in summaries],
             [{"promotion": number, **each} for number, each in records],
@@ -128,10 +128,10 @@ class MapVersions:
         partition = self._keys.of_model(config.key)
         status, *number = await self._add(
             keys=[partition.models, self._versions(config)],
-            args=[config.key, config.generation, identity, MOST_VERSIONS, body, summary],
+            args=[config.key, config.generation, identity, MAX_VERSIONS, body, summary],
         )
         if status == _FULL:
-            raise TooManyMaps(f"the model has {MOST_VERSIONS} versions")
+            raise TooManyMaps(f"the model has {MAX_VERSIONS} versions")
         if status not in (_MADE, _KNOWN):
             raise NoSuchModel(config.key)
         return int(number[0]), status == _MADE
@@ -153,7 +153,7 @@ class MapVersions:
                 partition.models, partition.current_maps, self._versions(config), partition.stream, partition.bytes_in,
             ],
             args=[
-                config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MOST_PROMOTIONS,
+                config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MAX_PROMOTIONS,
                 order.n_bytes, *fields,
             ],
         )  # fmt: skip

@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """The things used last, up to a total weight. Threads may share it."""
 
     def __init__(self, limit: int):

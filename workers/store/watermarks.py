@@ -59,7 +59,7 @@ def fields_of(slice_: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Marks:
+class Watermarks:
     """Marks of one slice, in seconds since the epoch.
 
     Attributes
@@ -74,12 +74,12 @@ class Marks:
     daily_to: int = 0
 
     @classmethod
-    def read(cls, values: Sequence[bytes | None]) -> Marks:
+    def read(cls, values: Sequence[bytes | None]) -> Watermarks:
         """From the values of `fields_of`."""
         return cls(*(int(value or 0) for value in values))
 
     @classmethod
-    def of(cls, slice_: str, found: Mapping[bytes, bytes]) -> Marks:
+    def of(cls, slice_: str, found: Mapping[bytes, bytes]) -> Watermarks:
         """From all marks of a model."""
         return cls.read([found.get(name.encode()) for name in fields_of(slice_)])
 

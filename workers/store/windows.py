@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start, rows_by_pane
 from calibrant_server.workers.store.durations import parse_duration
 
@@ -40,7 +40,7 @@ class TooManyPanes(CalibrationInputError):
     """A batch touches more panes than one commit may hold; the detail says how to split it."""
 
     def __init__(self, detail: str, n_panes: int, limit: int):
-        super().__init__([Offence("/event_times", "too_many_panes", detail)])
+        super().__init__([Violation("/event_times", "too_many_panes", detail)])
         self.n_panes = n_panes
         self.limit = limit
 
@@ -158,7 +158,7 @@ def _up(at_us: int, pane_s: int) -> int:
 
 
 def _window_error(pointer: str, rule: str, detail: str) -> WindowError:
-    return WindowError([Offence(pointer, rule, detail)])
+    return WindowError([Violation(pointer, rule, detail)])
 
 
 @dataclass(frozen=True, order=True)
@@ -205,8 +205,8 @@ def panes_of(
 def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
     times = np.asarray(times, dtype=np.int64)
     latest = received_us + limits.future_skew_s * MICROSECONDS
-    offences = [
-        Offence(
+    violations = [
+        Violation(
             f"/event_times/{row}",
             "future",
             f"event time lies more than {limits.future_skew_s} s in the future",
@@ -216,16 +216,16 @@ def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Li
     if config.retention_s is not None:
         # Whole panes: the pane that still holds a retained instant is kept, and so may be filled.
         oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
-        offences += [
-            Offence(
+        violations += [
+            Violation(
                 f"/event_times/{row}",
                 "retention",
                 f"event time lies before the model's retention of {config.retention_s} s",
             )
             for row in np.flatnonzero(times < oldest * MICROSECONDS)[:100]
         ]
-    if offences:
-        raise CalibrationInputError(offences)
+    if violations:
+        raise CalibrationInputError(violations)
 
 
 def _too_many(groups: Iterable[PaneRef], limit: int) -> TooManyPanes:

@@ -20,7 +20,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NotAnswerable, View
 
@@ -29,7 +29,7 @@ OBJECTIVES = ("nll", "brier", "ece")
 NEEDS = ("counts", "histograms", "temperature")
 ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
 PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
-FEWEST_UNITS = 20
+MIN_UNITS = 20
 ROW_PLATEAU = 1e-3
 FLAT_ECE = 1e-8
 VERDICTS = {
@@ -40,7 +40,7 @@ VERDICTS = {
     "probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
     "unsettled": "the interval covers every temperature considered: the data do not determine one",
-    "few_units": f"fewer than {FEWEST_UNITS} independent units: the interval is not to be relied on",
+    "few_units": f"fewer than {MIN_UNITS} independent units: the interval is not to be relied on",
     "no_labels": "no labelled prediction carries weight here",
     "all_zero_probability": "every rating is of a class that was given probability 0, which no temperature changes",
 }
@@ -95,7 +95,7 @@ def fit_temperature(
     1.585
     """
     _check(objective, bins, TABLE_BINS)
-    view = View(pane, Question(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
+    view = View(pane, PaneQuery(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
     about = _about(pane.spec, pane.counts, objective, raters, ci, bins, "profile")
     try:
         view.refuse_histograms()
@@ -148,7 +148,7 @@ def fit_temperature_exact(
     """
     _check(objective, bins, None)
     spec = PaneSpec(batch.task, batch.n_classes)
-    question = Question(raters=raters, ci=ci).check(spec)
+    question = PaneQuery(raters=raters, ci=ci).check(spec)
     filling = Filling(batch)
     profile, counts = TemperatureProfile(spec), Counts(spec)
     profile.fill(filling)
@@ -253,7 +253,7 @@ def _verdict(result: dict[str, Any]) -> dict[str, Any]:
         word = f"at_{result['bound']}_bound"
     elif result["interval"] and result["interval"][0] <= low and result["interval"][1] >= high:
         word = "unsettled"
-    elif result["n_units"] < FEWEST_UNITS:
+    elif result["n_units"] < MIN_UNITS:
         word = "few_units"
     return {"verdict": word, "reason": None, "detail": VERDICTS[word]}
 

@@ -14,7 +14,7 @@ import scipy
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve
-from calibrant.calibrators.temperature.fit import FEWEST_UNITS
+from calibrant.calibrators.temperature.fit import MIN_UNITS
 from calibrant.core.pane import Pane
 
 _PLACES, _SHARES = np.polynomial.legendre.leggauss(8)
@@ -84,7 +84,7 @@ def gain_between(pane: Pane, policy: int, betas: tuple[float, float], ci: float)
 
 def _curve(pane: Pane, policy: int) -> Curve | None:
     """The profile's losses, where they are those of every rating and there are units enough."""
-    if not pane.keeps("temperature") or pane.counts["n_units"] < FEWEST_UNITS:
+    if not pane.keeps("temperature") or pane.counts["n_units"] < MIN_UNITS:
         return None
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)

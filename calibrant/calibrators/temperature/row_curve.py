@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ROOT_WIDTH = 1e-2
 ROW_STEPS_PER_OCTAVE = 8
-MOST_SCORES = 1 << 21
+MAX_SCORES = 1 << 21
 
 
 class RowCurve(Curve):
@@ -130,7 +130,7 @@ class RowCurve(Curve):
 
     def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
         """Places in `betas` with the rows' scores there, (places, n), a few at a time."""
-        few = max(1, MOST_SCORES // max(self.filling.n, 1))
+        few = max(1, MAX_SCORES // max(self.filling.n, 1))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
                 total = np.concatenate([np.exp(beta * part.zed).sum(axis=0) for part in self.parts])

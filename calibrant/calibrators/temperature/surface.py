@@ -17,7 +17,7 @@ from calibrant.core.errors import CalibrationInputError
 
 TEMPERATURES = np.arange(100, 2001) / 200.0
 SURFACE_TEMPERATURES = np.arange(1, 21) / 2.0
-MOST_TEMPERATURES = 10_000
+MAX_TEMPERATURES = 10_000
 Floats = NDArray[np.float64]
 
 
@@ -83,10 +83,10 @@ def _checked(temperatures: Floats) -> Floats:
     values = np.asarray(temperatures, np.float64)
     if (
         values.ndim != 1
-        or not 1 <= len(values) <= MOST_TEMPERATURES
+        or not 1 <= len(values) <= MAX_TEMPERATURES
         or not (np.isfinite(values) & (values > 0)).all()
     ):
-        detail = f"1 to {MOST_TEMPERATURES} positive temperatures"
+        detail = f"1 to {MAX_TEMPERATURES} positive temperatures"
         raise CalibrationInputError.at("/temperatures", "range", detail)
     return values
 

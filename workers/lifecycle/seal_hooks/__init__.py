@@ -17,7 +17,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SealedCohort:
     """The predictions of one pane of event time, in seconds since the epoch."""
 
     start_s: int
@@ -33,7 +33,7 @@ class Cohort:
         return self.start_s // self.length_s
 
 
-OnSealed = Callable[[Any, Any, Any, Any, Cohort, Mapping[str, Any]], None]
+OnSealed = Callable[[Any, Any, Any, Any, SealedCohort, Mapping[str, Any]], None]
 
 
 def find_hooks() -> list[OnSealed]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.cohort_assembly import take_sealed
-from calibrant_server.workers.lifecycle.seal_hooks import Cohort
+from calibrant_server.workers.lifecycle.seal_hooks import SealedCohort
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -18,7 +18,7 @@ def sealed(
     keys: PartitionKeys,
     node: Any,
     config: ModelConfig,
-    cohort: Cohort,
+    cohort: SealedCohort,
     panes: Mapping[str, Any],
 ) -> None:
     """Gather a sealed pane's cohort, or let detectors see one that is whole."""

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.calibrators import Options, fit
 from calibrant.calibrators.recommendation import recommend
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 
 _PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature", "sample")
@@ -34,7 +34,7 @@ def asked_of_map(pane: Pane, params: dict[str, Any]) -> tuple[View, Options]:
     """The view that a map is fitted to, and what the method reads."""
     klass = params.get("class")
     scope = None if klass is None else f"class:{klass}"
-    question = Question(
+    question = PaneQuery(
         bins=default_bins(pane.spec, scope),
         raters=params.get("raters", "pooled"),
         scope=scope,

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.segmentation.case_errors import CASE_OPTIONS
 from calibrant.segmentation.case_report import case_reliability, cases_of
@@ -41,9 +41,9 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return found
 
 
-def question_of_cases(params: dict[str, Any]) -> Question:
+def question_of_cases(params: dict[str, Any]) -> PaneQuery:
     """The question that is asked of the tables of cases."""
-    return Question(
+    return PaneQuery(
         bins=params.get("bins", 15),
         edges=params.get("edges", "right"),
         raters=params.get("raters", "pooled"),

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.calibrators.rows import about_sample
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.raters.alpha_calibration import compared
 from calibrant.raters.concentration import PENALTY
@@ -60,9 +60,9 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         }
 
 
-def question_of_disagreement(params: dict[str, Any]) -> Question:
+def question_of_disagreement(params: dict[str, Any]) -> PaneQuery:
     """The question that is asked of the votes."""
-    return Question(
+    return PaneQuery(
         bins=params.get("bins", 15),
         edges=params.get("edges", "right"),
         ci=params.get("ci", 0.95),

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
-from calibrant_server.workers.alarm.cohort_history import Look, kept_cohorts
+from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
 
@@ -30,7 +30,7 @@ def answer(
     }
 
 
-def _row(look: Look, bucket_s: int, raters: RaterLook | None) -> dict[str, Any]:
+def _row(look: CohortResult, bucket_s: int, raters: RaterLook | None) -> dict[str, Any]:
     table = look.table
     n = table.n_units
     predictions, labelled = look.coverage.sum(axis=1).tolist()

@@ -20,7 +20,7 @@ from calibrant_server.workers.store.windows import Dated
 
 BY_PANE = True
 # More classes are not played: whoever changes settings waits for it.
-MOST_SCOPES = 4
+MAX_SCOPES = 4
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:
@@ -35,7 +35,7 @@ def answer(
     settings = AlarmSettings.of(config)
     fitted = alarm.in_force.fitted if settings.is_mapped else None
     held = [each.pane for each in panes]
-    scopes = settings.scopes[:MOST_SCOPES]
+    scopes = settings.scopes[:MAX_SCOPES]
     tables = {scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes}
     if not all(table.n_units > 0 for table in tables.values()):
         return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.metrics import accumulators_for, compute_metrics
 
@@ -25,6 +25,6 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return about | compute_metrics(view, SLUGS, seed)
 
 
-def question_of_measures(pane: Pane, params: dict[str, Any]) -> Question:
+def question_of_measures(pane: Pane, params: dict[str, Any]) -> PaneQuery:
     """What the view is asked; the measures have no bins, but every question has some, which the grid must give."""
-    return Question(bins=default_bins(pane.spec), ci=params.get("ci", 0.95))
+    return PaneQuery(bins=default_bins(pane.spec), ci=params.get("ci", 0.95))

@@ -16,7 +16,7 @@ from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows, batch_of
 from calibrant_server.workers.queries.window_records import WindowRecords
 
-MOST_RATERS = 64
+MAX_RATERS = 64
 _NOTHING = ("disagreement", "n_majority_ties", "policies", "mean_of_raters")
 
 
@@ -39,7 +39,7 @@ def answer(
     """
     rows = records.read()
     slug, everyone = params["metric"], rows.raters
-    names = sorted(everyone, key=lambda name: (-everyone[name], name))[:MOST_RATERS]
+    names = sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
     told: dict[str, Any] = {
         "metric": slug,
         "n_labelled": pane.counts["n_labelled"],

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.estimators.roc import POINTS, roc
 from calibrant.metrics import accumulators_for, compute_metrics
@@ -25,7 +25,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return found | {"ci": view.question.ci, "area": compute_metrics(view, ["auc"], seed)["auc"]}
 
 
-def question_of_roc(pane: Pane, params: dict[str, Any]) -> Question:
+def question_of_roc(pane: Pane, params: dict[str, Any]) -> PaneQuery:
     """What the view is asked. Bins are not asked for, but every question has some, which the grid must give."""
     asked = {name: value for name, value in params.items() if name != "points"}
     return question_of({**asked, "bins": default_bins(pane.spec, params["scope"])})

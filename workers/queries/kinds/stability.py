@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, accumulators_for
 from calibrant.report import question_of
@@ -34,5 +34,5 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return stability_answer(View(pane, _question(params)), params["metric"], subsets=subsets, source=source, seed=seed)
 
 
-def _question(params: dict[str, Any]) -> Question:
+def _question(params: dict[str, Any]) -> PaneQuery:
     return question_of({name: value for name, value in params.items() if name not in OWN})

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.calibrators.recommendation import Weighing
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question, default_bins
+from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 
 
@@ -25,6 +25,6 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         params.get("ci", 0.95),
     )
     found = fit_temperature(pane, objective=objective, raters=raters, ci=ci, rows_if_complete=True)
-    view = View(pane, Question(bins=default_bins(pane.spec), raters=raters, ci=ci))
+    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=raters, ci=ci))
     weighing = Weighing(view, found["temperature"])
     return found | weighing.held_out_temperature(objective) | weighing.recommended()

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.calibrators.temperature.report import POINTS, surface_answer
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 
 
@@ -27,7 +27,7 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     CalibrationInputError
         A case of which no table is kept.
     """
-    question = Question(bins=params["bins"], edges="left", raters=params.get("raters", "pooled"))
+    question = PaneQuery(bins=params["bins"], edges="left", raters=params.get("raters", "pooled"))
     view = View(pane, question)
     try:
         return {"reason": None} | surface_answer(view, points=params.get("points", POINTS), case=params.get("case"))

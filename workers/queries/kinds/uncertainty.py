@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import Question
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import accumulators_for
 from calibrant.report import question_of
@@ -35,6 +35,6 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     return found
 
 
-def question_of_uncertainty(params: dict[str, Any]) -> Question:
+def question_of_uncertainty(params: dict[str, Any]) -> PaneQuery:
     """What the view is asked; bins are of the table's own cells."""
     return replace(question_of(params), own_bins=True)
