@@ -173,7 +173,11 @@ def held_head(rows: VotedRows) -> Fit:
         free = np.exp(place)[:, None] * p
         prior = np.maximum(free, 1e-12)
         total = prior.sum(axis=1)
-        each = gammaln(total + n) - gammaln(total) - (gammaln(prior + votes) - gammaln(prior)).sum(axis=1)
+        each = (
+            gammaln(total + n)
+            - gammaln(total)
+            - (gammaln(prior + votes) - gammaln(prior)).sum(axis=1)
+        )
         slopes = (psi(total + n) - psi(total))[:, None] - psi(prior + votes) + psi(prior)
         slope = np.where(free > 1e-12, slopes * free, 0.0).sum(axis=1) + 2.0 * HEAD_PENALTY * place
         return float((each + HEAD_PENALTY * place**2).mean()), design.T @ slope / len(rows)

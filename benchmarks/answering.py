@@ -45,9 +45,13 @@ def prepare() -> list[Case]:
         Case(f"merge {PANES} decoded panes", lambda: merged(panes)),
         Case(f"merge a group of {GROUP}", lambda: merged(panes[:GROUP])),
         Case(f"merge {len(groups)} merges of {GROUP}", lambda: merged(groups)),
-        Case("default metrics", lambda: compute_metrics(View(whole, PaneQuery()), DEFAULT_METRICS, 1)),
+        Case(
+            "default metrics", lambda: compute_metrics(View(whole, PaneQuery()), DEFAULT_METRICS, 1)
+        ),
         Case("the same without corp", lambda: compute_metrics(View(whole, PaneQuery()), cheap, 1)),
     ]
 
 
-BENCHMARK = Benchmark(f"An answer over {PANES} panes of {ROWS} predictions of {N_CLASSES} classes", prepare)
+BENCHMARK = Benchmark(
+    f"An answer over {PANES} panes of {ROWS} predictions of {N_CLASSES} classes", prepare
+)

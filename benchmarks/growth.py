@@ -43,9 +43,14 @@ def main() -> None:
     for n in (1_000_000, 10_000_000):
         pane = pane_of(n)
         found[n] = (sum(map(len, pane.parts().values())), seconds(pane))
-        print(f"{n:>12,} predictions: {found[n][0]:>10,} bytes packed, {1e3 * found[n][1]:6.1f} ms an answer", flush=True)
+        print(
+            f"{n:>12,} predictions: {found[n][0]:>10,} bytes packed, {1e3 * found[n][1]:6.1f} ms an answer",
+            flush=True,
+        )
     (size, spent), (more, longer) = found.values()
-    print(f"growth: {100 * (more / size - 1):+.1f} % in bytes, {100 * (longer / spent - 1):+.1f} % in time")
+    print(
+        f"growth: {100 * (more / size - 1):+.1f} % in bytes, {100 * (longer / spent - 1):+.1f} % in time"
+    )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ class Play:
         grown, tallies = self.used_bytes - before, await self.inbox.tallies(MODEL)
         return seconds, (grown / n, (tallies["bytes"] - counted) / n)
 
-    def predictions(self, prefix: str, with_ids: bool, column: str = "probabilities") -> Callable[[int, int], IngestBatch]:
+    def predictions(
+        self, prefix: str, with_ids: bool, column: str = "probabilities"
+    ) -> Callable[[int, int], IngestBatch]:
         def make(first: int, n: int) -> IngestBatch:
             scores = self.rng.dirichlet(np.full(N_CLASSES, 0.3), n)
             if column == "logits":
@@ -83,7 +85,13 @@ class Play:
                 columns["labels"] = self.rng.integers(0, N_CLASSES, n)
             batch = Batch.from_columns(columns, task="multiclass").batch
             return IngestBatch(
-                MODEL, f"{prefix}{first}", PREDICTIONS, batch.pack(), batch.digest(), n, retains=with_ids
+                MODEL,
+                f"{prefix}{first}",
+                PREDICTIONS,
+                batch.pack(),
+                batch.digest(),
+                n,
+                retains=with_ids,
             )
 
         return make
@@ -91,9 +99,20 @@ class Play:
     def labels(self, prefix: str) -> Callable[[int, int], IngestBatch]:
         def make(first: int, n: int) -> IngestBatch:
             classes = self.rng.integers(0, N_CLASSES, n).tolist()
-            rows = [LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, []) for i, klass in enumerate(classes)]
+            rows = [
+                LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, [])
+                for i, klass in enumerate(classes)
+            ]
             payload = pack_labels(rows)
-            return IngestBatch(MODEL, f"l{prefix}{first}", LABELS, payload, f"{first:016d}".encode(), n, retains=True)
+            return IngestBatch(
+                MODEL,
+                f"l{prefix}{first}",
+                LABELS,
+                payload,
+                f"{first:016d}".encode(),
+                n,
+                retains=True,
+            )
 
         return make
 
@@ -107,9 +126,13 @@ async def measure(settings: EngineSettings, n: int) -> None:
     labels_s = await play.feed(n_labels, play.labels("img"))
     joined = (await play.inbox.tallies(MODEL))["joined"]
     print(f"{n} pending predictions of {N_CLASSES} classes, sent as float32")
-    print(f"  {bytes_[0]:.0f} bytes each in the store, {bytes_[1]:.0f} by its own count: probabilities, divided by their sum")
+    print(
+        f"  {bytes_[0]:.0f} bytes each in the store, {bytes_[1]:.0f} by its own count: probabilities, divided by their sum"
+    )
     _, narrow = await play.waiting(n // 10, "log", "logits")
-    print(f"  {narrow[0]:.0f} bytes each in the store, {narrow[1]:.0f} by its own count: logits, kept as float32")
+    print(
+        f"  {narrow[0]:.0f} bytes each in the store, {narrow[1]:.0f} by its own count: logits, kept as float32"
+    )
     plain = n // 10 / plain_s
     for name, rate in (
         ("labelled predictions without ids", plain),
@@ -125,7 +148,11 @@ def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         settings = EngineSettings(
-            data_dir=folder, partitions=1, retained_bytes=4 << 30, retained_records=10 * n, read_block_s=0.01
+            data_dir=folder,
+            partitions=1,
+            retained_bytes=4 << 30,
+            retained_records=10 * n,
+            read_block_s=0.01,
         )
         with EmbeddedServer(folder / "store") as url:
             asyncio.run(measure(settings.with_url(url), n))

@@ -77,7 +77,10 @@ def raters_compared(
     batch, question = view.filling.whole, view.question
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
-        metric.slug: {"policies": values_by_policy(view, metric.slug), **of_raters(batch, metric.slug, question, raters)}
+        metric.slug: {
+            "policies": values_by_policy(view, metric.slug),
+            **of_raters(batch, metric.slug, question, raters),
+        }
         for metric in chosen(slugs)
     }
     return {
@@ -96,4 +99,6 @@ def question_of(params: Mapping[str, Any]) -> PaneQuery:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}
     known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
     rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
-    return PaneQuery(**known, options={name: value for name, value in rest.items() if value is not None})
+    return PaneQuery(
+        **known, options={name: value for name, value in rest.items() if value is not None}
+    )

@@ -32,7 +32,9 @@ PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points"
 Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 
 
-def answer_sections(view: View, names: Iterable[str], params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def answer_sections(
+    view: View, names: Iterable[str], params: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """The asked sections by name; one that the rows cannot give holds a `reason` and a `detail`.
 
     Parameters
@@ -93,7 +95,9 @@ def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.question.raters)
     least = view.question.min_count
-    return histogram_answer(histogram, bins=view.question.bins, binning=view.question.binning, least=least)
+    return histogram_answer(
+        histogram, bins=view.question.bins, binning=view.question.binning, least=least
+    )
 
 
 def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,12 +107,21 @@ def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     """Epistemic loss before, and expected after further votes under the fitted concentration."""
     losses = compute_metrics(view, ["epistemic_loss", "irreducible_loss"])
-    epistemic, irreducible = (losses[slug]["value"] for slug in ("epistemic_loss", "irreducible_loss"))
+    epistemic, irreducible = (
+        losses[slug]["value"] for slug in ("epistemic_loss", "irreducible_loss")
+    )
     if epistemic is None or irreducible is None:
-        raise NotAnswerable(losses["epistemic_loss"].get("reason", "no_data"), "the epistemic loss is not known")
+        raise NotAnswerable(
+            losses["epistemic_loss"].get("reason", "no_data"), "the epistemic loss is not known"
+        )
     concentration = fit_concentration(view.pane["concentration"], ci=view.question.ci)
     after = [
-        {"n_votes": n, "epistemic_loss": posterior_epistemic_loss(epistemic, irreducible, concentration.value, n)}
+        {
+            "n_votes": n,
+            "epistemic_loss": posterior_epistemic_loss(
+                epistemic, irreducible, concentration.value, n
+            ),
+        }
         for n in range(1, MAX_VOTES + 1)
     ]
     return {

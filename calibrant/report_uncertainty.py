@@ -44,7 +44,9 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
             "weight": 0.0 if i is None else found["weight"][i],
             "mean_uncertainty": None if i is None else found["uncertainty"][i],
             "error_rate": None if i is None else found["error"][i],
-            "interval": None if i is None or bounds is None else [float(each[place]) for each in bounds],
+            "interval": None
+            if i is None or bounds is None
+            else [float(each[place]) for each in bounds],
         }
         if ideal is not None:
             row["ideal_error"] = None if i is None else ideal[i]
@@ -52,7 +54,11 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     curve = None
     if view.spec.n_classes == 2:
         curve = {"uncertainty": CURVE.tolist(), "error": inverse_binary_entropy(CURVE).tolist()}
-    about: dict[str, Any] = {"raters": question.raters, "bins": question.bins, "edges": question.edges}
+    about: dict[str, Any] = {
+        "raters": question.raters,
+        "bins": question.bins,
+        "edges": question.edges,
+    }
     about |= {"ci": question.ci}
     return told | about | {"table": rows if held else [], "ideal_curve": curve}
 
@@ -65,7 +71,9 @@ def _intervals(view: View) -> tuple[Floats, Floats]:
     table = table_of(view)
     weight, variance = table["weight"], table["null_variance"]
     share = np.divide(table["confidence"], weight, out=np.zeros(len(weight)), where=weight > 0)
-    error = np.divide(weight - table["correct"], weight, out=np.zeros(len(weight)), where=weight > 0)
+    error = np.divide(
+        weight - table["correct"], weight, out=np.zeros(len(weight)), where=weight > 0
+    )
     chance = weight**2 * share * (1.0 - share)
     units = np.divide(chance, variance, out=weight.copy(), where=(variance > 0) & (chance > 0))
     return wilson(np.clip(error, 0.0, 1.0), units, view.question.ci)

@@ -27,7 +27,10 @@ TAGS = [
     {"name": "models", "description": "What is declared of each model."},
     {"name": "ingest", "description": "Batches of predictions and histograms."},
     {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
-    {"name": "maps", "description": "Frozen calibration maps: versions, promotion, the current one."},
+    {
+        "name": "maps",
+        "description": "Frozen calibration maps: versions, promotion, the current one.",
+    },
     {"name": "alarms", "description": "What went off, and who is told."},
     {"name": "problems", "description": "What errors mean."},
     {"name": "operation", "description": "For those who run the service."},
@@ -78,7 +81,9 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(ConditionalGet)
-    app.add_middleware(RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests)
+    app.add_middleware(
+        RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
+    )
     return app
 
 

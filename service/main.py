@@ -71,4 +71,3 @@ def serve(settings: Settings, sockets: list[socket.socket]) -> None:
         server.run(sockets)
     if not server.started:
         sys.exit(EXIT_NOT_STARTED)
-

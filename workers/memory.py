@@ -32,7 +32,9 @@ _V1_LIMIT = "memory.limit_in_bytes"
 
 
 def memory_limit_bytes(
-    cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup"), meminfo: Path = Path("/proc/meminfo")
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    own: Path = Path("/proc/self/cgroup"),
+    meminfo: Path = Path("/proc/meminfo"),
 ) -> int:
     """Bytes of memory that this process may use: the smallest limit of its cgroups, v1 or v2, or the machine's memory.
 

@@ -29,7 +29,9 @@ class AllLabelCells(Accumulator):
         place = self.spec.class_grid.locate(filling.columns)
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
-        fill_cells(self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+        fill_cells(
+            self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+        )
 
 
 ACCUMULATOR = AllLabelCells

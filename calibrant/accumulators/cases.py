@@ -80,7 +80,12 @@ class Cases(Accumulator):
     def shares(self) -> dict[str, tuple[float, str]]:
         first = self.spec.n_classes * self.layout.width
         filled = (block.filled() for block in self.tables.values())
-        return {"predictions": (sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled), "n_labelled")}
+        return {
+            "predictions": (
+                sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled),
+                "n_labelled",
+            )
+        }
 
     @property
     def names(self) -> list[str]:

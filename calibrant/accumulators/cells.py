@@ -101,7 +101,9 @@ def fill_cells(
     constant = filling.constant_ratings
     if constant is not None:
         confidence = total(score)
-        variance = total(spread_score * spread(filling.unit_size) if filling.has_units else spread_score)
+        variance = total(
+            spread_score * spread(filling.unit_size) if filling.has_units else spread_score
+        )
         block.counts[1] += constant * n
         _add(sums, "weight_pooled", constant * n)
         _add(sums, "weight", n)

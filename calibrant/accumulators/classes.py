@@ -22,10 +22,14 @@ class ClassCells(Accumulator):
         return bool(spec.kept_classes)
 
     def zero(self) -> dict[str, Block]:
-        return {"cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)}
+        return {
+            "cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)
+        }
 
     def ranges(self) -> dict[str, Ranges]:
-        return {"cells": ranges_of_cells(len(self.spec.kept_classes), grid_edges(self.spec.class_grid))}
+        return {
+            "cells": ranges_of_cells(len(self.spec.kept_classes), grid_edges(self.spec.class_grid))
+        }
 
     def fill(self, filling: Filling) -> None:
         kept = np.array(self.spec.kept_classes)

@@ -86,7 +86,11 @@ class ConcentrationProfile(Accumulator):
             part = slice(*np.searchsorted(row, [start, start + _CHUNK]))
             weight = filling.weights[chunk]
             loss = _losses(
-                filling.n_ratings[chunk], weight, row[part] - start, votes[part], log_probability[part]
+                filling.n_ratings[chunk],
+                weight,
+                row[part] - start,
+                votes[part],
+                log_probability[part],
             )
             block.sums[0] += weight.sum()
             block.sums[1] += loss.limit

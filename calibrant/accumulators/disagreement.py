@@ -55,7 +55,9 @@ def _ranges(suffix: str) -> dict[str, Range]:
         "product" + suffix: in_cell("disagreement" + suffix),
         "weight_squared" + suffix: square_of(weight),
         "disagreement_weight_squared" + suffix: within("weight_squared" + suffix),
-        "disagreement_squared_weight_squared" + suffix: within("disagreement_weight_squared" + suffix),
+        "disagreement_squared_weight_squared" + suffix: within(
+            "disagreement_weight_squared" + suffix
+        ),
         "epistemic" + suffix: within(weight, -1, 2),
     }
 

@@ -40,7 +40,10 @@ class Histograms(Accumulator):
         """Predictions go elsewhere."""
 
     def ranges(self) -> dict[str, Ranges]:
-        return {key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size)) for key, block in self.blocks.items()}
+        return {
+            key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size))
+            for key, block in self.blocks.items()
+        }
 
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or take them away where it is `negated`."""
@@ -48,7 +51,11 @@ class Histograms(Accumulator):
         fresh = self._block(histogram.key)
         table, numbers = histogram.on_grid(fresh.size)
         place = np.arange(fresh.size)
-        filled = (table != 0).any(axis=0) if numbers is None else (table != 0).any(axis=0) | (numbers != 0)
+        filled = (
+            (table != 0).any(axis=0)
+            if numbers is None
+            else (table != 0).any(axis=0) | (numbers != 0)
+        )
         place = place[filled]
         update = Block(len(COUNTS), len(SUMS), fresh.size)
         update.counts[0, place] = 1

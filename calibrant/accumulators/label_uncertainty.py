@@ -22,7 +22,11 @@ _MOST = {"squared_gap": 2.0, "spread": 2.0, "correction": 1.0, "disagreement_los
 RANGES = {
     "weight": weight_of("predictions"),
     "weight_by_ratings": weight_of("ratings"),
-    **{f"{name}{suffix}": within("weight" + suffix, 0, most) for name, most in _MOST.items() for suffix in ("", "_by_ratings")},
+    **{
+        f"{name}{suffix}": within("weight" + suffix, 0, most)
+        for name, most in _MOST.items()
+        for suffix in ("", "_by_ratings")
+    },
 }
 ONE_VOTE, SEVERAL = 0, 1
 
@@ -37,7 +41,11 @@ class LabelUncertainty(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
-        return {"sums": Ranges(COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals)}
+        return {
+            "sums": Ranges(
+                COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals
+            )
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

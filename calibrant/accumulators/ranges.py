@@ -74,7 +74,10 @@ def in_cell(of: str, power: int = 1) -> Range:
 MASS = Range(0.0, MAX_MASS)
 SQUARED_MASS = Range(0.0, MAX_MASS**2)
 # Correct ratings by label policy.
-HITS = {f"correct_{policy}": within("weight_pooled" if policy == "pooled" else "weight") for policy in POLICIES}
+HITS = {
+    f"correct_{policy}": within("weight_pooled" if policy == "pooled" else "weight")
+    for policy in POLICIES
+}
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,11 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
     of_sums = dict(zip(ranges.sums, sums, strict=True))
     for name, whole in ranges.totals.items():
         found, wanted = of_counts[name], n[whole] * ranges.times
-        complete = (found == wanted).all() and len(found) in (0, block.size) if ranges.each else found.sum() == wanted
+        complete = (
+            (found == wanted).all() and len(found) in (0, block.size)
+            if ranges.each
+            else found.sum() == wanted
+        )
         if not complete or (wanted and not len(found)):
             yield f"{name} do not add up to {ranges.times} times {whole}, {wanted}"
     for name, bound in ranges.of_counts.items():
@@ -139,7 +146,11 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
 
 
 def _holds(
-    bound: Range, values: NDArray[Any], columns: Mapping[str, NDArray[Any]], edges: Edges | None, places: NDArray[np.int64]
+    bound: Range,
+    values: NDArray[Any],
+    columns: Mapping[str, NDArray[Any]],
+    edges: Edges | None,
+    places: NDArray[np.int64],
 ) -> bool:
     scale = np.ones(values.shape) if bound.of is None else columns[bound.of].astype(np.float64)
     if bound.in_cell:

@@ -75,14 +75,22 @@ class Replicates(Accumulator):
             "scores": Block(1, len(SCORE_SUMS), N_REPLICATES * N_POLICIES),
         }
         if keeps_class_tables(self.spec):
-            blocks["classes"] = Block(1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS)
+            blocks["classes"] = Block(
+                1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS
+            )
         return blocks
 
     def ranges(self) -> dict[str, Ranges]:
         found = {
             "tables": ranges_of_table(1, SCORE_BINS),
             "classes": ranges_of_table(self.spec.n_classes, CLASS_BINS),
-            "scores": Ranges(("predictions",), SCORE_SUMS, SCORE_RANGES, totals={"predictions": "n_labelled"}, times=N_POLICIES),
+            "scores": Ranges(
+                ("predictions",),
+                SCORE_SUMS,
+                SCORE_RANGES,
+                totals={"predictions": "n_labelled"},
+                times=N_POLICIES,
+            ),
         }
         return {name: found[name] for name in self.blocks}
 
@@ -102,7 +110,9 @@ class Replicates(Accumulator):
         place = start + self._class_bins(filling)
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
-        fill_table(self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+        fill_table(
+            self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+        )
 
     def _class_bins(self, filling: Filling) -> Ints:
         """Bin of every class's probability, by way of the finer grid where it has these bins."""
@@ -124,7 +134,14 @@ class Replicates(Accumulator):
 def ranges_of_table(tables: int, bins: int) -> Ranges:
     """Ranges of tables with the columns of `TABLE_SUMS`, each with every labelled prediction."""
     totals = {"predictions": "n_labelled"}
-    return Ranges(("predictions",), TABLE_SUMS, TABLE_RANGES, totals=totals, times=tables, edges=bin_edges(bins))
+    return Ranges(
+        ("predictions",),
+        TABLE_SUMS,
+        TABLE_RANGES,
+        totals=totals,
+        times=tables,
+        edges=bin_edges(bins),
+    )
 
 
 def fill_table(

@@ -82,7 +82,11 @@ class Sample(Accumulator):
         return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
-        return {"predictions": (self.n, "n_labelled"), "ratings": (self.n_ratings, "n_ratings"), "weight": (self.weight, "weight")}
+        return {
+            "predictions": (self.n, "n_labelled"),
+            "ratings": (self.n_ratings, "n_ratings"),
+            "weight": (self.weight, "weight"),
+        }
 
     @property
     def is_empty(self) -> bool:
@@ -130,7 +134,9 @@ class Sample(Accumulator):
         given = [other for other in others if isinstance(other, Sample)]
         self.halvings = max([self.halvings, *(other.halvings for other in given)])
         rows = [self._rows, *(other._rows for other in given)]
-        self._fall_below(np.concatenate([each.ids[: n_below(each.ids, self.halvings)] for each in rows]))
+        self._fall_below(
+            np.concatenate([each.ids[: n_below(each.ids, self.halvings)] for each in rows])
+        )
         kept = [each.first(n_below(each.ids, self.halvings)) for each in rows]
         self._rows = kept[0]
         self._add(SampledRows.together(kept[1:]))

@@ -48,7 +48,9 @@ class ScoreSums(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         few = {"predictions": within("samples")}
-        return {"scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)}
+        return {
+            "scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

@@ -165,7 +165,14 @@ class _TableRows:
         votes = code >> (3 * _FIELD)
         confidence = np.bincount(place, score.ravel(), block.size)
         block.counts[0] += n
-        columns = (self.constant * n, n, self.constant * confidence, confidence, votes, votes / self.constant)
+        columns = (
+            self.constant * n,
+            n,
+            self.constant * confidence,
+            confidence,
+            votes,
+            votes / self.constant,
+        )
         for i, column in enumerate((*columns, majority, single)):
             block.sums[i] += column
 

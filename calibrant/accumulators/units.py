@@ -35,9 +35,15 @@ SUMS = (
 RANGES = {
     "occupancy": within("predictions"),
     **{name: within("labelled") for name in ("weight", "weight_pooled")},
-    **{name: in_cell(name.replace("confidence", "weight")) for name in ("confidence", "confidence_pooled")},
+    **{
+        name: in_cell(name.replace("confidence", "weight"))
+        for name in ("confidence", "confidence_pooled")
+    },
     **HITS,
-    **{name: within(name.replace("_squared", "")) for name in ("weight_squared", "weight_squared_pooled")},
+    **{
+        name: within(name.replace("_squared", ""))
+        for name in ("weight_squared", "weight_squared_pooled")
+    },
 }
 RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]

@@ -64,7 +64,8 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
         theirs = losses_under(rows, scope, apply(other, batch))
     with np.errstate(invalid="ignore"):
         difference = {
-            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.question.ci) for name in NAMES
+            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.question.ci)
+            for name in NAMES
         }
     means = {"held_out": means_of(rows, own), "against_held_out": means_of(rows, theirs)}
     return told | means | {"difference": difference}

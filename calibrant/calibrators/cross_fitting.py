@@ -35,7 +35,10 @@ class Halves:
         self._points: dict[int, Points] = {}
 
     def fitted(
-        self, make: Callable[[int], LinearForm], starts: list[Floats] | None = None, missing_class_matters: bool = True
+        self,
+        make: Callable[[int], LinearForm],
+        starts: list[Floats] | None = None,
+        missing_class_matters: bool = True,
     ) -> tuple[list[Floats], str | None]:
         """The parameters that each half asks for, or the reason why one of them has none.
 

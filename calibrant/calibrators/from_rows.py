@@ -34,9 +34,7 @@ SolveRows = Callable[[LabelledRows], Solved]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
-def rows_of(
-    view: View, most: int | None = None
-) -> tuple[LabelledRows, dict[str, Any] | None]:
+def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str, Any] | None]:
     """The rows that a view can be fitted on, and what part of all they are; None where they are all.
 
     Parameters
@@ -124,7 +122,9 @@ def why_none(
     return None
 
 
-def _told(form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]) -> dict[str, Any]:
+def _told(
+    form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]
+) -> dict[str, Any]:
     errors = None
     if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
         spread = np.where(form.place >= 0, fit.standard_errors[np.maximum(form.place, 0)], 0.0)

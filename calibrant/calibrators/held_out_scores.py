@@ -17,7 +17,9 @@ from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.view import View
 
 
-def held_out_scores(method: CalibrationMap, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+def held_out_scores(
+    method: CalibrationMap, view: View, options: Options
+) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
 
     Parameters
@@ -55,10 +57,14 @@ def held_out_scores(method: CalibrationMap, view: View, options: Options) -> tup
     hit, whole = rows.share[:, klass], np.arange(len(rows))
     told = [losses(_summed(whole, hit, rows.weight, before), each) for each in (before, after)]
     first, then = (event_losses(hit, rows.weight, each) for each in (before, after))
-    gain: dict[str, Any] = {"ece": {"value": difference(told[0]["ece"], told[1]["ece"]), "interval": None}}
+    gain: dict[str, Any] = {
+        "ece": {"value": difference(told[0]["ece"], told[1]["ece"]), "interval": None}
+    }
     for name in first:
         with np.errstate(invalid="ignore"):
-            gain[name] = mean_by_unit(first[name] - then[name], rows.weight, rows.unit, view.question.ci)
+            gain[name] = mean_by_unit(
+                first[name] - then[name], rows.weight, rows.unit, view.question.ci
+            )
     answer = {
         "before": told[0],
         "after": told[1],
@@ -81,7 +87,9 @@ def _cells(rows: LabelledRows, klass: int, score: Floats) -> Cells:
 
 def _summed(place: Any, hit: Floats, weight: Floats, score: Floats) -> Cells:
     """Cells at `score` of what lies at their places."""
-    correct, mass = (np.bincount(place, each, len(score)).astype(np.float64) for each in (hit, weight))
+    correct, mass = (
+        np.bincount(place, each, len(score)).astype(np.float64) for each in (hit, weight)
+    )
     count = np.bincount(place, minlength=len(score)).astype(np.int64)
     zeros: dict[str, Floats] = dict.fromkeys(SUM_FIELDS, np.zeros(len(score)))
     sums = zeros | {"weight": mass, "confidence": mass * score, "correct": correct}

@@ -69,7 +69,9 @@ def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, F
     return nll, correct * (1.0 - score) ** 2 + wrong * score**2
 
 
-def held_out(method: CalibrationMap, view: View, options: Options) -> tuple[dict[str, Any] | None, str | None]:
+def held_out(
+    method: CalibrationMap, view: View, options: Options
+) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves that did not take part in the fit, or the reason why not.
 
     Parameters

@@ -94,7 +94,9 @@ class Problem:
         power = np.exp(z, out=z)
         norm = power.sum(axis=0)
         power /= norm
-        nll = float(points.weight @ (np.log(norm) + top)) - float((coefficients * self._observed).sum())
+        nll = float(points.weight @ (np.log(norm) + top)) - float(
+            (coefficients * self._observed).sum()
+        )
         slope = self.expected(power) - self._observed
         value = nll / points.total + float(form.penalty @ parameters**2)
         gradient = form.gathered(slope / points.total) + 2.0 * form.penalty * parameters

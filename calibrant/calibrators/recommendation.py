@@ -222,9 +222,7 @@ class _Temperature:
 
     def __init__(self, view: View, objective: str) -> None:
         self.raters, self.objective = view.question.raters, objective
-        self.whole: Batch = (
-            view.pane.sample.batch() if view.filling is None else view.filling.batch
-        )
+        self.whole: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
 
     def __call__(self, rows: LabelledRows) -> Solved:
         found = fit_temperature_exact(

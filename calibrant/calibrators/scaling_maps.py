@@ -35,7 +35,9 @@ def both_form(n_classes: int) -> LinearForm:
     """One inverse temperature and an intercept a class; of two classes the logistic curve of Platt."""
     place = np.stack([np.zeros(n_classes, np.int64), 1 + np.arange(n_classes)], axis=1)
     start = np.append(1.0, np.zeros(n_classes))
-    return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1)
+    return LinearForm(
+        True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1
+    )
 
 
 def solve_temperature(rows: LabelledRows) -> Solved:

@@ -58,7 +58,9 @@ def solve(cells: Cells, options: Options) -> Solved:
         bound = "upper" if slope(low) >= 0.0 else "lower"
         beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
         return Solved({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
-    return Solved({"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))})
+    return Solved(
+        {"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))}
+    )
 
 
 def solve_view(view: View, options: Options) -> Solved:

@@ -71,12 +71,17 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     batch, source = batch_at_hand(view, most)
     filling = Filling(batch)
     hits = filling.hits
-    share, votes = np.zeros((filling.n, batch.n_classes)), np.zeros((filling.n, batch.n_classes), np.int64)
+    share, votes = (
+        np.zeros((filling.n, batch.n_classes)),
+        np.zeros((filling.n, batch.n_classes), np.int64),
+    )
     share[hits.row, hits.klass] = filling.policy_weights[view.policy]
     votes[hits.row, hits.klass] = hits.votes
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
-    return RowsAtHand(filling.batch.probabilities, share / weight[:, None], votes, weight, _units(filling), about)
+    return RowsAtHand(
+        filling.batch.probabilities, share / weight[:, None], votes, weight, _units(filling), about
+    )
 
 
 def _units(filling: Filling) -> Ints:
@@ -102,7 +107,9 @@ def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
     weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
     keep = np.flatnonzero((batch.row_total > 0) & weighted)
     if not len(keep):
-        raise NotAnswerable("too_few_samples", "no labelled prediction of positive weight is at hand")
+        raise NotAnswerable(
+            "too_few_samples", "no labelled prediction of positive weight is at hand"
+        )
     return batch.take(_each(batch, counts, keep, most)), source
 
 
@@ -128,21 +135,29 @@ def _at_hand(view: View) -> tuple[Batch, Ints, str]:
         batch = view.filling.batch
         return batch, np.ones(batch.n, np.int64), "rows"
     if not view.pane.keeps("sample"):
-        detail = "this needs whole predictions, and of models with so many classes no sample is kept"
+        detail = (
+            "this needs whole predictions, and of models with so many classes no sample is kept"
+        )
         raise NotAnswerable("not_sampled", detail)
     sample = view.pane["sample"]
     assert isinstance(sample, Sample)
     counts = sample.arrays()["counts"]
     held = sample.batch()
     # Weights of a sample are of all that came; here each of them is a row of its own.
-    return replace(held, weights=held.weights / counts if held.weights is not None else None), counts, "sample"
+    return (
+        replace(held, weights=held.weights / counts if held.weights is not None else None),
+        counts,
+        "sample",
+    )
 
 
 def _each(batch: Batch, counts: Ints, keep: Ints, most: int) -> Ints:
     """The rows of `keep`, each as often as it came; of more than `most` so many, evenly in the order of their hashes."""
     if counts[keep].sum() <= most:
         return np.repeat(keep, counts[keep])
-    order = keep[np.argsort(mix(batch.prediction_hash[keep] ^ np.uint64(0x3C3C3C3C)), kind="stable")]
+    order = keep[
+        np.argsort(mix(batch.prediction_hash[keep] ^ np.uint64(0x3C3C3C3C)), kind="stable")
+    ]
     reached = np.cumsum(counts[order])
     chosen = np.floor((np.arange(most) + 0.5) * reached[-1] / most)
     return np.sort(order[np.searchsorted(reached, chosen, side="right")])

@@ -107,7 +107,10 @@ class Batch:
         """Hash of each prediction's id, else of its scores and votes; uint64 (n,)."""
         if self.ids is not None:
             return hash_names(list(self.ids))
-        votes = mix(self.votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + self.votes.count.astype(np.uint64))
+        votes = mix(
+            self.votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5)
+            + self.votes.count.astype(np.uint64)
+        )
         total = np.zeros(self.n, np.uint64)
         np.add.at(total, self.votes.row, votes)
         return mix(hash_rows(self.scores) ^ total)
@@ -211,7 +214,11 @@ class Batch:
         optional: dict[str, Any] = {
             name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
         }
-        slices = None if self.slices is None else {key: values[index] for key, values in self.slices.items()}
+        slices = (
+            None
+            if self.slices is None
+            else {key: values[index] for key, values in self.slices.items()}
+        )
         return replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
 
     @classmethod
@@ -230,19 +237,30 @@ class Batch:
             raise ValueError("batches of different shapes cannot be put together")
         starts = np.cumsum([0] + [batch.n for batch in batches])
         votes = Votes(
-            np.concatenate([b.votes.row + start for b, start in zip(batches, starts, strict=False)]),
+            np.concatenate(
+                [b.votes.row + start for b, start in zip(batches, starts, strict=False)]
+            ),
             np.concatenate([b.votes.klass for b in batches]),
             np.concatenate([b.votes.count for b in batches]),
         )
         optional: dict[str, Any] = {
-            name: np.concatenate([getattr(b, name) for b in batches]) if getattr(first, name) is not None else None
+            name: np.concatenate([getattr(b, name) for b in batches])
+            if getattr(first, name) is not None
+            else None
             for name in (*_TEXTS, *_NUMBERS)
         }
         slices = None
         if first.slices is not None:
-            slices = {key: np.concatenate([(b.slices or {})[key] for b in batches]) for key in first.slices}
+            slices = {
+                key: np.concatenate([(b.slices or {})[key] for b in batches])
+                for key in first.slices
+            }
         return replace(
-            first, scores=np.concatenate([b.scores for b in batches]), votes=votes, slices=slices, **optional
+            first,
+            scores=np.concatenate([b.scores for b in batches]),
+            votes=votes,
+            slices=slices,
+            **optional,
         )
 
     @property
@@ -293,7 +311,9 @@ class Batch:
                 votes=votes,
                 weights=arrays.get("weights"),
                 event_times=arrays.get("event_times"),
-                slices=None if slices is None else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
+                slices=None
+                if slices is None
+                else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
                 **{name: _as_texts(arrays[name]) for name in _TEXTS if name in arrays},
             )
         except (KeyError, TypeError, UnicodeDecodeError) as fault:
@@ -307,7 +327,9 @@ class Batch:
         if self.task not in TASKS or self.scores.ndim != 2 or self.scores.dtype != np.float64:
             return False
         named = [getattr(self, name) for name in (*_TEXTS, "weights", "event_times")]
-        columns = [column for column in (*named, *(self.slices or {}).values()) if column is not None]
+        columns = [
+            column for column in (*named, *(self.slices or {}).values()) if column is not None
+        ]
         votes = (self.votes.row, self.votes.klass, self.votes.count)
         if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in votes}) != 1:
             return False
@@ -321,8 +343,17 @@ class Batch:
     def digest(self) -> bytes:
         """Sixteen bytes that say whether two batches hold the same content."""
         state = hashlib.blake2b(digest_size=16)
-        state.update(f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode())
-        arrays = (self.scores, self.votes.row, self.votes.klass, self.votes.count, self.weights, self.event_times)
+        state.update(
+            f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode()
+        )
+        arrays = (
+            self.scores,
+            self.votes.row,
+            self.votes.klass,
+            self.votes.count,
+            self.weights,
+            self.event_times,
+        )
         for array in arrays:
             state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
         for name in _TEXTS:

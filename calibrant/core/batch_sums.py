@@ -186,7 +186,9 @@ class Filling:
     @cached_property
     def voted_probability(self) -> Floats:
         """Sum over each prediction's ratings of the probability of their class; (n,)."""
-        return np.bincount(self.hits.row, self.hits.votes * self.hit_probability, self.n).astype(np.float64)
+        return np.bincount(self.hits.row, self.hits.votes * self.hit_probability, self.n).astype(
+            np.float64
+        )
 
     @cached_property
     def policy_weights(self) -> Floats:

@@ -118,7 +118,14 @@ class Cells:
         return np.where(self.predictions > 1, self.weight * np.sqrt(spread * chance), 0.0)
 
 
-SUM_FIELDS = ("weight", "confidence", "correct", "correct_squared", "weight_squared", "null_variance")
+SUM_FIELDS = (
+    "weight",
+    "confidence",
+    "correct",
+    "correct_squared",
+    "weight_squared",
+    "null_variance",
+)
 FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
 
 

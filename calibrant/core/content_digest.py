@@ -50,7 +50,10 @@ def rows_digest(batch: Batch, *, with_cases: bool) -> int:
     """
     high, low = row_hashes(batch, with_cases=with_cases)
     # The low lane is summed in halves, whose sums cannot overflow, so that its carry reaches the high lane.
-    upper, lower = (int(half.sum(dtype=np.uint64)) for half in (low >> np.uint64(32), low & np.uint64(0xFFFFFFFF)))
+    upper, lower = (
+        int(half.sum(dtype=np.uint64))
+        for half in (low >> np.uint64(32), low & np.uint64(0xFFFFFFFF))
+    )
     return ((int(high.sum(dtype=np.uint64)) << 64) + (upper << 32) + lower) % MODULUS
 
 

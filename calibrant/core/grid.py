@@ -219,7 +219,9 @@ def class_cells(cells: int, limit: int = 1200) -> int:
     return max(d for d in range(1, min(cells, limit) + 1) if cells % d == 0)
 
 
-def equal_width_bin(score: NDArray[np.float64], n_bins: int, edges: Edges = "right") -> NDArray[np.int64]:
+def equal_width_bin(
+    score: NDArray[np.float64], n_bins: int, edges: Edges = "right"
+) -> NDArray[np.int64]:
     """Equal-width bin of raw scores, with edges k / n_bins by division.
 
     Parameters

@@ -97,8 +97,16 @@ class Histogram:
 
     def on_grid(self, cells: int) -> tuple[Floats, NDArray[np.int64] | None]:
         """Count and sums on a coarser grid that divides `bins`; float64 (3, cells), and n_predictions."""
-        table = np.stack([self.count, self.sum_confidence, self.sum_correct]).reshape(3, cells, -1).sum(axis=2)
-        numbers = None if self.n_predictions is None else self.n_predictions.reshape(cells, -1).sum(axis=1)
+        table = (
+            np.stack([self.count, self.sum_confidence, self.sum_correct])
+            .reshape(3, cells, -1)
+            .sum(axis=2)
+        )
+        numbers = (
+            None
+            if self.n_predictions is None
+            else self.n_predictions.reshape(cells, -1).sum(axis=1)
+        )
         return table, numbers
 
     def negated(self) -> Histogram:
@@ -120,7 +128,17 @@ class Histogram:
         }
         if self.n_predictions is not None:
             arrays["n_predictions"] = self.n_predictions
-        names = ("kind", "klass", "policy", "bins", "edges", "n_units", "unit", "case", "event_time")
+        names = (
+            "kind",
+            "klass",
+            "policy",
+            "bins",
+            "edges",
+            "n_units",
+            "unit",
+            "case",
+            "event_time",
+        )
         about = {name: getattr(self, name) for name in names}
         return pack(arrays, about | {"slice": [list(pair) for pair in self.slice]})
 
@@ -170,7 +188,9 @@ class _Reader:
             raise CalibrationInputError.at(pointer, "object", "a histogram is an object")
         for name in fields:
             if name not in FIELDS:
-                self._refuse(str(name), "unknown_field", f"{str(name)[:60]!r} is not a field of a histogram")
+                self._refuse(
+                    str(name), "unknown_field", f"{str(name)[:60]!r} is not a field of a histogram"
+                )
 
     def read(self) -> Histogram:
         kind = self._one_of("kind", KINDS, None)
@@ -220,7 +240,9 @@ class _Reader:
                 self._refuse("class", "class_index", "class goes with kind class only")
             return None
         if type(klass) is not int or not 0 <= klass < self.spec.n_classes:
-            self._refuse("class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}")
+            self._refuse(
+                "class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}"
+            )
         return klass
 
     def _bins(self, kind: str) -> int:
@@ -239,7 +261,9 @@ class _Reader:
         values = np.zeros(bins)
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
             if type(value) not in (int, float) or not abs(value) <= 2.0**53:
-                self._refuse(f"{name}/{i}", "number", "every value is a finite number of at most 2^53")
+                self._refuse(
+                    f"{name}/{i}", "number", "every value is a finite number of at most 2^53"
+                )
             if value < 0:
                 self._refuse(f"{name}/{i}", "negative_count", "counts and sums are not negative")
             values[i] = value
@@ -253,7 +277,9 @@ class _Reader:
         if len(bad):
             self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
         if column.sum() > MAX_PREDICTIONS:
-            self._refuse(name, "count_limit", f"an update counts at most {MAX_PREDICTIONS} predictions")
+            self._refuse(
+                name, "count_limit", f"an update counts at most {MAX_PREDICTIONS} predictions"
+            )
         return column.astype(np.int64)
 
     def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:
@@ -275,13 +301,19 @@ class _Reader:
             self._refuse(f"sum_confidence/{i}", "bin_mean", detail)
         if (correct > count + slack).any():
             i = int(np.flatnonzero(correct > count + slack)[0])
-            self._refuse(f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted")
+            self._refuse(
+                f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted"
+            )
 
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
             self._refuse("n_units", "integer", "n_units is a whole number of at least 1")
-        if value is not None and n_predictions is not None and value > max(int(n_predictions.sum()), 1):
+        if (
+            value is not None
+            and n_predictions is not None
+            and value > max(int(n_predictions.sum()), 1)
+        ):
             detail = f"every unit has a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
             self._refuse("n_units", "units_above_predictions", detail)
         return value
@@ -309,6 +341,10 @@ class _Reader:
             self._refuse("slice", "slice", "slice maps keys to values")
             raise AssertionError
         for key, text in value.items():
-            if not isinstance(text, str) or not NAME.fullmatch(text) or not NAME.fullmatch(str(key)):
+            if (
+                not isinstance(text, str)
+                or not NAME.fullmatch(text)
+                or not NAME.fullmatch(str(key))
+            ):
                 self._refuse(f"slice/{key}", "name", NAME_RULE)
         return tuple(sorted((str(key), text) for key, text in value.items()))

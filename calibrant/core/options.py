@@ -65,9 +65,13 @@ class Option:
         """
         typed = self._typed(value)
         if self.allowed and typed not in self.allowed:
-            raise self._refused("one_of", f"{self.name} is one of {', '.join(map(str, self.allowed))}")
+            raise self._refused(
+                "one_of", f"{self.name} is one of {', '.join(map(str, self.allowed))}"
+            )
         if not isinstance(typed, str) and not self._in_range(typed):
-            raise self._refused("range", f"{self.name} lies in [{_bound(self.low)}, {_bound(self.high)}]")
+            raise self._refused(
+                "range", f"{self.name} lies in [{_bound(self.low)}, {_bound(self.high)}]"
+            )
         return typed
 
     def _typed(self, value: Any) -> str | int | float:
@@ -82,7 +86,11 @@ class Option:
 
     def _in_range(self, value: float) -> bool:
         # Written so that nan fails.
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high) and value == value
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and value == value
+        )
 
     def _refused(self, rule: str, detail: str) -> CalibrationInputError:
         return CalibrationInputError.at(f"/{self.name}", rule, detail)
@@ -104,7 +112,9 @@ def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None
         if name in COMPOUND:
             continue
         if name not in known:
-            detail = f"{name[:60]!r} is not an option of a metric; known are {', '.join(sorted(known))}"
+            detail = (
+                f"{name[:60]!r} is not an option of a metric; known are {', '.join(sorted(known))}"
+            )
             raise CalibrationInputError.at(f"/{name[:60]}", "unknown_option", detail)
         if value is not None:
             known[name].read(value)
@@ -122,4 +132,6 @@ TIES = Option(
     "(raw rows only).",
     allowed=("together", "split"),
 )
-NORM = Option("norm", 1, "1 for the mean gap, 2 for the root of the mean squared gap.", allowed=(1, 2))
+NORM = Option(
+    "norm", 1, "1 for the mean gap, 2 for the root of the mean squared gap.", allowed=(1, 2)
+)

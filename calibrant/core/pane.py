@@ -88,7 +88,11 @@ class Pane:
     @property
     def names(self) -> list[str]:
         """Accumulators that panes of this spec keep."""
-        return [name for name in accumulators() if self.keeps(name) and (self._only is None or name in self._only)]
+        return [
+            name
+            for name in accumulators()
+            if self.keeps(name) and (self._only is None or name in self._only)
+        ]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -197,7 +201,9 @@ class Pane:
             The batch is of another number of classes or another task.
         """
         if batch.n_classes != self.spec.n_classes or batch.task != self.spec.task:
-            raise ValueError(f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}")
+            raise ValueError(
+                f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
+            )
         self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
         filling = Filling(batch)
         for name in self.names:
@@ -281,7 +287,9 @@ class Pane:
         return parts
 
     @classmethod
-    def from_parts(cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None) -> Pane:
+    def from_parts(
+        cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None
+    ) -> Pane:
         """The pane that `parts` came from, or those accumulators of it that are named in `only`.
 
         Raises
@@ -325,7 +333,9 @@ class Pane:
         about = unpack(data[:head], largest=0)[1]
         try:
             if about["pane"] not in READ_FORMATS:
-                raise PackingError(f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}")
+                raise PackingError(
+                    f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}"
+                )
             spec = PaneSpec.from_dict(about["spec"])
             sizes = {str(name): int(size) for name, size in about["parts"].items()}
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:

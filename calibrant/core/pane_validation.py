@@ -48,9 +48,13 @@ def _check_counts(pane: Pane) -> None:
             counts = block.filled()[1]
             where = name if key == "cells" else f"{name} ({key})"
             if (counts < 0).any():
-                raise CalibrationInputError.at("/packed", "negative_count", f"{where} holds a negative count")
+                raise CalibrationInputError.at(
+                    "/packed", "negative_count", f"{where} holds a negative count"
+                )
             if (counts > MAX_COUNT).any() or counts.astype(np.float64).sum() > MAX_COUNT:
-                raise CalibrationInputError.at("/packed", "count_limit", f"{where} counts beyond 2^53")
+                raise CalibrationInputError.at(
+                    "/packed", "count_limit", f"{where} counts beyond 2^53"
+                )
 
 
 def _violations(pane: Pane) -> Iterator[str]:

@@ -46,7 +46,13 @@ def cells_of_scores(filling: Filling, policy: int, scope: str) -> Cells:
 
 
 def _filled(
-    filling: Filling, policy: int, bounds: Floats, score: Floats, place: Ints, hits: Hits, hit_at: Ints
+    filling: Filling,
+    policy: int,
+    bounds: Floats,
+    score: Floats,
+    place: Ints,
+    hits: Hits,
+    hit_at: Ints,
 ) -> Cells:
     block = kept.empty_cells(len(bounds))
     if filling.n:
@@ -60,7 +66,11 @@ def _scores_and_hits(filling: Filling, scope: str) -> tuple[Floats, Hits, Ints]:
     if kind == "top_label":
         return filling.confidence, filling.top_hits, filling.top_hits.row
     if kind == "all":
-        return filling.columns.ravel(), filling.hits, filling.hits.klass * filling.n + filling.hits.row
+        return (
+            filling.columns.ravel(),
+            filling.hits,
+            filling.hits.klass * filling.n + filling.hits.row,
+        )
     klass = 1 if kind == "positive" else int(name)
     hits = filling.hits.where(filling.hits.klass == klass)
     return filling.columns[klass], hits, hits.row

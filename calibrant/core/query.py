@@ -62,7 +62,9 @@ class PaneQuery:
         if not 1 <= self.bins <= most:
             raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {most}")
         if exact and self.binning == "equal_width" and self.bins not in grid.exact_bins:
-            raise CalibrationInputError.at("/bins", "bins_not_exact", inexact_bins(self.bins, scope, spec))
+            raise CalibrationInputError.at(
+                "/bins", "bins_not_exact", inexact_bins(self.bins, scope, spec)
+            )
         return self
 
     def scope_for(self, spec: PaneSpec) -> str:

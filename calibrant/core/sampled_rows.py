@@ -116,7 +116,9 @@ class SampledRows:
         }
         starts = np.cumsum([0, *(len(part) for part in parts)])
         votes = Votes(
-            np.concatenate([part.votes.row + start for part, start in zip(parts, starts, strict=False)]),
+            np.concatenate(
+                [part.votes.row + start for part, start in zip(parts, starts, strict=False)]
+            ),
             np.concatenate([part.votes.klass for part in parts]),
             np.concatenate([part.votes.count for part in parts]),
         )

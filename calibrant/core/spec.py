@@ -42,7 +42,9 @@ class PaneSpec:
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise CalibrationInputError.at("/task", "one_of", f"task is one of {', '.join(TASKS)}")
-        if not 2 <= self.n_classes <= MAX_CLASSES or (self.task == "binary" and self.n_classes != 2):
+        if not 2 <= self.n_classes <= MAX_CLASSES or (
+            self.task == "binary" and self.n_classes != 2
+        ):
             detail = "a binary model has 2 classes, others 2 to 10000"
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         if not 2 <= self.grid <= 16384:
@@ -51,7 +53,9 @@ class PaneSpec:
             object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()
         if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
-            detail = f"at most {MAX_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
+            detail = (
+                f"at most {MAX_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
+            )
             raise CalibrationInputError.at("/listed_classes", "class_range", detail)
 
     @property
@@ -83,7 +87,12 @@ class PaneSpec:
 
     def to_dict(self) -> dict[str, Any]:
         listed = None if self.listed_classes is None else list(self.listed_classes)
-        return {"task": self.task, "n_classes": self.n_classes, "grid": self.grid, "listed_classes": listed}
+        return {
+            "task": self.task,
+            "n_classes": self.n_classes,
+            "grid": self.grid,
+            "listed_classes": listed,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PaneSpec:

@@ -151,7 +151,11 @@ class View:
         else:
             group = equal_mass_groups(cells.weight, bins)
         grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
-        edges = np.concatenate([[0.0], grouped.upper[:-1], [1.0]]) if len(group) else np.array([0.0, 1.0])
+        edges = (
+            np.concatenate([[0.0], grouped.upper[:-1], [1.0]])
+            if len(group)
+            else np.array([0.0, 1.0])
+        )
         return self._discarding(grouped, edges)
 
     def cells_of(self, scope: str) -> Cells:
@@ -198,7 +202,9 @@ class View:
         """Raise where an accumulator holds fewer predictions than were labelled: some came before it was kept."""
         missing = self.counts["n_labelled"] - n_held
         if missing:
-            raise NotAnswerable("not_kept", f"{name} of {missing} predictions of the window was not kept", missing)
+            raise NotAnswerable(
+                "not_kept", f"{name} of {missing} predictions of the window was not kept", missing
+            )
 
     def histogram_keys(self, scope: str) -> tuple[str, ...]:
         """Keys of the plain histograms that speak of a scope under this question: of all labels, those of every class."""
@@ -229,14 +235,20 @@ class View:
         pooled = self.question.raters == "pooled"
         return {
             "n": None if predictions is None else self.counts["n_labelled"] + predictions,
-            "n_ratings": self.counts["n_ratings"] + round(weight) if pooled else self.counts["n_ratings"],
+            "n_ratings": self.counts["n_ratings"] + round(weight)
+            if pooled
+            else self.counts["n_ratings"],
             "weight_in_histograms": weight,
         }
 
     def histogram_share(self) -> float:
         """Share of the asked table's weight that came as plain histograms."""
         held = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
-        rest = self.counts["n_ratings"] if self.question.raters == "pooled" else self.counts["n_labelled"]
+        rest = (
+            self.counts["n_ratings"]
+            if self.question.raters == "pooled"
+            else self.counts["n_labelled"]
+        )
         return held / (held + rest) if held else 0.0
 
     def _check_histograms(self, scope: str) -> None:
@@ -257,7 +269,9 @@ class View:
         edges = self.question.edges
         grid = self.spec.grid_for(scope)
         if self.filling is None and bins not in grid.exact_bins:
-            raise NotAnswerable("bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly")
+            raise NotAnswerable(
+                "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
+            )
         if self.filling is not None:
             cells = self.cells_of(scope)
             grouped = cells.grouped(equal_width_bin(cells.lower, bins, edges), bins)
@@ -297,7 +311,9 @@ class View:
         places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         width = self.spec.class_grid.n_positions
         unique, index = np.unique(places % width, return_inverse=True)
-        merged_counts = np.stack([np.bincount(index, c, len(unique)) for c in counts]).astype(np.int64)
+        merged_counts = np.stack([np.bincount(index, c, len(unique)) for c in counts]).astype(
+            np.int64
+        )
         return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
 
     def _class_cells(self, klass: int) -> tuple[Ints, Ints, Floats]:

@@ -50,7 +50,9 @@ def rate_bounds(weight: Floats, correct: Floats, alpha: float) -> tuple[Floats, 
     return lower, upper
 
 
-def _crossing(outside: Floats, inside: Floats, weight: Floats, correct: Floats, alpha: float) -> Floats:
+def _crossing(
+    outside: Floats, inside: Floats, weight: Floats, correct: Floats, alpha: float
+) -> Floats:
     """Where the mixture reaches 1 / alpha between a rate outside and one inside; the outer one where it never does."""
     reached = _excess(outside, weight, correct, alpha) < 0
     far, near = outside, inside
@@ -64,4 +66,9 @@ def _crossing(outside: Floats, inside: Floats, weight: Floats, correct: Floats, 
 def _excess(rate: Floats, weight: Floats, correct: Floats, alpha: float) -> Floats:
     """Log of the mixture times alpha: not negative where the rate is contradicted."""
     mixture = scipy.special.betaln(1.0 + correct, 1.0 + weight - correct)
-    return np.asarray(mixture - scipy.special.xlogy(correct, rate) - scipy.special.xlog1py(weight - correct, -rate) + np.log(alpha))
+    return np.asarray(
+        mixture
+        - scipy.special.xlogy(correct, rate)
+        - scipy.special.xlog1py(weight - correct, -rate)
+        + np.log(alpha)
+    )

@@ -121,12 +121,16 @@ def _variance(rate: Floats) -> Floats:
 
 
 def _entropy(rate: Floats) -> Floats:
-    return np.asarray(-scipy.special.xlogy(rate, rate) - scipy.special.xlogy(1.0 - rate, 1.0 - rate))
+    return np.asarray(
+        -scipy.special.xlogy(rate, rate) - scipy.special.xlogy(1.0 - rate, 1.0 - rate)
+    )
 
 
 def _divergence(rate: Floats, forecast: Floats) -> Floats:
     """Kullback and Leibler's, in nats; infinite where something came that was given no chance."""
-    return np.asarray(scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast))
+    return np.asarray(
+        scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast)
+    )
 
 
 def _text(ece: dict[str, float], n_units: float) -> str:

@@ -111,12 +111,22 @@ def fresh(
     n = bets_of(bins).n_bets
     nothing = np.full(n, -np.inf)
     return DetectorState(
-        tolerance, nothing, np.zeros(n), np.full(n, np.inf), np.zeros(n, np.int64), last=after, map_version=map_version
+        tolerance,
+        nothing,
+        np.zeros(n),
+        np.full(n, np.inf),
+        np.zeros(n, np.int64),
+        last=after,
+        map_version=map_version,
     )
 
 
 def advance(
-    state: DetectorState, cohort: int, table: UnitTable, threshold: float, slack: Floats | None = None
+    state: DetectorState,
+    cohort: int,
+    table: UnitTable,
+    threshold: float,
+    slack: Floats | None = None,
 ) -> DetectorState:
     """The state after one more sealed cohort.
 
@@ -193,7 +203,11 @@ def promote(
 def pack_state(state: DetectorState) -> bytes:
     """The state as bytes, exactly."""
     arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in (*_FLOATS, "since")}
-    arrays |= {"lower": state.tolerance.lower, "upper": state.tolerance.upper, "peak": np.array([state.peak])}
+    arrays |= {
+        "lower": state.tolerance.lower,
+        "upper": state.tolerance.upper,
+        "peak": np.array([state.peak]),
+    }
     about = {
         "detector": FORMAT,
         "bets": GRID,
@@ -232,7 +246,9 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
     if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
         raise PackingError("a column does not have one number a bet")
     # Minus infinity is the log of an R of 0, infinity a least that was never taken; NaN fails either comparison.
-    if not ((log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()):
+    if not (
+        (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
+    ):
         raise PackingError("a bet's numbers are beyond their range")
     if since.dtype != np.int64 or since.shape != (n,):
         raise PackingError("the starts of change are one whole number a bet")

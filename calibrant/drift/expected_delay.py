@@ -102,7 +102,9 @@ def expected_delay(
 class _Cohorts:
     """Cohorts as a model has them: independent units at its rate, with its scores."""
 
-    def __init__(self, typical: UnitTable, n_cohorts: int, change: Change, rng: np.random.Generator) -> None:
+    def __init__(
+        self, typical: UnitTable, n_cohorts: int, change: Change, rng: np.random.Generator
+    ) -> None:
         self.rate, self.score, self.rng = typical.weight / n_cohorts, typical.mean_confidence, rng
         follows = Recalibration(change.intercept, change.slope, (0.0, 0.0), 0.0)
         self.changed = np.where(self.rate > 0, follows(self.score), 0.0)
@@ -111,5 +113,7 @@ class _Cohorts:
         """Weight, confidence and correct of a cohort in every run, float64 (3, runs, bins)."""
         weight = self.rng.poisson(self.rate, (runs, len(self.rate)))
         correct = self.rng.binomial(weight, self.changed if changed else self.score)
-        sums = np.stack([weight.astype(np.float64), weight * self.score, correct.astype(np.float64)])
+        sums = np.stack(
+            [weight.astype(np.float64), weight * self.score, correct.astype(np.float64)]
+        )
         return np.asarray(sums.reshape(3, runs, bins, -1).sum(axis=3))

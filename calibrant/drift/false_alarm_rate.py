@@ -40,7 +40,9 @@ class FalseAlarms:
         parts = found.groupdict() if found else {}
         period = sum(_UNIT_S[unit] * int(parts[unit] or 0) for unit in _UNIT_S if unit in parts)
         if not period:
-            raise ValueError('a rate of false alarms reads "1 per P10Y": a number, then an ISO 8601 duration')
+            raise ValueError(
+                'a rate of false alarms reads "1 per P10Y": a number, then an ISO 8601 duration'
+            )
         return cls(int(parts["alarms"] or 0), period)
 
     def run_length(self, cohort_s: float) -> float:

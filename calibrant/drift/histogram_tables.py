@@ -67,13 +67,17 @@ def posted_table(
     _, numbers, unstated, units = np.sum([held.blocks[key].counts for key in keys], axis=0)
     if weight.sum() > units.sum() * (1.0 + SUM_TOLERANCE):
         return None
-    score = np.clip(np.divide(confidence, weight, out=np.zeros_like(weight), where=weight > 0), 0.0, 1.0)
+    score = np.clip(
+        np.divide(confidence, weight, out=np.zeros_like(weight), where=weight > 0), 0.0, 1.0
+    )
     mapped = score if fitted is None else scalar(fitted, scope, pane.spec.task, score)
     if mapped is None:
         return None
     place = equal_width_bin(mapped, bins)
     table = UnitTable.at_scores(mapped, weight, correct, bins)
-    rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(np.int64)
+    rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(
+        np.int64
+    )
     return table, np.stack([rated, rated])
 
 
@@ -83,7 +87,11 @@ def _keys(pane: Pane, scope: str, raters: str) -> list[str]:
     kind = "top_label|" if klass is None else "positive|" if scope == "score" else f"class|{klass}"
     blocks = pane.histograms.blocks
     for policy in (raters, POLICIES[0]):
-        found = [key for edges in EDGES if (key := f"{kind}|{policy}|{edges}") in blocks and not blocks[key].is_empty]
+        found = [
+            key
+            for edges in EDGES
+            if (key := f"{kind}|{policy}|{edges}") in blocks and not blocks[key].is_empty
+        ]
         if found:
             return found
     return []

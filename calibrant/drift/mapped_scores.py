@@ -104,5 +104,13 @@ def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTa
     n = bins or table.n_bins
     place = equal_width_bin(score, n)
     columns = (table.weight, table.weight * score, table.correct, table.occupancy)
-    weight, confidence, correct, occupancy = (np.bincount(place, each, n).astype(np.float64) for each in columns)
-    return UnitTable(weight, confidence, correct, squared_together(table.weight, table.squared, place, n), occupancy)
+    weight, confidence, correct, occupancy = (
+        np.bincount(place, each, n).astype(np.float64) for each in columns
+    )
+    return UnitTable(
+        weight,
+        confidence,
+        correct,
+        squared_together(table.weight, table.squared, place, n),
+        occupancy,
+    )

@@ -61,6 +61,8 @@ def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> lis
     names = sorted(log_evidence, key=lambda name: (-log_evidence[name], name))
     m = len(names)
     enough = [
-        k for k, name in enumerate(names, 1) if np.log(k / m) + log_evidence[name] >= -np.log(false_share)
+        k
+        for k, name in enumerate(names, 1)
+        if np.log(k / m) + log_evidence[name] >= -np.log(false_share)
     ]
     return names[: max(enough, default=0)]

@@ -106,8 +106,14 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
     if slope <= 0:
         found.append("High scores come true no more often than low ones: look at the data first.")
     elif slope != 1:
-        way = "too extreme: high scores are too high and low ones too low" if slope < 1 else "too timid"
-        found.append(f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} mends that.")
+        way = (
+            "too extreme: high scores are too high and low ones too low"
+            if slope < 1
+            else "too timid"
+        )
+        found.append(
+            f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} mends that."
+        )
     if intercept != 0:
         found.append(f"Their odds are to be multiplied by {exp(min(intercept, 700.0)):.2f}.")
     return found
@@ -143,9 +149,18 @@ def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
         return []
     best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
     single = {action: _fit(action, table) for action in ("intercept", "temperature")}
-    fits = sorted(((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood)
+    fits = sorted(
+        ((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood
+    )
     rows = [
-        (a, f, min(_p(whole.log_likelihood - f.log_likelihood, 1), _p(best - f.log_likelihood, n_bins - 1)))
+        (
+            a,
+            f,
+            min(
+                _p(whole.log_likelihood - f.log_likelihood, 1),
+                _p(best - f.log_likelihood, n_bins - 1),
+            ),
+        )
         for a, f in fits
     ]
     return [*rows, ("slope", whole, _p(best - whole.log_likelihood, n_bins - 2))]

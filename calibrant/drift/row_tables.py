@@ -91,4 +91,6 @@ def _labels(filling: Filling, klass: Ints, raters: str) -> Floats:
 def _squared(unit: Ints, place: Ints, omega: Floats, bins: int) -> Floats:
     """Per bin, the sum over units of the square of the unit's weight in it."""
     pair, index = np.unique(unit * bins + place, return_inverse=True)
-    return np.bincount(pair % bins, np.bincount(index, omega, len(pair)) ** 2, bins).astype(np.float64)
+    return np.bincount(pair % bins, np.bincount(index, omega, len(pair)) ** 2, bins).astype(
+        np.float64
+    )

@@ -49,7 +49,11 @@ def bounded_table(
     if (np.diff(points) < -1e-12).any():
         return None
     middle = (np.arange(n) + 0.5) / n
-    mean = np.clip(np.where(table.weight > 0, table.mean_confidence, middle), np.arange(n) / n, (np.arange(n) + 1) / n)
+    mean = np.clip(
+        np.where(table.weight > 0, table.mean_confidence, middle),
+        np.arange(n) / n,
+        (np.arange(n) + 1) / n,
+    )
     low, high = np.empty(n), np.empty(n)
     for k in range(n):
         inside = points[k * _STEPS : (k + 1) * _STEPS + 1]

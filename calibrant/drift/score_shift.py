@@ -109,7 +109,9 @@ def log_shift_evidence(counts: Floats, reference: Floats) -> float:
 def _log_dirichlet_multinomial(counts: Floats, prior: Floats) -> float:
     """Log of E[∏ q_k^counts_k] for q from a Dirichlet prior."""
     whole = scipy.special.gammaln(prior.sum()) - scipy.special.gammaln(prior.sum() + counts.sum())
-    return float(whole + (scipy.special.gammaln(prior + counts) - scipy.special.gammaln(prior)).sum())
+    return float(
+        whole + (scipy.special.gammaln(prior + counts) - scipy.special.gammaln(prior)).sum()
+    )
 
 
 def _nearest(counts: Floats, reference: Floats) -> Floats:

@@ -53,7 +53,9 @@ class UnitTable:
         return cls(*np.zeros((len(fields(cls)), bins)))
 
     @classmethod
-    def at_scores(cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS) -> UnitTable:
+    def at_scores(
+        cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS
+    ) -> UnitTable:
         """Labelled units that lie at one score each: so many of them, and their labels, each float64 (n,).
 
         Scores and labels that miss their bounds by rounding are moved to them.
@@ -171,7 +173,9 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
         weight,
         np.clip(named["confidence" + suffix], 0.0, weight),
         np.clip(named["correct_" + raters], 0.0, weight),
-        squared_together(np.maximum(fine["weight" + suffix], 0.0), fine["weight_squared" + suffix], coarse, bins),
+        squared_together(
+            np.maximum(fine["weight" + suffix], 0.0), fine["weight_squared" + suffix], coarse, bins
+        ),
         np.maximum(named["occupancy"], 0.0),
     )
 

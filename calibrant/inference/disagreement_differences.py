@@ -68,7 +68,9 @@ def disagreement_difference(
     return told
 
 
-def _told(value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def _told(
+    value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> dict[str, Any]:
     told: dict[str, Any] = {
         "value": value, "against": against, "difference": None, "difference_interval": None,
     }  # fmt: skip

@@ -49,7 +49,9 @@ _TOLD_APART = 0.1
 Floats = NDArray[np.float64]
 
 
-def differences(view: View, other: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, dict[str, Any]]:
+def differences(
+    view: View, other: View, slugs: Iterable[str], seed: int = SEED
+) -> dict[str, dict[str, Any]]:
     """Each metric of `view` as `compute_metrics` tells it, with `against`, `difference` and `difference_interval`.
 
     Parameters
@@ -64,13 +66,20 @@ def differences(view: View, other: View, slugs: Iterable[str], seed: int = SEED)
     """
     slugs = list(slugs)
     mine, theirs = compute_metrics(view, slugs, seed), compute_metrics(other, slugs, seed)
-    return {slug: mine[slug] | _difference(METRICS[slug], view, other, mine[slug], theirs[slug], seed) for slug in slugs}
+    return {
+        slug: mine[slug] | _difference(METRICS[slug], view, other, mine[slug], theirs[slug], seed)
+        for slug in slugs
+    }
 
 
 def _difference(
     metric: Metric, view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {"against": theirs["value"], "difference": None, "difference_interval": None}
+    told: dict[str, Any] = {
+        "against": theirs["value"],
+        "difference": None,
+        "difference_interval": None,
+    }
     if mine["value"] is None or theirs["value"] is None:
         return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
     told["difference"] = mine["value"] - theirs["value"]
@@ -99,12 +108,18 @@ def _sums(metric: Metric, view: View) -> Ratio | None:
 
 
 def _put_together(
-    metric: Metric, view: View, other: View, answers: tuple[dict[str, Any], dict[str, Any]], seed: int
+    metric: Metric,
+    view: View,
+    other: View,
+    answers: tuple[dict[str, Any], dict[str, Any]],
+    seed: int,
 ) -> dict[str, Any]:
     mine, theirs = answers
     for each in answers:
         if each.get("interval") is None:
-            raise NotAnswerable(each.get("interval_reason") or "no_interval", "a side has no interval")
+            raise NotAnswerable(
+                each.get("interval_reason") or "no_interval", "a side has no interval"
+            )
     intervals = (mine["interval"], theirs["interval"])
     if not isinstance(metric, GapMetric | ClasswiseGapMetric):
         bounds = put_together((mine["value"], theirs["value"]), intervals, 0.0)
@@ -114,8 +129,12 @@ def _put_together(
     # Where a side cannot be told from a calibrated one, the signs of its gaps are not known, and so not what it shares.
     told_apart = all(each["interval"][0] > _TOLD_APART * each["value"] for each in answers)
     spread = float(one.std() * two.std()) if told_apart else 0.0
-    correlation = float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
-    bounds = put_together((_middle(metric, view, seed), _middle(metric, other, seed)), intervals, correlation)
+    correlation = (
+        float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
+    )
+    bounds = put_together(
+        (_middle(metric, view, seed), _middle(metric, other, seed)), intervals, correlation
+    )
     return {"difference_interval": bounds, "difference_method": BY_REPLICATES}
 
 
@@ -134,7 +153,9 @@ def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -
     """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
     bins = view.question.bins
     if isinstance(metric, GapMetric):
-        return np.asarray(metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn)))
+        return np.asarray(
+            metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
+        )
     return np.asarray(mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn)))
 
 

@@ -23,7 +23,9 @@ from calibrant.core.sampled_rows import below
 from calibrant.inference.replication import resamples
 
 RESAMPLED = "bootstrap of 64 paired unit replicates, normal"
-BY_REPLICATES = "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
+BY_REPLICATES = (
+    "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
+)
 INDEPENDENT = "both intervals put together as of independent data (MOVER)"
 Floats = NDArray[np.float64]
 Bounds = Sequence[float]

@@ -49,18 +49,27 @@ def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[st
         row | _row_difference(row, twin, correlation[row["bin"]])
         for row, twin in zip(mine["table"], theirs["table"], strict=True)
     ] if mine["table"] and theirs["table"] else mine["table"]  # fmt: skip
-    return mine | {"table": rows, "table_method": method} | _overall(view, other, mine, theirs, seed)
+    return (
+        mine | {"table": rows, "table_method": method} | _overall(view, other, mine, theirs, seed)
+    )
 
 
-def _row_difference(row: dict[str, Any], twin: dict[str, Any], correlation: float) -> dict[str, Any]:
+def _row_difference(
+    row: dict[str, Any], twin: dict[str, Any], correlation: float
+) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "against": {name: twin[name] for name in ("weight", "mean_confidence", "accuracy", "gap", "interval")},
+        "against": {
+            name: twin[name]
+            for name in ("weight", "mean_confidence", "accuracy", "gap", "interval")
+        },
         "difference": None,
         "difference_interval": None,
     }
     if row["gap"] is None or twin["gap"] is None:
         return told
-    intervals = tuple([bound - each["mean_confidence"] for bound in each["interval"]] for each in (row, twin))
+    intervals = tuple(
+        [bound - each["mean_confidence"] for bound in each["interval"]] for each in (row, twin)
+    )
     told["difference"] = row["gap"] - twin["gap"]
     told["difference_interval"] = put_together(
         (row["gap"], twin["gap"]), (intervals[0], intervals[1]), correlation

@@ -43,7 +43,10 @@ def temperature_difference(
     `difference_method`, or `difference_reason` where there is none; and `shared`, as `pairing.shared` tells it
     """
     told: dict[str, Any] = {
-        "against": {name: theirs[name] for name in ("temperature", "standard_error", "interval", "n", "verdict")},
+        "against": {
+            name: theirs[name]
+            for name in ("temperature", "standard_error", "interval", "n", "verdict")
+        },
         "difference": None,
         "ratio": None,
         "difference_interval": None,
@@ -53,7 +56,10 @@ def temperature_difference(
     temperatures = (mine["temperature"], theirs["temperature"])
     if temperatures[0] is None or temperatures[1] is None:
         return told | {"difference_reason": mine["reason"] or theirs["reason"]}
-    told |= {"difference": temperatures[0] - temperatures[1], "ratio": temperatures[0] / temperatures[1]}
+    told |= {
+        "difference": temperatures[0] - temperatures[1],
+        "ratio": temperatures[0] / temperatures[1],
+    }
     for each in (mine, theirs):
         if each["standard_error"] is None:
             return told | {"difference_reason": each["standard_error_reason"]}
@@ -77,7 +83,9 @@ def _together(one: float, two: float, correlation: float) -> float:
     return float(np.sqrt(max(one**2 + two**2 - 2.0 * correlation * one * two, 0.0)))
 
 
-def _correlation(mine: Mapping[str, Any], theirs: Mapping[str, Any], pane: Pane, other: Pane) -> float:
+def _correlation(
+    mine: Mapping[str, Any], theirs: Mapping[str, Any], pane: Pane, other: Pane
+) -> float:
     halvings = max(pane.sample.halvings, other.sample.halvings)
     return unit_correlation(_slopes(mine, pane, halvings), _slopes(theirs, other, halvings))
 

@@ -29,7 +29,9 @@ class RatingColumns:
     def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
         """Row, class and number of votes, by row, then class; faults of rows are noted."""
         if "labels" in self.columns and "label_counts" in self.columns:
-            raise CalibrationInputError.at("/label_counts", "one_label_column", "send labels or label_counts, not both")
+            raise CalibrationInputError.at(
+                "/label_counts", "one_label_column", "send labels or label_counts, not both"
+            )
         if "label_counts" in self.columns:
             return self._from_counts(n, k)
         if "labels" in self.columns:
@@ -40,13 +42,20 @@ class RatingColumns:
     def _from_counts(self, n: int, k: int) -> Votes:
         column = self.columns["label_counts"]
         array = as_array(column)
-        if array is None or array.shape != (n, k) or array.dtype.kind not in "iu" or has_bools(column):
+        if (
+            array is None
+            or array.shape != (n, k)
+            or array.dtype.kind not in "iu"
+            or has_bools(column)
+        ):
             array = self._counts_by_row(column, n, k)
         array = np.clip(array, -1, MAX_RATINGS + 1).astype(np.int64)
         negative = np.asarray((array < 0).any(axis=1))
         self.violations.rows("label_counts", negative, "negative_count", "votes are not negative")
         most = np.asarray((array > MAX_RATINGS).any(axis=1))
-        self.violations.rows("label_counts", most, "count_limit", f"a class has at most {MAX_RATINGS} votes")
+        self.violations.rows(
+            "label_counts", most, "count_limit", f"a class has at most {MAX_RATINGS} votes"
+        )
         array = np.clip(array, 0, MAX_RATINGS)
         row, klass = np.nonzero(array)
         return row.astype(np.int64), klass.astype(np.int64), array[row, klass]
@@ -58,7 +67,9 @@ class RatingColumns:
             if row is None:
                 continue
             if not isinstance(row, list) or len(row) != k:
-                self.violations.row("label_counts", i, "n_classes", f"the row has one count for each of {k} classes")
+                self.violations.row(
+                    "label_counts", i, "n_classes", f"the row has one count for each of {k} classes"
+                )
             elif not all(is_whole(value) for value in row):
                 self.violations.row("label_counts", i, "integer", "votes are whole numbers")
             else:
@@ -82,7 +93,9 @@ class RatingColumns:
             return self._in_range(np.arange(n), column, k)
         return self._ratings_by_row(column, k, class_names)
 
-    def _in_range(self, row: NDArray[np.int64], flat: list[int], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _in_range(
+        self, row: NDArray[np.int64], flat: list[int], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         try:
             klass = np.array(flat, np.int64)
         except OverflowError:
@@ -116,9 +129,7 @@ class RatingColumns:
         return self._in_range(np.array(rows, np.int64), flat, k)
 
 
-def _votes_of(
-    row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int
-) -> Votes:
+def _votes_of(row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int) -> Votes:
     """Row, class and number of every class that a row's ratings name, by row, then class."""
     if n * k <= _DENSE * len(row):
         votes = np.bincount(row * k + klass, minlength=n * k)

@@ -18,11 +18,19 @@ _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
 _EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970 on
-_NO_INSTANT = ("rfc3339", "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z")
-OUT_OF_RANGE = ("range", "an event time lies in the years 1970 to 9999 (UTC): panes are counted from 1970 on")
+_NO_INSTANT = (
+    "rfc3339",
+    "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z",
+)
+OUT_OF_RANGE = (
+    "range",
+    "an event time lies in the years 1970 to 9999 (UTC): panes are counted from 1970 on",
+)
 
 
-def event_times(column: Sequence[Any] | NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
+def event_times(
+    column: Sequence[Any] | NDArray[Any], violations: ViolationCollector
+) -> NDArray[np.int64]:
     """Microseconds since 1970 of every row; rows that have no instant are noted."""
     if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
         return _instants(column, violations)

@@ -41,7 +41,9 @@ class AdaptiveMetric(GapMetric):
         if view.is_raw or whole.value is None:
             return whole
         cells = view.cells()
-        return replace(whole, extra=dict(whole.extra) | {"error_bound": cut_bound(cells, view.question.bins)})
+        return replace(
+            whole, extra=dict(whole.extra) | {"error_bound": cut_bound(cells, view.question.bins)}
+        )
 
 
 METRIC = AdaptiveMetric(

@@ -69,7 +69,9 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     hits = drawn_hits(cells, N_DRAWS, seed)
     found = area(hits, cells.weight - hits)
     if not np.isfinite(found).all():
-        raise NotAnswerable("one_outcome", "labels drawn from the predictions can all be hits, or all misses")
+        raise NotAnswerable(
+            "one_outcome", "labels drawn from the predictions can all be hits, or all misses"
+        )
     return quantiles_of(found)
 
 

@@ -39,7 +39,9 @@ from calibrant.metrics.formula_metric import (
 )
 
 Floats = NDArray[np.float64]
-SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)
+SCORE = Option(
+    "score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES
+)
 _N_DRAWS, _FEW = 200, 150
 _INTERVAL_BINS = 30
 _MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
@@ -51,7 +53,9 @@ def parts_of(view: View) -> Decomposition | None:
     if not len(cells):
         return None
     score = np.clip(cells.mean, 0.0, 1.0)
-    return view.once("corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.question)))
+    return view.once(
+        "corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.question))
+    )
 
 
 def _rate(cells: Cells) -> Floats:
@@ -71,18 +75,24 @@ def score_bound(cells: Cells, kind: str) -> float:
     several = cells.predictions > 1
     if kind == "brier":
         spread = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * several
-        return float((cells.weight * spread + 2.0 * cells.largest_covariance).sum() / cells.weight.sum())
+        return float(
+            (cells.weight * spread + 2.0 * cells.largest_covariance).sum() / cells.weight.sum()
+        )
     losses = (_log_loss(cells.correct, at) for at in (cells.lower, cells.mean, cells.upper))
     missed = np.maximum(cells.weight - cells.correct, 0.0)
     others = (_log_loss(missed, 1.0 - at) for at in (cells.lower, cells.mean, cells.upper))
-    change = sum(np.maximum(np.abs(low - mean), np.abs(high - mean)) for low, mean, high in (losses, others))
+    change = sum(
+        np.maximum(np.abs(low - mean), np.abs(high - mean)) for low, mean, high in (losses, others)
+    )
     return float(np.where(several, change, 0.0).sum() / cells.weight.sum())
 
 
 def _log_loss(weight: Floats, probability: Floats) -> Floats:
     """Log losses of outcomes of this weight and probability; infinite at 0, nothing where there is no weight."""
     with np.errstate(divide="ignore"):
-        return np.asarray(-weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight))))
+        return np.asarray(
+            -weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight)))
+        )
 
 
 def _reader(part: str) -> Callable[[View], MetricValue | None]:
@@ -92,7 +102,10 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
             return None
         value = getattr(parts, part)
         if not np.isfinite(value):
-            raise NotAnswerable("zero_probability", "an outcome came that had probability 0: its log loss is infinite")
+            raise NotAnswerable(
+                "zero_probability",
+                "an outcome came that had probability 0: its log loss is infinite",
+            )
         kind = SCORE.of(view.question)
         extra: dict[str, object] = {"score": kind, "scope": view.scope}
         if part == "miscalibration":
@@ -117,11 +130,19 @@ def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
         weight, difference = tables.weight[:, 0], tables.difference[:, 0]
         correct = difference + weight * score
         values = [
-            _part_without(weight.sum(axis=0) - w, correct.sum(axis=0) - c, score, SCORE.of(view.question), part)
+            _part_without(
+                weight.sum(axis=0) - w,
+                correct.sum(axis=0) - c,
+                score,
+                SCORE.of(view.question),
+                part,
+            )
             for w, c in zip(weight, correct, strict=True)
         ]
         lower, upper = jackknife_interval(reading.value, np.array(values), view.question.ci)
-        return Interval((max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins})
+        return Interval(
+            (max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins}
+        )
 
     return interval
 
@@ -144,14 +165,20 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
     """
     kind = SCORE.of(view.question)
     if kind == "log":
-        raise NotAnswerable("log_score_not_covered", "resampled gaps have no long tails as the log score has")
+        raise NotAnswerable(
+            "log_score_not_covered", "resampled gaps have no long tails as the log score has"
+        )
 
     def statistic(bins: int) -> GapStatistic:
         score = bin_scores(view, bins)
 
         def of_gaps(weight: Floats, gap: Floats) -> Floats:
             shape = np.broadcast_shapes(weight.shape, gap.shape)
-            every = np.broadcast_to(np.maximum(weight, 1e-12), shape).reshape(-1, bins).astype(np.float64)
+            every = (
+                np.broadcast_to(np.maximum(weight, 1e-12), shape)
+                .reshape(-1, bins)
+                .astype(np.float64)
+            )
             rate = np.clip(gap.reshape(-1, bins) + score, 0.0, 1.0)
             return _lost(every, rate, score, kind).reshape(shape[:-2])
 
@@ -211,6 +238,11 @@ def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
 
 METRICS = (
     _part("miscalibration", "lower", of_bins=of_bins, null=null),
-    _part("discrimination", "higher", interval=_jackknife("discrimination"), no_null="not_a_gap_metric"),
+    _part(
+        "discrimination",
+        "higher",
+        interval=_jackknife("discrimination"),
+        no_null="not_a_gap_metric",
+    ),
     _part("uncertainty", "lower", interval=_jackknife("uncertainty"), no_null="not_a_gap_metric"),
 )

@@ -134,7 +134,9 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
     norm = int(str(reading.extra["norm"]))
 
     def statistic(bins: int) -> GapStatistic:
-        return lambda weight, gap: (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
+        return lambda weight, gap: (
+            (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
+        )
 
     return OfBins(statistic, int(str(reading.extra["bins_chosen"])))
 

@@ -91,13 +91,16 @@ class FormulaMetric(Metric):
         except NotAnswerable as refusal:
             extra["interval_reason"] = refusal.reason
         if self.null is None:
-            return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null})
+            return Estimate(
+                reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null}
+            )
         try:
             null = self.null(view, reading, seed)
         except NotAnswerable as refusal:
-            return Estimate(reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason})
+            return Estimate(
+                reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason}
+            )
         return Estimate(reading.value, interval=bounds, null=null, extra=extra)
-
 
     def _interval(self, view: View, reading: MetricValue, seed: int) -> Interval:
         if self.interval is not None:
@@ -148,7 +151,9 @@ def bin_scores(view: View, bins: int) -> Floats:
     """Mean score of each of `bins` equal-width bins of the asked scope, middles of empty ones; float64 (bins,)."""
     cells = view.cells_of(view.scope)
     middle = (np.arange(bins) + 0.5) / bins
-    place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(np.int64)
+    place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(
+        np.int64
+    )
     weight = np.bincount(place, cells.weight, bins)
     total = np.bincount(place, cells.confidence, bins)
     return np.divide(total, weight, out=middle, where=weight > 0)

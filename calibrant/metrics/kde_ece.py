@@ -64,7 +64,9 @@ SELECTION = Option(
 def places(score: Floats, fineness: int) -> Ints:
     """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of it in each halving towards 0 or 1."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
-    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(np.int64)
+    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(
+        np.int64
+    )
 
 
 def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
@@ -91,10 +93,16 @@ def read(view: View) -> MetricValue | None:
         bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
     distances, estimated = kernel_distances(found, found.hits[None], bandwidth)
     if not estimated.any():
-        raise NotAnswerable("too_few_samples", "no sample has another one near enough to estimate its accuracy")
+        raise NotAnswerable(
+            "too_few_samples", "no sample has another one near enough to estimate its accuracy"
+        )
     isolated = float(found.weight[~estimated].sum())
     value = float(distances.sum() / found.weight[estimated].sum())
-    extra |= {"bandwidth": bandwidth, "selection": SELECTION.of(view.question), "n_points": len(cells)}
+    extra |= {
+        "bandwidth": bandwidth,
+        "selection": SELECTION.of(view.question),
+        "n_points": len(cells),
+    }
     extra["null_assumption"] = DRAWN
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
@@ -124,8 +132,14 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
     The error of cells is of second order in their width, so that this is about three times as large.
     """
     pair = np.arange(len(cells)) // 2
-    coarse = points_of(cells.grouped(pair, int(pair[-1]) + 1), LEAVE.of(view.question), view.question.raters == "mean")
-    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(pair, distances)
+    coarse = points_of(
+        cells.grouped(pair, int(pair[-1]) + 1),
+        LEAVE.of(view.question),
+        view.question.raters == "mean",
+    )
+    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(
+        pair, distances
+    )
     return float(np.abs(change).sum() / cells.weight.sum())
 
 
@@ -138,7 +152,9 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
     def statistic(bins: int) -> GapStatistic:
         score = np.clip(bin_scores(view, bins), CLIP, 1.0 - CLIP)
-        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(np.float32)
+        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(
+            np.float32
+        )
 
         def of_gaps(weight: Floats, gap: Floats) -> Floats:
             smoothed = ((weight * gap) @ kernel) / np.maximum(weight @ kernel, 1e-30)

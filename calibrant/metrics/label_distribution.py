@@ -72,7 +72,9 @@ def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
     }
 
 
-def _reader(column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]) -> Callable[[View], MetricValue | None]:
+def _reader(
+    column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]
+) -> Callable[[View], MetricValue | None]:
     def read(view: View) -> MetricValue | None:
         totals = {name: float(values.sum()) for name, values in sums_of(view).items()}
         if not totals["weight"]:
@@ -108,14 +110,20 @@ def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
         weight = sums["weight"][held]
         if not (weight.sum() - weight > 0).all():
             raise NotAnswerable("too_few_units", "one replicate holds all the weight")
-        return Interval(ratio_interval(sums[column][held], weight, view.question.ci), {"interval_method": JACKKNIFE})
+        return Interval(
+            ratio_interval(sums[column][held], weight, view.question.ci),
+            {"interval_method": JACKKNIFE},
+        )
 
     return interval
 
 
 def _entropies(view: View, totals: dict[str, float]) -> dict[str, Any]:
     mean = totals["entropy_gap"] / totals["weight"]
-    return {"mean_signed": mean, **spread_of(view, "entropy_gap", float(np.log(view.spec.n_classes)))}
+    return {
+        "mean_signed": mean,
+        **spread_of(view, "entropy_gap", float(np.log(view.spec.n_classes))),
+    }
 
 
 def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
@@ -124,7 +132,10 @@ def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
 
 def _orders(view: View, totals: dict[str, float]) -> dict[str, Any]:
     weight = totals["weight"]
-    return {"strict_pairs": totals["same_strict_order"] / weight, "untied_fraction": totals["untied"] / weight}
+    return {
+        "strict_pairs": totals["same_strict_order"] / weight,
+        "untied_fraction": totals["untied"] / weight,
+    }
 
 
 METRICS = (

@@ -53,7 +53,9 @@ def read(view: View) -> MetricValue | None:
         return None
     hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
     if hits <= 0.0 or misses <= 0.0:
-        raise NotAnswerable("one_outcome", "only hits or only misses: one of the two means is of nothing")
+        raise NotAnswerable(
+            "one_outcome", "only hits or only misses: one of the two means is of nothing"
+        )
     hit_score = float(cells.correct @ cells.mean)
     value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
     extra = {
@@ -72,12 +74,16 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     score = bin_scores(view, tables.bins)
     weight, difference = tables.weight[:, 0], tables.difference[:, 0]
     correct = difference + weight * score
-    columns = np.stack([correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score])
+    columns = np.stack(
+        [correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score]
+    )
     left_out = columns.sum(axis=1, keepdims=True) - columns
     if not (left_out[:2] > 0).all():
         raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
     values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
-    return Interval(jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE})
+    return Interval(
+        jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE}
+    )
 
 
 METRIC = FormulaMetric(

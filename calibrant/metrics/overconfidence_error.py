@@ -26,7 +26,9 @@ def overconfidence(score: Floats) -> GapStatistic:
     >>> float(overconfidence(np.array([0.5, 0.75]))(np.array([1.0, 1.0]), np.array([0.1, -0.25])))
     0.09375
     """
-    return lambda weight, gap: np.asarray((share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1))
+    return lambda weight, gap: np.asarray(
+        (share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1)
+    )
 
 
 def read(view: View) -> MetricValue | None:
@@ -37,7 +39,9 @@ def read(view: View) -> MetricValue | None:
     extra = {"bins": view.question.bins, "scope": view.scope}
     if table.discarded_weight:
         extra["discarded_weight"] = table.discarded_weight
-    return MetricValue(float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra)
+    return MetricValue(
+        float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra
+    )
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
@@ -52,7 +56,9 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     cells = view.table().cells
-    return gap_null(overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed)
+    return gap_null(
+        overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed
+    )
 
 
 METRIC = FormulaMetric(

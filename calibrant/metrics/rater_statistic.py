@@ -63,7 +63,11 @@ def read(view: View) -> MetricValue | None:
         "calibration_loss_plugin": table.calibration_plugin(),
         "ce": table.error(),
         "bins": view.question.bins,
-        "table": {"bin": np.flatnonzero(filled).tolist(), "n": table.count[filled].tolist(), **means},
+        "table": {
+            "bin": np.flatnonzero(filled).tolist(),
+            "n": table.count[filled].tolist(),
+            **means,
+        },
         "n_too_few_votes": int((~enough).sum()),
         **rows.about,
     }

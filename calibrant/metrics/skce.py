@@ -87,7 +87,9 @@ def drawn_errors(view: View, seed: int) -> Floats:
     rows = _rows(view)
     assert rows is not None
     weight, kernel, _ = _pairs(view, rows)
-    return view.once(("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum())
+    return view.once(
+        ("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum()
+    )
 
 
 def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
@@ -107,13 +109,17 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     weight, kernel, _ = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
     if n_units < MIN_UNITS:
-        raise NotAnswerable("too_few_units", f"{n_units} units are at hand; intervals need {MIN_UNITS}")
+        raise NotAnswerable(
+            "too_few_units", f"{n_units} units are at hand; intervals need {MIN_UNITS}"
+        )
     agreement = row_agreement(kernel, rows.share - rows.probabilities)
     # A unit has no pairs within itself: what it takes part in counts twice in the whole.
     top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
     bounds = jackknife_interval(reading.value, left_out, view.question.ci)
-    return Interval(bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units})
+    return Interval(
+        bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units}
+    )
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:

@@ -51,7 +51,11 @@ def read(view: View) -> MetricValue | None:
         bound = 0.0
     difference = (cells.correct - cells.confidence) / cells.weight.sum()
     value, bandwidth = smooth_calibration_error(np.clip(cells.mean, 0.0, 1.0), difference)
-    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "reflected Gaussian", "scope": view.scope}
+    extra: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "kernel": "reflected Gaussian",
+        "scope": view.scope,
+    }
     extra["null_assumption"] = DRAWN
     if bound is not None or not view.is_raw or value < bandwidth:
         extra["error_bound"] = error_bound(cells, bandwidth) + max(bandwidth - value, 0.0)
@@ -95,11 +99,15 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 
 def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
     """Errors of a calibrated model with scores at the middles of n intervals."""
-    cells = independent(cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64)))
+    cells = independent(
+        cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64))
+    )
     difference = np.zeros((n_draws, n))
     place = np.minimum(np.floor(np.clip(cells.mean, 0.0, 1.0) * n), n - 1).astype(np.int64)
     # Groups hold whole intervals, so that no two means share one.
-    difference[:, place] = (drawn_hits(cells, n_draws, seed) - cells.confidence) / cells.weight.sum()
+    difference[:, place] = (
+        drawn_hits(cells, n_draws, seed) - cells.confidence
+    ) / cells.weight.sum()
     return fixed_point(grid_coefficients(difference), tolerance=1e-3)[0]
 
 

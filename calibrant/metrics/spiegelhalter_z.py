@@ -41,9 +41,15 @@ def read(view: View) -> MetricValue | None:
         return None
     top, deviation = z_of(cells)
     if deviation <= 0.0:
-        raise NotAnswerable("no_variance", "every score is 0, 1/2 or 1: the statistic has no spread")
+        raise NotAnswerable(
+            "no_variance", "every score is 0, 1/2 or 1: the statistic has no spread"
+        )
     z = top / deviation
-    extra: dict[str, object] = {"p_value": float(2.0 * scipy.special.ndtr(-abs(z))), "sides": 2, "scope": view.scope}
+    extra: dict[str, object] = {
+        "p_value": float(2.0 * scipy.special.ndtr(-abs(z))),
+        "sides": 2,
+        "scope": view.scope,
+    }
     if not view.is_raw:
         bound = error_bound(cells, z, deviation)
         extra |= bounded(bound, "variance_not_told_by_cells")

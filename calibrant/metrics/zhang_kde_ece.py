@@ -72,7 +72,9 @@ def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
     every = mirrored_density(cells.mean, cells.weight, bandwidth)
     right = np.minimum(mirrored_density(cells.mean, hits, bandwidth), every)
     at = np.arange(INTERVALS + 1) / INTERVALS
-    return np.asarray(np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at))
+    return np.asarray(
+        np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at)
+    )
 
 
 def error_bound(cells: Cells, bandwidth: float) -> float:
@@ -84,10 +86,17 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     """
     total, reach = float(cells.weight.sum()), 3.0 * bandwidth
     several = (cells.upper > cells.lower) & (cells.predictions > 1)
-    spread = np.where(several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0)
-    farthest = np.where(several, np.maximum(cells.upper - cells.mean, cells.mean - cells.lower), 0.0) ** 2
+    spread = np.where(
+        several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0
+    )
+    farthest = (
+        np.where(several, np.maximum(cells.upper - cells.mean, cells.mean - cells.lower), 0.0) ** 2
+    )
     scattered = float(cells.weight @ spread + cells.correct @ farthest) / total
-    moved = 0.5 * scattered * _SECOND / reach**2 + float(cells.largest_covariance.sum()) / total * _FIRST / reach
+    moved = (
+        0.5 * scattered * _SECOND / reach**2
+        + float(cells.largest_covariance.sum()) / total * _FIRST / reach
+    )
     mean = float(cells.confidence.sum()) / total
     variance = float(cells.weight @ (cells.mean - mean) ** 2)
     if not variance:
@@ -101,7 +110,11 @@ def read(view: View) -> MetricValue | None:
         return None
     bandwidth = thumb_bandwidth(cells)
     value = float(density_error(cells, cells.correct, bandwidth))
-    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "triweight, mirrored", "scope": view.scope}
+    extra: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "kernel": "triweight, mirrored",
+        "scope": view.scope,
+    }
     extra["null_assumption"] = DRAWN
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, bandwidth)
@@ -112,7 +125,9 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells, under the same bandwidth."""
     cells = scored_cells(view)
     if len(cells) > _NULL_CELLS:
-        cells = cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64))
+        cells = cells.at_places(
+            np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64)
+        )
     cells = independent(cells)
     bandwidth = float(str(reading.extra["bandwidth"]))
     return quantiles_of(density_error(cells, drawn_hits(cells, _N_DRAWS, seed), bandwidth))

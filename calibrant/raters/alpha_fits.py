@@ -172,7 +172,9 @@ def _solved(
 
 def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, dict[str, Any]]:
     """Where a smooth loss is least, by L-BFGS, and the proof of it."""
-    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    found = scipy.optimize.minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS
+    )
     at = np.asarray(found.x, np.float64)
     value, gradient = loss(at)
     held = np.array(

@@ -100,7 +100,9 @@ def fit_concentration(
     detected = free_bound != "upper"
     error = None
     if bound is None:
-        spread = math.sqrt(max(float(np.interp(place, LOG_CONCENTRATIONS, sums[_AT["nll_d1_squared"]])), 0.0))
+        spread = math.sqrt(
+            max(float(np.interp(place, LOG_CONCENTRATIONS, sums[_AT["nll_d1_squared"]])), 0.0)
+        )
         error = spread / weight / curve.curvature(place)
     reach = None if error is None else float(scipy.special.ndtri(0.5 + ci / 2.0)) * error
     return Concentration(
@@ -173,7 +175,9 @@ class _Curve:
     def _root(self, cell: int) -> tuple[float, None, int]:
         slope, _ = self._slope(cell)
         low, high = LOG_CONCENTRATIONS[cell : cell + 2]
-        found, how = scipy.optimize.brentq(lambda t: slope(t) + 2.0 * self._penalty * t, low, high, xtol=1e-12, full_output=True)
+        found, how = scipy.optimize.brentq(
+            lambda t: slope(t) + 2.0 * self._penalty * t, low, high, xtol=1e-12, full_output=True
+        )
         return float(found), None, int(how.iterations)
 
     def _slope(self, cell: int) -> tuple[Callable[[float], float], Callable[[float], float]]:
@@ -181,5 +185,7 @@ class _Curve:
         first = min(max(cell - NEIGHBOURS // 2 + 1, 0), N_POINTS - NEIGHBOURS)
         near = slice(first, first + NEIGHBOURS)
         values = np.stack([self._d1[near], self._d2[near]], axis=1).ravel()
-        polynomial = scipy.interpolate.KroghInterpolator(np.repeat(LOG_CONCENTRATIONS[near], 2), values)
+        polynomial = scipy.interpolate.KroghInterpolator(
+            np.repeat(LOG_CONCENTRATIONS[near], 2), values
+        )
         return lambda t: float(polynomial(t)), lambda t: float(polynomial.derivative(t))

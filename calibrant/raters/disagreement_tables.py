@@ -152,7 +152,17 @@ def table_of_rows(
     place = equal_width_bin(d, bins, edges)
     w = np.broadcast_to(np.asarray(weight, np.float64), d.shape)
     distance = np.zeros(len(d)) if epistemic is None else np.asarray(epistemic, np.float64)
-    columns = (w, w * d, w * phi, w * d**2, w * d * phi, w**2, w**2 * phi, w**2 * phi**2, w * distance)
+    columns = (
+        w,
+        w * d,
+        w * phi,
+        w * d**2,
+        w * d * phi,
+        w**2,
+        w**2 * phi,
+        w**2 * phi**2,
+        w * distance,
+    )
     return _table(place, np.ones(len(d)), columns, bins)
 
 

@@ -79,7 +79,9 @@ def compare(
         same_order=same_order,
         same_strict_order=same_strict_order,
         untied=untied,
-        disagreement=np.divide(pairs - agreeing, pairs, out=np.full(len(total), np.nan), where=pairs > 0),
+        disagreement=np.divide(
+            pairs - agreeing, pairs, out=np.full(len(total), np.nan), where=pairs > 0
+        ),
     )
 
 
@@ -94,7 +96,9 @@ def entropy_of_columns(columns: Floats) -> Floats:
     The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it
     was put into.
     """
-    terms = np.log(columns if columns.min(initial=1.0) > 0.0 else np.where(columns > 0.0, columns, 1.0))
+    terms = np.log(
+        columns if columns.min(initial=1.0) > 0.0 else np.where(columns > 0.0, columns, 1.0)
+    )
     terms *= columns
     return np.abs(over_classes(terms))
 
@@ -127,7 +131,9 @@ def _orders(scores: Floats, votes: Ints) -> tuple[Bools, Bools, Bools]:
 def _is_stably_sorted(values: Floats, order: Ints) -> Bools:
     """Whether a stable sort of the rows would give this very order: none falls, and equals keep their places."""
     before, after = values[:, :-1], values[:, 1:]
-    return np.asarray(((before < after) | ((before == after) & (order[:, :-1] < order[:, 1:]))).all(axis=1))
+    return np.asarray(
+        ((before < after) | ((before == after) & (order[:, :-1] < order[:, 1:]))).all(axis=1)
+    )
 
 
 def _separates(values: Floats, step: Bools) -> Bools:

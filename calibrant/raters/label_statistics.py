@@ -81,7 +81,9 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     total = votes.sum(axis=1)
     pairs = total * (total - 1.0)
     same = (votes * (votes - 1.0)).sum(axis=1)
-    return np.asarray(1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0))
+    return np.asarray(
+        1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0)
+    )
 
 
 def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
@@ -118,7 +120,9 @@ def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
     """
     votes = np.asarray(label_counts, np.float64)
     others = votes.sum(axis=1, keepdims=True) - votes
-    ways = [_choose(votes, m) * _choose(others, order - m) for m in range(order // 2 + 1, order + 1)]
+    ways = [
+        _choose(votes, m) * _choose(others, order - m) for m in range(order // 2 + 1, order + 1)
+    ]
     return _share(votes, np.sum(ways, axis=(0, 2)), order)
 
 
@@ -134,7 +138,9 @@ def chance_all_differ(probabilities: Floats, order: int) -> Floats:
 
 def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
     """Chance that more than half of `order` labels drawn from each row are of one class; (n,)."""
-    return np.asarray(scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1))
+    return np.asarray(
+        scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1)
+    )
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -177,7 +183,9 @@ def _choose(n: Floats, k: int) -> Floats:
 
 
 # By name: the statistic of votes, and its chance among labels drawn from probabilities. Each is of one yes or no.
-STATISTICS: dict[str, tuple[Callable[[ArrayLike, int], Floats], Callable[[Floats, int], Floats]]] = {
+STATISTICS: dict[
+    str, tuple[Callable[[ArrayLike, int], Floats], Callable[[Floats, int], Floats]]
+] = {
     "disagreement": (not_all_agree, chance_not_all_agree),
     "all_differ": (all_differ, chance_all_differ),
     "majority": (more_than_half_agree, chance_more_than_half_agree),

@@ -218,8 +218,12 @@ def dirichlet_ensemble_posterior(
     prior = alpha[:, :, None] * means
     total = votes.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        terms = np.where(votes > 0, scipy.special.gammaln(prior + votes) - scipy.special.gammaln(prior), 0.0)
-    evidence = terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
+        terms = np.where(
+            votes > 0, scipy.special.gammaln(prior + votes) - scipy.special.gammaln(prior), 0.0
+        )
+    evidence = (
+        terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
+    )
     after = _reweighted(evidence, weights)
     updated = (prior + votes) / (alpha + total)[:, :, None]
     mean = np.einsum("sn,snk->nk", after, updated)

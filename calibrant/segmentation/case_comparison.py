@@ -57,7 +57,10 @@ def compare_cases(
     both = sorted(one.keys() & two.keys())
     mine = np.array([one[name] for name in both], np.float64)
     theirs = np.array([two[name] for name in both], np.float64)
-    only = {"only_here": sorted(one.keys() - two.keys()), "only_there": sorted(two.keys() - one.keys())}
+    only = {
+        "only_here": sorted(one.keys() - two.keys()),
+        "only_there": sorted(two.keys() - one.keys()),
+    }
     return _compared(mine, theirs, seed) | only
 
 
@@ -77,8 +80,13 @@ def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) 
     """
     answer = {}
     for name in (*ERRORS, "dice"):
-        values, against = (dict(zip(each.names, numbers(each.by_case(name)), strict=True)) for each in (mine, theirs))
-        answer[name] = compare_cases(values, against, seed) | {"by_class": _by_class(mine, theirs, name)}
+        values, against = (
+            dict(zip(each.names, numbers(each.by_case(name)), strict=True))
+            for each in (mine, theirs)
+        )
+        answer[name] = compare_cases(values, against, seed) | {
+            "by_class": _by_class(mine, theirs, name)
+        }
     return answer
 
 
@@ -107,7 +115,13 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
         "difference": float(difference.mean()) if n else None,
         "sd_difference": float(difference.std(ddof=1)) if n > 1 else None,
     }
-    names = ("t", "degrees_of_freedom", "p", "wilcoxon_p", *(() if seed is None else ("permutation_p",)))
+    names = (
+        "t",
+        "degrees_of_freedom",
+        "p",
+        "wilcoxon_p",
+        *(() if seed is None else ("permutation_p",)),
+    )
     answer |= {**dict.fromkeys(names), "stars": ""}
     if n < 2:
         return answer | {"reason": "too_few_cases"}

@@ -80,7 +80,10 @@ def error_bound(bins: CaseBins, name: str) -> Floats:
 
 
 AVERAGE = Option(
-    "average", "macro", "Over cases (macro), over all as the papers' code does (micro), or all pooled.", AVERAGES
+    "average",
+    "macro",
+    "Over cases (macro), over all as the papers' code does (micro), or all pooled.",
+    AVERAGES,
 )
 MEMBERSHIP = Option(
     "membership",
@@ -90,7 +93,10 @@ MEMBERSHIP = Option(
 )
 BACKGROUND = Option("background", "out", "Whether class 0 counts.", BACKGROUNDS)
 MISSING_CLASS = Option(
-    "missing", "include", "What becomes of a class that a case has not: kept with 0, left out, or the case left out.", MISSING
+    "missing",
+    "include",
+    "What becomes of a class that a case has not: kept with 0, left out, or the case left out.",
+    MISSING,
 )
 CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
 
@@ -124,7 +130,11 @@ class CaseOptions:
         CalibrationInputError
             A value that is not one of the known.
         """
-        given = {each.name: each.read(options[each.name]) for each in CASE_OPTIONS if each.name in options}
+        given = {
+            each.name: each.read(options[each.name])
+            for each in CASE_OPTIONS
+            if each.name in options
+        }
         composites = _composites(options.get("composites") or {}, n_classes)
         return cls(**given, composites=composites)  # type: ignore[arg-type]
 
@@ -266,7 +276,8 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
         )
     if options.membership in KERNELS:
         raise NotAnswerable(
-            "needs_raw_rows", f"kept tables do not give {options.membership} bins: post the rows to be scored"
+            "needs_raw_rows",
+            f"kept tables do not give {options.membership} bins: post the rows to be scored",
         )
     if not view.pane.keeps("cases"):
         raise NotAnswerable(
@@ -318,7 +329,9 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     kernel = options.membership in KERNELS
     plain = "hard" if kernel else options.membership
-    binned = bin_cases(tables, layout, bins, plain, view.question.edges, view.policy, from_rows=True)
+    binned = bin_cases(
+        tables, layout, bins, plain, view.question.edges, view.policy, from_rows=True
+    )
     if kernel:
         binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}

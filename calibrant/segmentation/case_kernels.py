@@ -59,7 +59,9 @@ def memberships(score: Floats, bins: int, kernel: str) -> tuple[Ints, Floats]:
     return _mirrored(near.astype(np.int64), bins), share / share.sum(axis=0)
 
 
-def kernel_bins(filling: Filling, layout: Layout, bins: int, kernel: str, policy: int, hard: CaseBins) -> CaseBins:
+def kernel_bins(
+    filling: Filling, layout: Layout, bins: int, kernel: str, policy: int, hard: CaseBins
+) -> CaseBins:
     """Bins of every case and class under a kernel.
 
     Parameters
@@ -82,14 +84,21 @@ def kernel_bins(filling: Filling, layout: Layout, bins: int, kernel: str, policy
     for slot, members in enumerate(layout.members):
         score = np.minimum(filling.columns[list(members)].sum(axis=0), 1.0)
         belongs = np.isin(filling.hits.klass, members)
-        hits = np.bincount(filling.hits.row[belongs], filling.policy_weights[policy][belongs], filling.n)
+        hits = np.bincount(
+            filling.hits.row[belongs], filling.policy_weights[policy][belongs], filling.n
+        )
         place, share = memberships(score, bins, kernel)
         at = case * bins + place
         for sums, values in ((weight, mine), (confidence, mine * score), (correct, hits)):
             added = np.bincount(at.ravel(), (share * values).ravel(), len(names) * bins)
             sums[:, slot] = added.reshape(len(names), bins)
     return replace(
-        hard, weight=weight, confidence=confidence, correct=correct, least=SOFT_EMPTY, gap_error=np.zeros(shape)
+        hard,
+        weight=weight,
+        confidence=confidence,
+        correct=correct,
+        least=SOFT_EMPTY,
+        gap_error=np.zeros(shape),
     )
 
 

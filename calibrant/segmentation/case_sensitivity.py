@@ -33,5 +33,8 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
         cases = case_errors(View(view.pane, replace(view.question, bins=bins), batch))
         averages = {name: cases.macro(name) for name in ERRORS}
         kept = ("value", "sd", "n")
-        found.append({"bins": bins} | {name: {key: each[key] for key in kept} for name, each in averages.items()})
+        found.append(
+            {"bins": bins}
+            | {name: {key: each[key] for key in kept} for name, each in averages.items()}
+        )
     return found

@@ -121,8 +121,13 @@ class ConfidenceHistogram:
     @property
     def knows_exact(self) -> bool:
         """Whether the exact sums are of every sample."""
-        counted = self.exact[EXACT.index("nll_weight")] + self.exact[EXACT.index("zero_probability_weight")]
-        return self.has_predictions or (self.mass > 0 and bool(np.isclose(counted, self.mass, rtol=1e-6)))
+        counted = (
+            self.exact[EXACT.index("nll_weight")]
+            + self.exact[EXACT.index("zero_probability_weight")]
+        )
+        return self.has_predictions or (
+            self.mass > 0 and bool(np.isclose(counted, self.mass, rtol=1e-6))
+        )
 
     def fine_bin(self, score: Floats) -> Ints:
         """min(floor(p n), n - 1) with edges k / n by division, float64 (...,) to int64 (...,)."""

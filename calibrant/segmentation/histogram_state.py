@@ -53,10 +53,16 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
     label = _of_case(view, case) if case is not None else _of_classes(view)
     parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
     missing = {}
-    for name, make in (("prediction", _prediction), ("uncertainty", _uncertainty), ("exact", _exact)):
+    for name, make in (
+        ("prediction", _prediction),
+        ("uncertainty", _uncertainty),
+        ("exact", _exact),
+    ):
         try:
             if case is not None:
-                raise NotAnswerable("not_kept_by_case", "of a case the classes' histograms are kept")
+                raise NotAnswerable(
+                    "not_kept_by_case", "of a case the classes' histograms are kept"
+                )
             found = make(view)
             parts[name] = found if isinstance(found, dict) else smoothed(found, smoothing).tolist()
         except NotAnswerable as refusal:

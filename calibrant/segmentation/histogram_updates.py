@@ -24,7 +24,9 @@ MAX_MASS = 2.0**53
 Floats = NDArray[np.float64]
 
 
-def read_arrays(fields: Mapping[str, Any], n_classes: int | None = None, pointer: str = "") -> ConfidenceHistogram:
+def read_arrays(
+    fields: Mapping[str, Any], n_classes: int | None = None, pointer: str = ""
+) -> ConfidenceHistogram:
     """Check a confidence histogram that is written out.
 
     Parameters
@@ -75,7 +77,9 @@ def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
     table = np.zeros((2, label.shape[2]))
     table[:, half:] = label[:, :, half:].sum(axis=0)
     if label.shape[2] % 2:
-        raise CalibrationInputError.at(pointer, "required", "of an odd number of bins prediction does not follow from label")
+        raise CalibrationInputError.at(
+            pointer, "required", "of an odd number of bins prediction does not follow from label"
+        )
     _same_mass(float(table.sum()), float(label[0].sum()), pointer)
     return table
 
@@ -105,7 +109,8 @@ def updates_of(
         raise CalibrationInputError.at("/label", "shape", detail)
     class_cells, top_cells = spec.class_grid.cells, spec.top_grid.cells
     made = [
-        _update(table, "class", k, class_cells, raters, of) for k, table in enumerate(histogram.label)
+        _update(table, "class", k, class_cells, raters, of)
+        for k, table in enumerate(histogram.label)
     ]
     if spec.n_classes == 2:
         made.append(_update(histogram.label[1], "positive", None, top_cells, raters, of))
@@ -129,7 +134,9 @@ def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
     if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
         raise ValueError("one histogram of each class, from class 0 on")
     if len({(h.bins, h.policy) for h in updates}) != 1:
-        raise ValueError("histograms of different bins or policies are not of one model's predictions")
+        raise ValueError(
+            "histograms of different bins or policies are not of one model's predictions"
+        )
     histogram = ConfidenceHistogram.empty(n, updates[0].bins)
     histogram.has_predictions = False
     for klass, plain in classes.items():
@@ -155,13 +162,21 @@ def _update(
 
 def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
     """A list of numbers as float64, (n_classes, 2, n_bins) where `n_bins` is not given, else (2, n_bins)."""
-    wanted = "(classes, 2, bins), at least two classes and two bins" if n_bins is None else f"(2, {n_bins})"
+    wanted = (
+        "(classes, 2, bins), at least two classes and two bins"
+        if n_bins is None
+        else f"(2, {n_bins})"
+    )
     try:
         found = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         found = np.zeros(0)
     if n_bins is None:
-        fits = found.ndim == 3 and found.shape[1] == 2 and found.shape[0] >= 2 <= found.shape[2] <= MAX_FINE_BINS
+        fits = (
+            found.ndim == 3
+            and found.shape[1] == 2
+            and found.shape[0] >= 2 <= found.shape[2] <= MAX_FINE_BINS
+        )
     else:
         fits = found.shape == (2, n_bins)
     if not fits:
@@ -180,8 +195,14 @@ def _sums(value: Any, mass: float, pointer: str) -> Floats:
     except (TypeError, ValueError):
         found = np.zeros(0)
     if found.shape != (len(EXACT),) or not (np.isfinite(found).all() and (found >= 0.0).all()):
-        raise CalibrationInputError.at(pointer, "number", f"exact holds {', '.join(EXACT)}, none of them negative")
-    _same_mass(float(found[EXACT.index("nll_weight")] + found[EXACT.index("zero_probability_weight")]), mass, pointer)
+        raise CalibrationInputError.at(
+            pointer, "number", f"exact holds {', '.join(EXACT)}, none of them negative"
+        )
+    _same_mass(
+        float(found[EXACT.index("nll_weight")] + found[EXACT.index("zero_probability_weight")]),
+        mass,
+        pointer,
+    )
     return found
 
 

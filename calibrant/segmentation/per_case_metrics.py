@@ -48,7 +48,9 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     names, place = numbered(batch.cases)
     if len(names) > MAX_CASES:
-        raise NotAnswerable("too_many_cases", f"at most {MAX_CASES} cases are answered one by one, not {len(names)}")
+        raise NotAnswerable(
+            "too_many_cases", f"at most {MAX_CASES} cases are answered one by one, not {len(names)}"
+        )
     cases, values = [], []
     for i, name in enumerate(names):
         own = batch.take(place == i)

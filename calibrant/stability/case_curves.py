@@ -28,7 +28,10 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
     """
     cases = _cases(view)
     if cases.options.average != "macro":
-        raise NotAnswerable("cases_in_one_pot", "curves over cases are of average=macro, the mean of their own errors")
+        raise NotAnswerable(
+            "cases_in_one_pot",
+            "curves over cases are of average=macro, the mean of their own errors",
+        )
     n = len(cases.names)
     if n < 2:
         raise NotAnswerable("too_few_cases", "subsets are drawn of two cases or more")
@@ -36,7 +39,9 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
     about = {"source": "cases", "n_drawn": n, "n_cases": cases.n_cases["n"], "exact": exact}
     if not exact:
         about["detail"] = "plain histograms stand for their scores by means of cells"
-    return CurveSource(lambda v, draws: _curves(_cases(v).by_case(metric.error), draws), n, N_ORDERS, about)
+    return CurveSource(
+        lambda v, draws: _curves(_cases(v).by_case(metric.error), draws), n, N_ORDERS, about
+    )
 
 
 def _cases(view: View) -> CaseErrors:

@@ -42,15 +42,28 @@ def replicated(view: View, metric: Metric) -> CurveSource:
     """
     form = _form(view, metric)
     bins = form.tables.bins
-    about = {"source": "replicates", "n_drawn": len(form.tables.weight), "exact": form.is_exact, "bins": bins}
+    about = {
+        "source": "replicates",
+        "n_drawn": len(form.tables.weight),
+        "exact": form.is_exact,
+        "bins": bins,
+    }
     if not form.is_exact:
-        about["detail"] = f"curves are of the replicates' {bins} bins (a, b]; `baselines` are of the metric itself"
-    return CurveSource(lambda v, draws: _curves(v, metric, draws), len(form.tables.weight), N_ORDERS, about)
+        about["detail"] = (
+            f"curves are of the replicates' {bins} bins (a, b]; `baselines` are of the metric itself"
+        )
+    return CurveSource(
+        lambda v, draws: _curves(v, metric, draws), len(form.tables.weight), N_ORDERS, about
+    )
 
 
 def is_binned(metric: Metric, question: PaneQuery) -> bool:
     """Whether a metric is, so asked, a statistic of equal-width bins' weights and gaps alone."""
-    if question.binning != "equal_width" or question.min_count or not isinstance(metric, GapMetric | ClasswiseGapMetric):
+    if (
+        question.binning != "equal_width"
+        or question.min_count
+        or not isinstance(metric, GapMetric | ClasswiseGapMetric)
+    ):
         return False
     return metric.binning is None and not (isinstance(metric, GapMetric) and metric.takes_bias)
 
@@ -83,10 +96,16 @@ def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
     statistic, bins = binned_statistic(view, metric), view.question.bins
     if statistic is not None:
         by_class = isinstance(metric, ClasswiseGapMetric)
-        tables = class_tables(view, bins) if by_class else tables_for(view, scope_of(view, metric), bins)
-        return ReplicateStatistic(statistic, tables, tables.bins == bins and view.question.edges == "right")
+        tables = (
+            class_tables(view, bins) if by_class else tables_for(view, scope_of(view, metric), bins)
+        )
+        return ReplicateStatistic(
+            statistic, tables, tables.bins == bins and view.question.edges == "right"
+        )
     if not isinstance(metric, FormulaMetric) or metric.of_bins is None:
-        raise NotAnswerable("not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}")
+        raise NotAnswerable(
+            "not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}"
+        )
     reading = metric.read(view)
     if reading is None:
         raise NotAnswerable("no_data", f"{metric.slug} has no value")
@@ -102,7 +121,8 @@ def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
     for step in range(len(FRACTIONS)):
         times = draws.times(step)
         weight, difference = (
-            np.tensordot(times, values, axes=1) for values in (form.tables.weight, form.tables.difference)
+            np.tensordot(times, values, axes=1)
+            for values in (form.tables.weight, form.tables.difference)
         )
         found[:, step] = form.statistic(weight, gaps(difference, weight))
     return found

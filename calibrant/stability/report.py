@@ -52,7 +52,9 @@ def stability_answer(
     found: dict[str, Any] = {"metric": slug, "subsets": subsets, "reason": None}
     try:
         _refuse_costly(view, slug, most_ratings)
-        found |= stability(view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed)
+        found |= stability(
+            view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed
+        )
     except NotAnswerable as refusal:
         found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
         found["disagreement"] = _disagreement(view)

@@ -65,16 +65,24 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
     if binned_statistic(view, metric) is not None:
         return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, told)
     if resamples_at_once(view, metric):
-        return CurveSource(lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, told)
+        return CurveSource(
+            lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, told
+        )
     if not set(metric.needs) <= READ_FROM_ROWS:
-        raise NotAnswerable("not_from_cells", f"{metric.slug} is not read from scores and hits alone")
+        raise NotAnswerable(
+            "not_from_cells", f"{metric.slug} is not read from scores and hits alone"
+        )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
     return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, told)
 
 
 def resamples_at_once(view: View, metric: Metric) -> bool:
     """Whether the metric gives values of many resamples together, of as many rows as these."""
-    return isinstance(metric, FormulaMetric) and metric.of_resamples is not None and len(view.rows(view.scope)) <= MAX_AT_ONCE
+    return (
+        isinstance(metric, FormulaMetric)
+        and metric.of_resamples is not None
+        and len(view.rows(view.scope)) <= MAX_AT_ONCE
+    )
 
 
 def hashed(batch: Batch) -> Batch:
@@ -99,13 +107,17 @@ def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     place = [equal_width_bin(cells.lower, bins, edges) for cells in rows]
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i in range(len(draws.order)):
-        tables = [_subset_tables(view, *each, bins, draws, i) for each in zip(rows, place, strict=True)]
+        tables = [
+            _subset_tables(view, *each, bins, draws, i) for each in zip(rows, place, strict=True)
+        ]
         weight, difference = np.stack(tables, axis=2)
         found[i] = statistic(weight, gaps(difference, weight))
     return found
 
 
-def _subset_tables(view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int) -> Floats:
+def _subset_tables(
+    view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int
+) -> Floats:
     """Weight and difference by bin of each subset of a draw, (2, 17, bins)."""
     assert view.filling is not None
     columns = (cells.weight, cells.correct - cells.confidence)
@@ -146,7 +158,11 @@ def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
 
 def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """The metric of every subset's own rows, (n_draws, 17), those of one fraction at once."""
-    assert view.filling is not None and isinstance(metric, FormulaMetric) and metric.of_resamples is not None
+    assert (
+        view.filling is not None
+        and isinstance(metric, FormulaMetric)
+        and metric.of_resamples is not None
+    )
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for step in range(len(FRACTIONS)):
         found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.filling.unit_index])

@@ -43,7 +43,9 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
         Neither the state nor the rows give this metric on parts of the data.
     """
     if source is not None and source not in SOURCES:
-        raise CalibrationInputError.at("/source", "one_of", f"source is one of {', '.join(SOURCES)}")
+        raise CalibrationInputError.at(
+            "/source", "one_of", f"source is one of {', '.join(SOURCES)}"
+        )
     if isinstance(metric, CaseMetric):
         return view, from_cases(view, metric)
     if view.is_raw:

@@ -93,13 +93,24 @@ def sheet(
     figure = Figure(figsize=size, facecolor="white")
     figure.set_label(head)
     room = int((width - left - 0.1) * CHARACTERS_AN_INCH)
-    text = [part for line in (*lines, window_of(answer)) if line for part in textwrap.wrap(line, room)]
+    text = [
+        part for line in (*lines, window_of(answer)) if line for part in textwrap.wrap(line, room)
+    ]
     figure.text(
-        *(left / width, 1 - 0.27 / height, head), fontsize=12, weight="bold", color=INK, va="center", parse_math=False
+        *(left / width, 1 - 0.27 / height, head),
+        fontsize=12,
+        weight="bold",
+        color=INK,
+        va="center",
+        parse_math=False,
     )
     for i, line in enumerate(text):
         figure.text(
-            *(left / width, 1 - (0.49 + 0.155 * i) / height, line), fontsize=8, color=SLATE, va="center", parse_math=False
+            *(left / width, 1 - (0.49 + 0.155 * i) / height, line),
+            fontsize=8,
+            color=SLATE,
+            va="center",
+            parse_math=False,
         )
     top = 0.55 + 0.155 * len(text) + titles
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
@@ -125,7 +136,9 @@ def legend(axes: Axes, place: Any = "best") -> None:
 
 def diagonal(axes: Axes, label: str = "calibrated") -> None:
     """Draw the line on which what was said came true."""
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label=label, zorder=1.5)
+    axes.plot(
+        [0, 1], [0, 1], color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label=label, zorder=1.5
+    )
 
 
 def unit_square(axes: Axes, margin: float = 0.02) -> None:
@@ -133,7 +146,9 @@ def unit_square(axes: Axes, margin: float = 0.02) -> None:
     axes.set(xlim=(-margin, 1 + margin), ylim=(-margin, 1 + margin))
 
 
-def dotted(axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o", style: Any = "-") -> None:
+def dotted(
+    axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o", style: Any = "-"
+) -> None:
     """A line through points that are drawn."""
     axes.plot(
         *(x, y), color=colour, linestyle=style, linewidth=1.5, marker=marker, markersize=4.5, markeredgecolor="white",

@@ -108,7 +108,11 @@ def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
     n = min(len(answer["classes"]), MAX_CLASSES)
     rows = [row for row in answer["cases"] if any(row["counted"])]
     columns = [
-        [row[name]["by_class"][k] for row in rows if row["counted"][k] and row[name]["by_class"][k] is not None]
+        [
+            row[name]["by_class"][k]
+            for row in rows
+            if row["counted"][k] and row[name]["by_class"][k] is not None
+        ]
         for k in range(n)
     ]
     means = [row[name]["mean"] for row in rows if row[name]["mean"] is not None]

@@ -27,7 +27,9 @@ GAMMA = 0.5
 BAR_IN = 1.15
 
 
-def draw_histogram(answer: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
+def draw_histogram(
+    answer: dict[str, Any], media_type: str, *, of_class: int | None = None
+) -> bytes:
     """Return the dataset reliability histogram of a cases answer.
 
     Parameters
@@ -93,7 +95,9 @@ def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
     if of_class is None:
         return np.asarray(histogram["mean"]), _known(histogram["mean_frequency"])
     total = counts[of_class].sum(axis=1, keepdims=True)
-    shares = np.divide(counts[of_class], total, out=np.zeros_like(counts[of_class]), where=total > 0)
+    shares = np.divide(
+        counts[of_class], total, out=np.zeros_like(counts[of_class]), where=total > 0
+    )
     return shares, _known(histogram["mean_frequency_by_class"][of_class])
 
 

@@ -71,9 +71,21 @@ def _boxes_figure(answer: dict[str, Any]) -> Figure:
         middles = [(row["lower"] + row["upper"]) / 2 for row in rows]
         widths = [0.55 * (row["upper"] - row["lower"]) for row in rows]
         draw_boxes_at(axes, [row["box"] for row in rows], middles, widths)
-        axes.plot([], [], color=BLUE, linewidth=1.1, label="cases: quartiles, whiskers at 1.5 of their distance")
+        axes.plot(
+            [],
+            [],
+            color=BLUE,
+            linewidth=1.1,
+            label="cases: quartiles, whiskers at 1.5 of their distance",
+        )
         confidence = [row["mean_confidence"] for row in rows]
-        dotted(axes, confidence, [row["observed_frequency"] for row in rows], ORANGE, "all cases together")
+        dotted(
+            axes,
+            confidence,
+            [row["observed_frequency"] for row in rows],
+            ORANGE,
+            "all cases together",
+        )
     else:
         say_nothing(axes, answer, "no cases")
     unit_square(axes)
@@ -90,7 +102,13 @@ def _case_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
     lines = [f"case {short(str(answer['case']['case']), 60)}", how(answer)]
     if len(shown) < len(classes) and of_class is None:
         lines.append(f"the first {len(shown)} of {len(classes)} classes")
-    figure = sheet(answer, "Reliability of one case", lines, (1.0 + across * width, 1.6 + down * height), titles=0.2)
+    figure = sheet(
+        answer,
+        "Reliability of one case",
+        lines,
+        (1.0 + across * width, 1.6 + down * height),
+        titles=0.2,
+    )
     panels = figure.add_gridspec(down, across, hspace=0.32, wspace=0.28)
     for i, each in enumerate(shown):
         inner = panels[i // across, i % across].subgridspec(2, 1, height_ratios=[4, 1], hspace=0.08)
@@ -111,14 +129,20 @@ def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, l
         low = [min(row["mean_confidence"], row["observed_frequency"]) for row in rows]
         high = [max(row["mean_confidence"], row["observed_frequency"]) for row in rows]
         confidence = [row["mean_confidence"] for row in rows]
-        curve.vlines(confidence, low, high, color=ORANGE, alpha=0.55, linewidth=3, label="gap", zorder=2)
+        curve.vlines(
+            confidence, low, high, color=ORANGE, alpha=0.55, linewidth=3, label="gap", zorder=2
+        )
         dotted(curve, confidence, [row["observed_frequency"] for row in rows], BLUE, "observed")
     else:
         say_nothing(curve, {"reason": "not in this case"})
     density(counts, rows, log=True)
     counts.set_ylabel("share (log)" if first else "")
     unit_square(curve)
-    told = [f"{name.upper()} {of[name]:.3f}" for name in ("ece", "ace", "mce") if of.get(name) is not None]
+    told = [
+        f"{name.upper()} {of[name]:.3f}"
+        for name in ("ece", "ace", "mce")
+        if of.get(name) is not None
+    ]
     curve.set_title(short(str(of["class"]), 24), fontsize=9.5, loc="left", parse_math=False)
     curve.text(
         *(0.97, 0.04, "\n".join(told)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE, zorder=6,

@@ -27,7 +27,11 @@ def draw_sensitivity(answer: dict[str, Any], media_type: str) -> bytes:
 
 
 def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [count(answer), how(answer | {"bins": "5 to 100"}), "mean over classes, then over cases; bands: ± sd over cases"]
+    lines = [
+        count(answer),
+        how(answer | {"bins": "5 to 100"}),
+        "mean over classes, then over cases; bands: ± sd over cases",
+    ]
     figure = sheet(answer, "Errors by number of bins", lines, (6.0, 5.2))
     axes = figure.subplots()
     dressed(axes, "bins", "error")

@@ -36,7 +36,9 @@ def how(answer: dict[str, Any]) -> str:
     return "; ".join(parts + [missing[m] for m in [answer.get("missing")] if m in missing])
 
 
-def draw_boxes_at(axes: Axes, boxes: list[dict[str, Any]], positions: list[float], widths: Any) -> None:
+def draw_boxes_at(
+    axes: Axes, boxes: list[dict[str, Any]], positions: list[float], widths: Any
+) -> None:
     """Draw boxes of the answer at places along the axis."""
     axes.bxp(
         [_in_its_words(box) for box in boxes],

@@ -44,7 +44,9 @@ def _figure(answer: dict[str, Any]) -> Figure:
         dressed(axes, "probability", "mass")
         say_nothing(axes, answer)
         return figure
-    panels = [(name, table) for name, table in zip(answer["classes"], answer["label"], strict=True)][:MAX_CLASSES]
+    panels = [
+        (name, table) for name, table in zip(answer["classes"], answer["label"], strict=True)
+    ][:MAX_CLASSES]
     if len(panels) < len(answer["classes"]):
         lines.append(f"the first {len(panels)} of {len(answer['classes'])} classes")
     if answer.get("prediction"):
@@ -69,7 +71,13 @@ def _figure(answer: dict[str, Any]) -> Figure:
 
 
 def _draw_panel(
-    axes: Axes, name: str, table: list[list[float]], limits: tuple[float, float], *, first: bool, last: bool
+    axes: Axes,
+    name: str,
+    table: list[list[float]],
+    limits: tuple[float, float],
+    *,
+    first: bool,
+    last: bool,
 ) -> None:
     wrong, right = np.asarray(table, np.float64)
     n = len(wrong)
@@ -79,7 +87,13 @@ def _draw_panel(
         (wrong, ORANGE, "wrong" if is_top else "another class"),
         (right, BLUE, "right" if is_top else "this class"),
     ):
-        axes.stairs(values, edges, color=colour, linewidth=1.3, label=f"reference: {word}" if not is_top else word)
+        axes.stairs(
+            values,
+            edges,
+            color=colour,
+            linewidth=1.3,
+            label=f"reference: {word}" if not is_top else word,
+        )
     axes.set_yscale("log", nonpositive="clip", subs=[])
     axes.set_ylim(*limits)
     dressed(axes, "probability" if last else "", "mass (log)" if first else "")

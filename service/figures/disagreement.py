@@ -68,7 +68,11 @@ def _draw_after(curve: Any, predicted: list[float], observed: list[float], alpha
 def _measures(answer: dict[str, Any]) -> str:
     told = [
         f"{name} {answer[field]:.4f}"
-        for name, field in (("loss", "disagreement_loss"), ("CE", "disagreement_ce"), ("observed", "rater_disagreement"))
+        for name, field in (
+            ("loss", "disagreement_loss"),
+            ("CE", "disagreement_ce"),
+            ("observed", "rater_disagreement"),
+        )
         if answer.get(field) is not None
     ]
     return "; ".join([*told, f"{answer.get('bins', '')} bins"])

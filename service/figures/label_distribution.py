@@ -40,8 +40,13 @@ def _figure(answer: dict[str, Any]) -> Figure:
     ]
     rank = answer.get("rank_cs") or {}
     if rank.get("strict_pairs") is not None:
-        told.append(f"of strictly ordered pairs {rank['strict_pairs']:.4f}; without ties {rank['untied_fraction']:.4f}")
-    lines = [f"{data_of(answer)}; labels: shares of the ratings of each prediction", "; ".join(told)]
+        told.append(
+            f"of strictly ordered pairs {rank['strict_pairs']:.4f}; without ties {rank['untied_fraction']:.4f}"
+        )
+    lines = [
+        f"{data_of(answer)}; labels: shares of the ratings of each prediction",
+        "; ".join(told),
+    ]
     figure = sheet(answer, "Human uncertainty", lines, (6.4, 6.6))
     every = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.38)
@@ -62,7 +67,13 @@ def _draw(axes: Axes, estimate: dict[str, Any], mean: str) -> None:
     widths = [upper - lower for lower, upper in pairwise(edges)]
     axes.bar(edges[:-1], shares, [0.92 * width for width in widths], align="edge", color=BLUE)
     if edges[0] < 0:
-        axes.axvline(0.0, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="as uncertain as its raters")
+        axes.axvline(
+            0.0,
+            color=GREY,
+            linestyle=(0, (5, 4)),
+            linewidth=1.2,
+            label="as uncertain as its raters",
+        )
     axes.axvline(estimate[mean], color=INK, linewidth=1.4, label=f"mean {estimate[mean]:.4f}")
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, 1.3 * max(shares))

@@ -43,7 +43,9 @@ def _figure(answer: dict[str, Any]) -> Figure:
         if bounds and None not in bounds:
             told += f", {100 * answer.get('ci', 0.95):.4g} % interval {bounds[0]:.4g} to {bounds[1]:.4g}"
         lines.append(told + (", the end of the range" if answer.get("at_bound") else ""))
-    shown = SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
+    shown = (
+        SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
+    )
     figure = sheet(answer, "Losses along the temperature", lines, (6.0, 7.2))
     every = figure.subplots(3, 1, sharex=True)
     figure.subplots_adjust(hspace=0.1)
@@ -65,7 +67,14 @@ def _figure(answer: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, at: Any, losses: list[float | None], answer: dict[str, Any], name: str, shown: tuple[float, float]) -> None:
+def _draw(
+    axes: Axes,
+    at: Any,
+    losses: list[float | None],
+    answer: dict[str, Any],
+    name: str,
+    shown: tuple[float, float],
+) -> None:
     """Points of the grid, a smooth line through them, and the losses before and after that were computed."""
     from scipy.interpolate import PchipInterpolator
 
@@ -74,11 +83,27 @@ def _draw(axes: Axes, at: Any, losses: list[float | None], answer: dict[str, Any
     near = known & (at >= shown[0] / 1.5) & (at <= shown[1] * 1.5)
     if near.sum() > 1:
         along = np.geomspace(max(at[near][0], shown[0]), min(at[near][-1], shown[1]), 200)
-        axes.plot(along, PchipInterpolator(np.log(at[near]), values[near])(np.log(along)), color=BLUE, linewidth=1.6)
-    axes.plot(at[near], values[near], color=BLUE, marker="o", markersize=3, linestyle="", label="kept points")
+        axes.plot(
+            along,
+            PchipInterpolator(np.log(at[near]), values[near])(np.log(along)),
+            color=BLUE,
+            linewidth=1.6,
+        )
+    axes.plot(
+        at[near],
+        values[near],
+        color=BLUE,
+        marker="o",
+        markersize=3,
+        linestyle="",
+        label="kept points",
+    )
     axes.axvline(1.0, color=GREY, linestyle=(0, (5, 4)), linewidth=1.0)
     axes.axvline(answer["temperature"], color=ORANGE, linewidth=1.0)
-    for when, temperature, colour, marker in (("before", 1.0, GREY, "s"), ("after", answer["temperature"], ORANGE, "D")):
+    for when, temperature, colour, marker in (
+        ("before", 1.0, GREY, "s"),
+        ("after", answer["temperature"], ORANGE, "D"),
+    ):
         loss = (answer.get(when) or {}).get(name)
         if loss is not None:
             axes.plot(

@@ -31,8 +31,13 @@ def draw_radar(answer: dict[str, Any], media_type: str) -> bytes:
 
 def _figure(answer: dict[str, Any]) -> Figure:
     raters = f"labels: {answer.get('raters', '')}"
-    lines = ["each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect", raters]
-    spokes = [name for name, by_model in answer["relative"].items() if None not in by_model.values()]
+    lines = [
+        "each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect",
+        raters,
+    ]
+    spokes = [
+        name for name, by_model in answer["relative"].items() if None not in by_model.values()
+    ]
     left_out = [name for name in answer["relative"] if name not in spokes]
     if left_out:
         lines.append(f"not known of every model: {', '.join(left_out)}")
@@ -59,7 +64,11 @@ def _figure(answer: dict[str, Any]) -> Figure:
     axes.grid(color=FAINT)
     axes.spines["polar"].set_color(FAINT)
     axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=min(3, len(answer["models"])), frameon=False, fontsize=8.5
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.09),
+        ncols=min(3, len(answer["models"])),
+        frameon=False,
+        fontsize=8.5,
     )
     figure.subplots_adjust(bottom=0.15)
     return figure
@@ -80,7 +89,13 @@ def _draw_bars(figure: Figure, answer: dict[str, Any], spokes: list[str]) -> Non
     width = 0.8 / len(models)
     for i, (model, (colour, _, _)) in enumerate(zip(models, SERIES, strict=False)):
         at = np.arange(len(spokes)) + (i - (len(models) - 1) / 2) * width
-        axes.bar(at, [answer["relative"][name][model] for name in spokes], 0.9 * width, color=colour, label=short(model, 28))
+        axes.bar(
+            at,
+            [answer["relative"][name][model] for name in spokes],
+            0.9 * width,
+            color=colour,
+            label=short(model, 28),
+        )
     axes.set_xticks(range(len(spokes)), [_spoke(name) for name in spokes])
     axes.set_ylim(0, 1.25)
     axes.set_ylabel("relative to the worst")

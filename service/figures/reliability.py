@@ -67,7 +67,9 @@ def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> 
     bars(axes, [row["mean_confidence"] for row in sure], [row["interval"] for row in sure], level)
     if rows:
         size = [28 if row in sure else 18 for row in rows]
-        axes.scatter(confidence, accuracy, s=size, color=BLUE, edgecolor="white", zorder=4, label="observed")
+        axes.scatter(
+            confidence, accuracy, s=size, color=BLUE, edgecolor="white", zorder=4, label="observed"
+        )
     unit_square(axes)
 
 

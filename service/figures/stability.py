@@ -28,10 +28,17 @@ def draw_stability(answer: dict[str, Any], media_type: str) -> bytes:
 
 def _figure(answer: dict[str, Any]) -> Figure:
     scores = "errors of cases" if answer.get("source") == "cases" else scope_of(answer)
-    lines = [data_of(answer), f"{scores}; {answer.get('subsets', '')} subsets of {_drawn_of(answer)}"]
+    lines = [
+        data_of(answer),
+        f"{scores}; {answer.get('subsets', '')} subsets of {_drawn_of(answer)}",
+    ]
     if answer.get("disagreement") is not None:
         lines.append(f"raters disagree on {answer['disagreement']:.3f} of their pairs")
-    lines += [_ratio(name, each) for name, each in (answer.get("ratio") or {}).items() if each.get("value") is not None]
+    lines += [
+        _ratio(name, each)
+        for name, each in (answer.get("ratio") or {}).items()
+        if each.get("value") is not None
+    ]
     name = str(answer.get("metric", ""))
     figure = sheet(answer, f"Stability of {name}", lines, (6.4, 5.6))
     axes = figure.subplots()
@@ -52,7 +59,9 @@ def _drawn_of(answer: dict[str, Any]) -> str:
     """What subsets are drawn of, and where curves are not of the metric itself, of what they are."""
     source, n, bins = answer.get("source"), answer.get("n_drawn"), answer.get("bins")
     if source == "replicates":
-        return f"{n} replicates in {bins} bins" + ("" if answer.get("exact") else " (near the metric)")
+        return f"{n} replicates in {bins} bins" + (
+            "" if answer.get("exact") else " (near the metric)"
+        )
     if source == "sample":
         return f"{n} units of the kept sample of {answer.get('n_sample')}"
     if source == "cases":

@@ -46,7 +46,9 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
         lines.append(f"from {SOURCES[answer['source']]}, n = {answer['n_used']:,}")
     if answer.get("case"):
         lines.append(f"case {short(str(answer['case']), 60)}")
-    figure = sheet(answer, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3)
+    figure = sheet(
+        answer, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
+    )
     axes = figure.subplots()
     dressed(axes, "temperature of class 0", "temperature of class 1", grid="none")
     if not answer.get(objective):

@@ -48,7 +48,11 @@ def _figure(answer: dict[str, Any]) -> Figure:
     ideal = answer.get("ideal_curve")
     if ideal:
         curve.plot(
-            *(ideal["uncertainty"], ideal["error"]), color=GREEN, linewidth=1.6, linestyle="-.", label="ideal for two classes"
+            *(ideal["uncertainty"], ideal["error"]),
+            color=GREEN,
+            linewidth=1.6,
+            linestyle="-.",
+            label="ideal for two classes",
         )
     rows = [row for row in answer.get("table") or [] if row["weight"]]
     if rows:

@@ -145,7 +145,9 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
             if not data:
                 return bytes(whole)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise undecodable(coding, f"The body cannot be decompressed as {coding}: {error}.") from error
+        raise undecodable(
+            coding, f"The body cannot be decompressed as {coding}: {error}."
+        ) from error
     raise undecodable(coding, f"The body has more than {MAX_FRAMES} {coding} frames.")
 
 

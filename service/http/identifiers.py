@@ -19,14 +19,20 @@ def no_folder(text: str) -> str:
     """Return an id as it is, unless a path cannot end in it."""
     if NAME.fullmatch(text):
         return text
-    raise PydanticCustomError("string_folder", "neither . nor .. is an id, since clients take them for folders of a path")
+    raise PydanticCustomError(
+        "string_folder", "neither . nor .. is an id, since clients take them for folders of a path"
+    )
 
 
 def _in_path(what: str) -> Any:
-    return Path(description=f"{what}: {NAME_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER)
+    return Path(
+        description=f"{what}: {NAME_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER
+    )
 
 
-Name = Annotated[str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)]
+Name = Annotated[
+    str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)
+]
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
 PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]

@@ -128,4 +128,6 @@ def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
     detail = f"{where}the key {key!r} stands twice in one object."
-    return MalformedBody(detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)])
+    return MalformedBody(
+        detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)]
+    )

@@ -58,10 +58,16 @@ SUMS = {
 
 STATES = ("pending", "waiting", "joined", "deleted")
 EVENTS = {
-    "calibrant_records_conflicts": ("Rows refused because their id came before with other content.", "conflicts"),
+    "calibrant_records_conflicts": (
+        "Rows refused because their id came before with other content.",
+        "conflicts",
+    ),
     "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),
     "calibrant_records_expired": ("Records dropped at retention.", "expired"),
-    "calibrant_records_expired_unlabelled": ("Those of them that no label ever came for.", "expired_unlabelled"),
+    "calibrant_records_expired_unlabelled": (
+        "Those of them that no label ever came for.",
+        "expired_unlabelled",
+    ),
 }
 
 
@@ -75,7 +81,9 @@ class RecordMeters(Collector):
         """Yield every family."""
         text = "Predictions by id: pending a label, labels waiting for theirs, joined, deleted."
         records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
-        held = GaugeMetricFamily("calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL)
+        held = GaugeMetricFamily(
+            "calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL
+        )
         for model, tallies in self.tallies.items():
             for state in STATES:
                 records.add_metric([*model.split("/", 1), state], tallies[state])

@@ -62,12 +62,19 @@ class ParsedBatch:
 
     def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
         """Return the rows that are not among `accepted`, each as it was sent."""
-        columns = {name: column for name, column in self.columns.items() if name != "slices" and column is not None}
+        columns = {
+            name: column
+            for name, column in self.columns.items()
+            if name != "slices" and column is not None
+        }
         slices = self.columns.get("slices")
         columns |= slices if isinstance(slices, dict) else {}
-        left = set(range(max((len(each) for each in columns.values()), default=0))).difference(accepted)
+        left = set(range(max((len(each) for each in columns.values()), default=0))).difference(
+            accepted
+        )
         return [
-            {name: column[row] for name, column in columns.items() if row < len(column)} for row in sorted(left)
+            {name: column[row] for name, column in columns.items() if row < len(column)}
+            for row in sorted(left)
         ]
 
     def place(self, violation: Violation) -> Violation:
@@ -181,7 +188,9 @@ def _check_list(pointer: str, value: Any) -> None:
         raise CalibrationInputError([Violation(pointer, "list", detail)])
 
 
-def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]) -> ParsedBatch:
+def _from_records(
+    records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]
+) -> ParsedBatch:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
@@ -203,7 +212,9 @@ def _from_records(records: list[dict[str, Any]], lines: list[int], more: Mapping
     return ParsedBatch(columns, batch_id, lines)
 
 
-def _refuse_two_spellings(spelled: set[str], records: list[dict[str, Any]], lines: list[int]) -> None:
+def _refuse_two_spellings(
+    spelled: set[str], records: list[dict[str, Any]], lines: list[int]
+) -> None:
     for plural in LENIENT:
         both = {plural, SINGULAR[plural]}
         if not both <= spelled:

@@ -18,7 +18,9 @@ from calibrant_server.service.security.keys import Caller
 class IngestAccess:
     """A caller who may send, the model that it is for, and the reception that takes it."""
 
-    def __init__(self, model: str, request: Request, caller: Caller, reception: IngestService) -> None:
+    def __init__(
+        self, model: str, request: Request, caller: Caller, reception: IngestService
+    ) -> None:
         self.request = request
         self.caller = caller
         self.sender = Sender(caller, model)

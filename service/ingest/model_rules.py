@@ -19,14 +19,20 @@ PIXELS = (
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
     """Refuse a segmentation batch that does not say which pixels belong together."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
-        raise CalibrationInputError([Violation("/units", "units_required", f"{PIXELS}; name units or cases, one a row")])
+        raise CalibrationInputError(
+            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one a row")]
+        )
 
 
 def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
     """Refuse a histogram that does not say how many independent units it counts, where the model demands it."""
     named = (fields.get("n_units"), fields.get("unit"), fields.get("case"))
     if (config.task == SEGMENTATION or config.unit) and all(each is None for each in named):
-        why = PIXELS if not config.unit else f"the model's unit is {config.unit}, and a histogram has no rows to count them by"
+        why = (
+            PIXELS
+            if not config.unit
+            else f"the model's unit is {config.unit}, and a histogram has no rows to count them by"
+        )
         detail = f"{why}; name n_units, or the unit or case that it is of"
         raise CalibrationInputError([Violation(f"{pointer}/n_units", "units_required", detail)])
 
@@ -55,7 +61,9 @@ def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) ->
     if declared is None or value in declared:
         return None
     some = ", ".join(declared[:50])
-    return Violation(pointer, "undeclared_slice", f"{value[:50]!r} is no value of {key}; declared: {some}")
+    return Violation(
+        pointer, "undeclared_slice", f"{value[:50]!r} is no value of {key}; declared: {some}"
+    )
 
 
 def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> Checked:
@@ -83,11 +91,14 @@ def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> 
     )
 
 
-def refuse_undeclared_update(slices: Mapping[str, str] | None, config: ModelConfig, pointer: str) -> None:
+def refuse_undeclared_update(
+    slices: Mapping[str, str] | None, config: ModelConfig, pointer: str
+) -> None:
     """Refuse an update of a slice that the model has not declared."""
     refuse_undeclared(slices or {}, config, pointer)
     found = (
-        undeclared_value(key, value, config, f"{pointer}/{key}") for key, value in sorted((slices or {}).items())
+        undeclared_value(key, value, config, f"{pointer}/{key}")
+        for key, value in sorted((slices or {}).items())
     )
     violations = [each for each in found if each is not None]
     if violations:

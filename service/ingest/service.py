@@ -154,7 +154,9 @@ class IngestService:
             raise ModelUnknown()
         return config
 
-    async def _answered(self, request: Request, delivery: IngestBatch, receipt: Receipt) -> Response:
+    async def _answered(
+        self, request: Request, delivery: IngestBatch, receipt: Receipt
+    ) -> Response:
         wait = preferred_wait(request)
         headers = {} if wait is None else {"Preference-Applied": f"wait={wait}"}
         if wait and not receipt.is_final:

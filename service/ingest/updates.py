@@ -38,7 +38,8 @@ class HistogramUpdate(UpdateHead):
     sum_correct: Sums
     n_predictions: list[int] | None = None
     n_units: int | None = Field(
-        None, description="Independent units. Where `count` adds up to no more, the drift alarm takes it as evidence."
+        None,
+        description="Independent units. Where `count` adds up to no more, the drift alarm takes it as evidence.",
     )
     unit: Name | None = None
     case: Name | None = None
@@ -60,13 +61,16 @@ class ConfidenceUpdate(UpdateHead):
     kind: Literal["confidence"]
     raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
     label: list[list[Sums]] | None = Field(
-        None, description="By class, then wrong and right, then fine bin: at least as many bins as the grid has cells."
+        None,
+        description="By class, then wrong and right, then fine bin: at least as many bins as the grid has cells.",
     )
     prediction: list[Sums] | None = Field(
-        None, description="Of the top class, wrong and right; of two classes it follows from `label`."
+        None,
+        description="Of the top class, wrong and right; of two classes it follows from `label`.",
     )
     packed: str | None = Field(
-        None, description="`ConfidenceHistogram.pack()` in base64, in place of `label` and `prediction`."
+        None,
+        description="`ConfidenceHistogram.pack()` in base64, in place of `label` and `prediction`.",
     )
     n_units: int | None = None
     unit: Name | None = None

@@ -121,7 +121,9 @@ def document(app: FastAPI) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas.update(definitions["$defs"])
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": KEYS}}
+    components["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": KEYS}
+    }
     for route in app.state.routes:
         if route.include_in_schema:
             for method in route.methods:

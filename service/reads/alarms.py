@@ -64,10 +64,14 @@ def signing(text: str) -> str:
 
 def policy(text: str) -> str:
     """Return a label policy as it is, once it was read."""
-    if text in POLICIES or (text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))):
+    if text in POLICIES or (
+        text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))
+    ):
         return text
     allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
-    raise PydanticCustomError("unknown_value", "a label policy is one of {allowed}", {"allowed": allowed})
+    raise PydanticCustomError(
+        "unknown_value", "a label policy is one of {allowed}", {"allowed": allowed}
+    )
 
 
 def bets_on(value: Any) -> Any:
@@ -101,14 +105,13 @@ class AlarmBody(BaseModel):
     false_alarms: Annotated[str, AfterValidator(rare)] = Field(
         DEFAULT_FALSE_ALARMS, description="At most so many over all slices, on average."
     )
-    bucket: Duration = Field(
-        DEFAULT_BUCKET, description="Length of a cohort, whole panes."
-    )
+    bucket: Duration = Field(DEFAULT_BUCKET, description="Length of a cohort, whole panes.")
     against: Literal["tolerance", "reference"] = Field(
         "tolerance", description="Is it calibrated, or did it change from the reference?"
     )
     reference: Duration = Field(
-        DEFAULT_REFERENCE, description="Length of the first cohorts, with which scores are compared."
+        DEFAULT_REFERENCE,
+        description="Length of the first cohorts, with which scores are compared.",
     )
     bets: Annotated[str | list[str | int], BeforeValidator(bets_on)] = Field(
         "score",
@@ -116,13 +119,17 @@ class AlarmBody(BaseModel):
         "same); or a list of classes.",
     )
     scores: Literal["mapped", "raw"] = Field(
-        "mapped", description="Bets are on scores as the current calibration map makes them, or as sent."
+        "mapped",
+        description="Bets are on scores as the current calibration map makes them, or as sent.",
     )
     raters: Annotated[str, AfterValidator(policy)] = Field(
         "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
     )
     rater_detectors: int = Field(
-        DEFAULT_RATERS, ge=0, le=MAX_RATERS, description="Named raters with a detector of their own."
+        DEFAULT_RATERS,
+        ge=0,
+        le=MAX_RATERS,
+        description="Named raters with a detector of their own.",
     )
     false_flags: float = Field(
         0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
@@ -149,7 +156,9 @@ def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None
     if isinstance(body.bets, list):
         kept["bets"] = _classes(body.bets, config)
     elif body.bets not in (OWN_SCORE, named := config.spec().default_scope):
-        raise _broken("bets", "other_score", f"the score of a {config.task} model is {named}; or list classes")
+        raise _broken(
+            "bets", "other_score", f"the score of a {config.task} model is {named}; or list classes"
+        )
     elif "bets" in kept:
         kept["bets"] = OWN_SCORE
     if "webhooks" in kept:
@@ -188,14 +197,18 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
     for number, each in enumerate(wanted):
         given = each.secret
         if given == HIDDEN_SECRET and each.url not in known:
-            raise _broken(f"webhooks/{number}/secret", "secret", "there is no secret of this URL yet")
+            raise _broken(
+                f"webhooks/{number}/secret", "secret", "there is no secret of this URL yet"
+            )
         if given is None or given == HIDDEN_SECRET:
             given = known.get(each.url) or new_secret()
         kept.append({"url": each.url, "secret": given})
     return kept
 
 
-def hidden(alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True) -> dict[str, Any]:
+def hidden(
+    alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True
+) -> dict[str, Any]:
     """Return settings with secrets hidden, but those of the URLs in `told`.
 
     Of URLs only scheme and host are shown where they are not wanted `whole`: the path of many a receiver is its key.

@@ -31,7 +31,11 @@ class AgainstQuery(BaseModel):
 
 
 async def compared(
-    ask: ReadQuery, query: AgainstQuery, caller: Caller, connection: Connection, reading: ReadService
+    ask: ReadQuery,
+    query: AgainstQuery,
+    caller: Caller,
+    connection: Connection,
+    reading: ReadService,
 ) -> ReadQuery:
     """Return the question as asked against what the query names; as it is where that is nothing."""
     if query.against is not None and query.against_model is not None:
@@ -51,7 +55,12 @@ async def compared(
 
 
 async def against_model(
-    ask: ReadQuery, model: str, kind: str, caller: Caller, connection: Connection, reading: ReadService
+    ask: ReadQuery,
+    model: str,
+    kind: str,
+    caller: Caller,
+    connection: Connection,
+    reading: ReadService,
 ) -> ReadQuery:
     """Return `ask` as the question `kind`, which compares with the other model's same window."""
     twin = replace(ask, config=await model_of(connection, caller, model))

@@ -25,7 +25,12 @@ class ReadAccess:
     """A caller who may read, the model that is asked about, and the doors to the answer."""
 
     def __init__(
-        self, model: str, request: Request, caller: Caller, connection: Connection, reading: ReadService
+        self,
+        model: str,
+        request: Request,
+        caller: Caller,
+        connection: Connection,
+        reading: ReadService,
     ) -> None:
         self.model, self.request = model, request
         self.caller, self.connection, self.reading = caller, connection, reading
@@ -35,7 +40,11 @@ class ReadAccess:
         return await model_of(self.connection, self.caller, self.model)
 
     async def answer(
-        self, ask: ReadQuery, format: Format | None, draw: Draw, shown: dict[str, str | None] | None = None
+        self,
+        ask: ReadQuery,
+        format: Format | None,
+        draw: Draw,
+        shown: dict[str, str | None] | None = None,
     ) -> Response:
         """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
         media_type = media_type_of(format, self.request)

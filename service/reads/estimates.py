@@ -115,4 +115,6 @@ def _refuse_unknown(slugs: list[str], pointer: str) -> None:
     if unknown:
         named = ", ".join(repr(slug[:40]) for slug in unknown[:5])
         known = ", ".join(sorted(METRICS))
-        raise unanswerable(pointer, "unknown_metric", f"There is no metric {named}; known: {known}.")
+        raise unanswerable(
+            pointer, "unknown_metric", f"There is no metric {named}; known: {known}."
+        )

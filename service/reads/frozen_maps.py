@@ -71,7 +71,9 @@ def valid(model: type[Any], document: dict[str, Any]) -> Any:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise invalid_input(violations) from error
 
 

@@ -88,6 +88,10 @@ def map_ask(query: MapQuery, config: ModelConfig) -> ReadQuery:
 def _refuse_whole(method: str) -> None:
     """Refuse one class of a method that maps whole rows."""
     if "class" not in calibrators.MAPS[method].scopes:
-        others = ", ".join(name for name, each in calibrators.MAPS.items() if "class" in each.scopes)
-        detail = f"{method} does not map one class by itself: leave class out, or choose one of {others}"
+        others = ", ".join(
+            name for name, each in calibrators.MAPS.items() if "class" in each.scopes
+        )
+        detail = (
+            f"{method} does not map one class by itself: leave class out, or choose one of {others}"
+        )
         raise unanswerable("/class", "one_of", detail)

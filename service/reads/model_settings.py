@@ -48,8 +48,11 @@ def pane_length(text: str) -> str:
     seconds = parse_duration(lasting(text))
     fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
     if seconds < SHORTEST_PANE_S or not fits:
-        raise PydanticCustomError("pane", "a pane is a minute or longer and divides a day, or is whole days")
+        raise PydanticCustomError(
+            "pane", "a pane is a minute or longer and divides a day, or is whole days"
+        )
     return text
+
 
 # Control characters and line breaks: neither a figure's XML nor a table's cell can hold them.
 NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
@@ -59,9 +62,13 @@ def named_or_numbered(value: Any) -> Any:
     """Return classes as they are, once they were seen to be different names, or a number."""
     if value is None or type(value) is int:
         return value
-    good = isinstance(value, list) and all(isinstance(each, str) and 1 <= len(each) <= 200 for each in value)
+    good = isinstance(value, list) and all(
+        isinstance(each, str) and 1 <= len(each) <= 200 for each in value
+    )
     if not good:
-        raise PydanticCustomError("classes", "a list of names of 1 to 200 characters, or the number of classes")
+        raise PydanticCustomError(
+            "classes", "a list of names of 1 to 200 characters, or the number of classes"
+        )
     for place, each in enumerate(value):
         if any(category(letter) in NOT_IN_NAMES for letter in each):
             detail = "name {place} holds a control character or a line break"
@@ -75,16 +82,21 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
     """Return slices as they are, once keys are seen to have no colon, and values to be some and different."""
     for key, values in slices.items():
         if ":" in key:
-            raise PydanticCustomError("name", "a slice key has no colon, which parts it from its value")
+            raise PydanticCustomError(
+                "name", "a slice key has no colon, which parts it from its value"
+            )
         if values is not None and not 0 < len(set(values)) == len(values):
             detail = "{key} lists each value once, at least one; null stands for any"
             raise PydanticCustomError("slices", detail, {"key": key})
     return slices
 
 
-Lasting = Annotated[str, AfterValidator(lasting), WithJsonSchema({"type": "string", "format": "duration"})]
+Lasting = Annotated[
+    str, AfterValidator(lasting), WithJsonSchema({"type": "string", "format": "duration"})
+]
 Classes = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None, BeforeValidator(named_or_numbered)
+    list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None,
+    BeforeValidator(named_or_numbered),
 ]
 
 
@@ -107,7 +119,8 @@ class ModelSettings(BaseModel):
         "is taken. Values of an open key beyond a limit are counted as `other`.",
     )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="What a unit is: patient, item. Declared, histograms must say how many they hold."
+        None,
+        description="What a unit is: patient, item. Declared, histograms must say how many they hold.",
     )
     listed_classes: list[int] | None = Field(
         None, description="Classes kept one by one, where there are more than 64."
@@ -134,7 +147,9 @@ def settings_of(document: dict[str, Any]) -> ModelSettings:
     try:
         return ModelSettings.model_validate(document)
     except ValidationError as error:
-        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise invalid_input(violations) from error
 
 
@@ -210,7 +225,9 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
     return {**config.alarm, "bets": [config.classes[index] for index in bets]}
 
 
-def shown(config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True) -> dict[str, Any]:
+def shown(
+    config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True
+) -> dict[str, Any]:
     """Return a model as answers show it: secrets hidden, but those of the receivers in `told`; their URLs `whole` or by host."""
     document = declared(config)
     return {
@@ -238,7 +255,17 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         raise ValueError("revision is a number from 1")
     settings = settings_of(declared(config))
     made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
-    names = ("task", "n_classes", "classes", "grid", "pane_s", "retention_s", "label_horizon_s", "slices", "unit")
+    names = (
+        "task",
+        "n_classes",
+        "classes",
+        "grid",
+        "pane_s",
+        "retention_s",
+        "label_horizon_s",
+        "slices",
+        "unit",
+    )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
     return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
 

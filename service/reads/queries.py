@@ -29,7 +29,9 @@ from calibrant_server.service.http.errors import InvalidQuery, escaped
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
-RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
@@ -83,9 +85,13 @@ def slice_name(text: str) -> str:
 
 
 Instant = Annotated[datetime, BeforeValidator(instant)]
-Duration = Annotated[str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})]
+Duration = Annotated[
+    str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})
+]
 SliceName = Annotated[
-    str, AfterValidator(slice_name), WithJsonSchema({"type": "string", "pattern": f"^{SLICE.pattern}$"})
+    str,
+    AfterValidator(slice_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{SLICE.pattern}$"}),
 ]
 
 
@@ -102,9 +108,7 @@ class WindowQuery(BaseModel):
     last: int | None = Field(
         None, ge=1, le=1_000_000, description="That many panes up to `to`, in place of `from`."
     )
-    slice: SliceName | None = Field(
-        None, description="One slice, as name:value."
-    )
+    slice: SliceName | None = Field(None, description="One slice, as name:value.")
     clock: Literal["event", "sealed"] = Field(
         "event",
         description="event: everything by its event time, as it stands now. sealed: cohorts that have reached the "
@@ -147,11 +151,16 @@ class BinningQuery(WindowQuery):
 
 
 def _option_field(option: Option) -> Any:
-    limits = {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    limits = (
+        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    )
     kind: Any = Literal[option.allowed] if option.allowed else option.type
     described = f"{option.description} {option.default} without it."
     if option.allowed:
-        return (Annotated[kind, BeforeValidator(option.type)] | None, Field(None, description=described))
+        return (
+            Annotated[kind, BeforeValidator(option.type)] | None,
+            Field(None, description=described),
+        )
     given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     return (kind | None, Field(None, description=described, **given))
 
@@ -246,11 +255,15 @@ def refuse_unread(request: Request) -> None:
         place, shown = f"/{escaped(name)}", name[:60]
         if name not in known:
             listed = f"known: {', '.join(known)}" if known else "this path takes none"
-            raise unanswerable(place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}.")
+            raise unanswerable(
+                place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}."
+            )
         if name in seen:
             raise unanswerable(place, "repeated_parameter", f"{name} stands twice in the query.")
         if not value:
-            raise unanswerable(place, "empty", f"{name} has no value; leave it out for what it is by itself.")
+            raise unanswerable(
+                place, "empty", f"{name} has no value; leave it out for what it is by itself."
+            )
         seen.add(name)
 
 

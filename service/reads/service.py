@@ -149,12 +149,19 @@ class ReadService:
         negotiated(request, [JSON])
         with engine_errors():
             held = await self.inbox.slices(whole.config)
-        asks = {each.partition(":")[2]: of_slice(whole, each) for each in held if each.startswith(f"{name}:")}
+        asks = {
+            each.partition(":")[2]: of_slice(whole, each)
+            for each in held
+            if each.startswith(f"{name}:")
+        }
         window = (await self.window(whole)).to_dict()
 
         def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
             covered = [each["window"] for each in found.values()] or [window]
-            span = {"from": min(each["from"] for each in covered), "to": max(each["to"] for each in covered)}
+            span = {
+                "from": min(each["from"] for each in covered),
+                "to": max(each["to"] for each in covered),
+            }
             return {"model": whole.config.model, "window": span, "by": name, "slices": found}
 
         return await self.together(request, asks, side_by_side)
@@ -176,7 +183,10 @@ class ReadService:
                 return Response(status_code=304, headers=headers)
             windows_ = [await self.window(ask) for ask in asks.values()]
             found = await asyncio.gather(
-                *(self.ask(ask, window) for ask, window in zip(asks.values(), windows_, strict=True))
+                *(
+                    self.ask(ask, window)
+                    for ask, window in zip(asks.values(), windows_, strict=True)
+                )
             )
         told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
         body = orjson.dumps(join(told))
@@ -222,8 +232,14 @@ class ReadService:
         declared = config.slices.get(key, []) if config.slices else None
         if declared is None or value in declared or name in await self.inbox.slices(config):
             return
-        some = ", ".join(declared[:50]) if declared else ", ".join(f"{each}:…" for each in sorted(config.slices))
-        raise unanswerable("/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}.")
+        some = (
+            ", ".join(declared[:50])
+            if declared
+            else ", ".join(f"{each}:…" for each in sorted(config.slices))
+        )
+        raise unanswerable(
+            "/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}."
+        )
 
     async def _awaited(
         self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
@@ -242,7 +258,9 @@ class ReadService:
         version = state.name(window)
         if ask.against is not None:
             other = ask.against
-            version = joined(version, await self.inbox.state_version(other.model, other.slice, other.window))
+            version = joined(
+                version, await self.inbox.state_version(other.model, other.slice, other.window)
+            )
         return window, etag_of(ask, media_type, window, version)
 
 

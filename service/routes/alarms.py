@@ -95,7 +95,9 @@ class Acknowledgement(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
-    by: str | None = Field(None, max_length=200, description="Who; the name of your key without it.")
+    by: str | None = Field(
+        None, max_length=200, description="Who; the name of your key without it."
+    )
 
 
 @router.get(
@@ -239,7 +241,9 @@ def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
     try:
         return Acknowledgement.model_validate(document)
     except ValidationError as error:
-        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise invalid_input(violations) from error
 
 

@@ -48,7 +48,9 @@ class BaselineResponse(BaseModel):
     name: str
     window: WindowShown
     slice: str | None = None
-    clock: str = Field(description="event: as it stood when it was frozen; sealed: at the label horizon.")
+    clock: str = Field(
+        description="event: as it stood when it was frozen; sealed: at the label horizon."
+    )
     created_at: str
     n_predictions: int | None = None
     n_labelled: int | None = None
@@ -136,7 +138,11 @@ async def put_baseline(
     responses={204: {"description": "The baseline is gone"}, **problems(422, 429)},
 )
 async def delete_baseline(
-    model: ModelId, name: BaselineName, caller: Admin, connection: TheConnection, reception: TheReception
+    model: ModelId,
+    name: BaselineName,
+    caller: Admin,
+    connection: TheConnection,
+    reception: TheReception,
 ) -> Response:
     """Delete a baseline."""
     config = await model_of(connection, caller, model)
@@ -151,7 +157,9 @@ def view_of(document: dict[str, Any]) -> WindowQuery:
     try:
         return WindowQuery.model_validate(document)
     except ValidationError as error:
-        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise invalid_input(violations) from error
 
 

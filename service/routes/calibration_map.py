@@ -96,7 +96,11 @@ class ApplyResponse(BaseModel):
 FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="State and query.")
 
 
-@router.get("/v1/models/{model}/calibration-map", operation_id="getCalibrationMap", responses=or_drawn(FITTED))
+@router.get(
+    "/v1/models/{model}/calibration-map",
+    operation_id="getCalibrationMap",
+    responses=or_drawn(FITTED),
+)
 async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query()]) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
     config = await read.config()
@@ -107,7 +111,10 @@ async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query
 @router.post(
     "/v1/models/{model}/calibration-map/apply",
     operation_id="applyCalibrationMap",
-    responses={200: answers(ApplyResponse, "The recalibrated batch"), **problems(408, 413, 415, 422)},
+    responses={
+        200: answers(ApplyResponse, "The recalibrated batch"),
+        **problems(408, 413, 415, 422),
+    },
     openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
 )
 async def apply_calibration_map(

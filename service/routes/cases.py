@@ -69,7 +69,10 @@ class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="Of the drawn histogram or case; else all classes."
+        None,
+        alias="class",
+        max_length=200,
+        description="Of the drawn histogram or case; else all classes.",
     )
 
 
@@ -112,7 +115,8 @@ class CasesResponse(BaseModel):
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
-        None, description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+        None,
+        description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",
     )
     reason: str | None = None
 

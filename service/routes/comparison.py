@@ -34,7 +34,8 @@ class ComparisonQuery(BinningQuery, OptionsQuery):
     """Which models, which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
     )
     models: str = Field(
         max_length=1000,
@@ -42,7 +43,9 @@ class ComparisonQuery(BinningQuery, OptionsQuery):
         description="The others, with commas between; at most five.",
     )
     metrics: str | None = Field(
-        None, max_length=4000, description="Slugs with commas between; without it those of the task."
+        None,
+        max_length=4000,
+        description="Slugs with commas between; without it those of the task.",
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -68,10 +71,14 @@ class ComparisonResponse(BaseModel):
     )
 
 
-COMPARED: dict[str, Any] = answers(ComparisonResponse, "The models side by side, or a radar", ETag="States and query.")
+COMPARED: dict[str, Any] = answers(
+    ComparisonResponse, "The models side by side, or a radar", ETag="States and query."
+)
 
 
-@router.get("/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED))
+@router.get(
+    "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
+)
 async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query()]) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
     first = await read.config()
@@ -79,7 +86,9 @@ async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query(
     if not 2 <= len(names) <= MAX_MODELS:
         detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
-    slugs = metric_slugs(query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS))
+    slugs = metric_slugs(
+        query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS)
+    )
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
     asks = {config.model: _ask(query, config, slugs) for config in configs}
     media_type = media_type_of(query.format, read.request)
@@ -103,7 +112,8 @@ def joined(found: dict[str, Any], slugs: list[str], raters: str) -> dict[str, An
     """Return the answer that several models' metrics make."""
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
     values = {
-        slug: {model: told["metrics"][slug]["value"] for model, told in found.items()} for slug in slugs
+        slug: {model: told["metrics"][slug]["value"] for model, told in found.items()}
+        for slug in slugs
     }
     return {
         "models": list(found),
@@ -117,6 +127,11 @@ def relative(slug: str, values: dict[str, float | None]) -> dict[str, float | No
     """Return each model's distance from the metric's best value, divided by the largest of them; all 0 where none errs."""
     metric = METRICS[slug]
     best = {"zero": 0.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
-    away = {model: None if v is None or best is None else abs(v - best) for model, v in values.items()}
+    away = {
+        model: None if v is None or best is None else abs(v - best) for model, v in values.items()
+    }
     worst = max((each for each in away.values() if each is not None), default=0.0)
-    return {model: None if each is None else each / worst if worst else 0.0 for model, each in away.items()}
+    return {
+        model: None if each is None else each / worst if worst else 0.0
+        for model, each in away.items()
+    }

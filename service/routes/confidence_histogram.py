@@ -32,7 +32,10 @@ class ConfidenceQuery(WindowQuery):
     raters: Raters = "pooled"
     case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     smoothing: int = Field(
-        0, ge=0, le=WIDEST, description="Bins to each side over which a triangle spreads the mass; the state stays."
+        0,
+        ge=0,
+        le=WIDEST,
+        description="Bins to each side over which a triangle spreads the mass; the state stays.",
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -57,16 +60,22 @@ class ConfidenceResponse(BaseModel):
     label: list[list[list[float]]] | None = Field(
         description="By class: mass where it is not the reference, and where it is."
     )
-    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
+    prediction: list[list[float]] | None = Field(
+        None, description="Of the top class, wrong and right."
+    )
     uncertainty: list[list[float]] | None = Field(
         None, description="Of the entropy over log K, wrong and right; of divisors of 240 bins."
     )
-    exact: dict[str, float] | None = Field(None, description="Sums of NLL and Brier that no bin rounds.")
+    exact: dict[str, float] | None = Field(
+        None, description="Sums of NLL and Brier that no bin rounds."
+    )
     missing: dict[str, str] | None = Field(None, description="Why a part is null.")
     reason: str | None = None
 
 
-HISTOGRAM: dict[str, Any] = answers(ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query.")
+HISTOGRAM: dict[str, Any] = answers(
+    ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -74,7 +83,9 @@ HISTOGRAM: dict[str, Any] = answers(ConfidenceResponse, "The histogram, or a dra
     operation_id="getConfidenceHistogram",
     responses=or_drawn(HISTOGRAM),
 )
-async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceQuery, Query()]) -> Response:
+async def get_confidence_histogram(
+    read: TheRead, query: Annotated[ConfidenceQuery, Query()]
+) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
     config = await read.config()
     params = {"bins": _default_bins(config, query.case)} | query.params()

@@ -170,7 +170,9 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
             "A promotion needs If-Match with the ETag of the current map; If-None-Match: * where there is none."
         )
     if now is None and required is not None:
-        raise PreconditionFailed("No map is current yet; the first promotion says If-None-Match: *.")
+        raise PreconditionFailed(
+            "No map is current yet; the first promotion says If-None-Match: *."
+        )
     if now is not None and (is_first or not names(required, now.etag)):
         raise PreconditionFailed(
             "Another map is current than the one that the request was made for; read it again first."
@@ -200,7 +202,9 @@ async def _evidence(
     ask = ReadQuery("map_comparison", config, params, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    compared: dict[str, Any] = orjson.loads(
+        (await reading.ask(ask, await reading.window(ask))).body
+    )
     compared.pop("model", None)
     return compared
 

@@ -40,7 +40,16 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids", "units", "weights")
+COLUMNS = (
+    "probabilities",
+    "logits",
+    "confidences",
+    "labels",
+    "label_counts",
+    "ids",
+    "units",
+    "weights",
+)
 MAX_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
@@ -55,7 +64,8 @@ class DisagreementQuery(ConcentrationQuery, AgainstQuery):
         "1", description="A prediction counts once, or once a vote."
     )
     compare: bool = Field(
-        False, description="Compare ways of alpha-calibration on the kept sample; the best is named."
+        False,
+        description="Compare ways of alpha-calibration on the kept sample; the best is named.",
     )
     criterion: Criterion = Field(
         "disagreement_loss", description="By which the best is picked on the validation part."
@@ -132,10 +142,14 @@ class DisagreementResponse(BaseModel):
     reason: str | None = None
 
 
-DIAGRAM: dict[str, Any] = answers(DisagreementResponse, "The disagreement, or its diagram", ETag="State and query.")
+DIAGRAM: dict[str, Any] = answers(
+    DisagreementResponse, "The disagreement, or its diagram", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
+@router.get(
+    "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
+)
 async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
     params = query.params()
@@ -187,17 +201,23 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
         raise CalibrationInputError([Violation("", "size", detail)])
     found = compared_ways(batch, features=features, **query.model_dump())
     given = "log_probabilities" if features is None else "posted"
-    return orjson.dumps({"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(
+        {"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY
+    )
 
 
 def _table(value: Any, n: int) -> Numbers:
     """Return features as float64 (n, n_features), or refuse the first row that is of another length or no numbers."""
     if not isinstance(value, list) or len(value) != n:
-        raise CalibrationInputError.at("/features", "length", f"features have {n} rows: one a prediction")
+        raise CalibrationInputError.at(
+            "/features", "length", f"features have {n} rows: one a prediction"
+        )
     width = len(value[0]) if isinstance(value[0], list) else 0
     for place, row in enumerate(value):
         if not isinstance(row, list) or not width or len(row) != width:
-            detail = f"every row of features has as many numbers as the first, {width or 'at least one'}"
+            detail = (
+                f"every row of features has as many numbers as the first, {width or 'at least one'}"
+            )
             raise CalibrationInputError.at(f"/features/{place}", "length", detail)
         if not all(type(each) in (int, float) and abs(each) <= MAX_FEATURE for each in row):
             detail = f"features are numbers between -{MAX_FEATURE:g} and {MAX_FEATURE:g}"

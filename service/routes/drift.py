@@ -52,7 +52,9 @@ class DriftResponse(BaseModel):
     status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
     reason: str | None = None
     summary: str | None = Field(None, description="The verdict in sentences.")
-    title: str | None = Field(None, description="Of an alarm: model drift, rater shift and whose, or calibration drift.")
+    title: str | None = Field(
+        None, description="Of an alarm: model drift, rater shift and whose, or calibration drift."
+    )
     evidence_log10: float | None = None
     anytime_p: float | None = None
     sr: float | None = None
@@ -61,16 +63,23 @@ class DriftResponse(BaseModel):
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
-    bins_since_change: list[dict[str, Any]] | None = Field(None, description="The same since the start of change.")
-    recent: list[dict[str, Any]] = Field([], description="Evidence and change statistic of the last 120 cohorts.")
+    bins_since_change: list[dict[str, Any]] | None = Field(
+        None, description="The same since the start of change."
+    )
+    recent: list[dict[str, Any]] = Field(
+        [], description="Evidence and change statistic of the last 120 cohorts."
+    )
     coverage: dict[str, Any] | None = Field(
-        None, description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed."
+        None,
+        description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed.",
     )
     description: dict[str, Any] | None = Field(
-        None, description="Calibration error beside its null reference, Brier and log score in parts; never alarms."
+        None,
+        description="Calibration error beside its null reference, Brier and log score in parts; never alarms.",
     )
     labels: dict[str, Any] | None = Field(
-        None, description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate."
+        None,
+        description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate.",
     )
     rater_or_model: dict[str, Any] | None = Field(
         None, description="Whether the model changed or those who judge it, where raters are named."
@@ -105,8 +114,12 @@ class CohortRow(BaseModel):
     accuracy: float | None
     n_predictions: int
     n_labelled: int
-    n_raters: int | None = Field(description="Named raters of the cohort; none where nobody is named.")
-    agreement_alpha: float | None = Field(description="Krippendorff's alpha over predictions with several ratings.")
+    n_raters: int | None = Field(
+        description="Named raters of the cohort; none where nobody is named."
+    )
+    agreement_alpha: float | None = Field(
+        description="Krippendorff's alpha over predictions with several ratings."
+    )
 
 
 class DriftHistory(BaseModel):
@@ -127,7 +140,11 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
     config = await read.config()
     ask = await compared(
-        ReadQuery("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
+        ReadQuery("drift", config, _asked(query, config), query),
+        query,
+        read.caller,
+        read.connection,
+        read.reading,
     )
     return await read.answer(ask, query.format, draw_drift)
 

@@ -31,8 +31,12 @@ class StatusResponse(BaseModel):
 class ReadyAnswer(StatusResponse):
     """Whether requests can be served, and what waits for an operator meanwhile."""
 
-    parked_entries: int = Field(description="Acknowledged batches that could not be merged and wait for a replay")
-    unsealed_models: int = Field(description="Models of which a damaged pane keeps a cohort from being sealed")
+    parked_entries: int = Field(
+        description="Acknowledged batches that could not be merged and wait for a replay"
+    )
+    unsealed_models: int = Field(
+        description="Models of which a damaged pane keeps a cohort from being sealed"
+    )
 
 
 class VersionResponse(BaseModel):

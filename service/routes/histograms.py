@@ -75,7 +75,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
         ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
     ),
 )
-async def ingest_histograms(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
+async def ingest_histograms(
+    arrival: TheArrival, query: Annotated[IngestQuery, Query()]
+) -> Response:
     """Take increments or running totals of histograms, or panes filled at the edge."""
     return await arrival.take(query.partial, load_histograms)
 
@@ -103,11 +105,17 @@ def load_histograms(body: Body, given: Circumstances) -> PreparedBatch:
         raise CalibrationInputError(violations)
     refuse_too_many(n_accepted, violations, given.settings.max_row_errors)
     if len(updates) > MAX_UPDATES:
-        raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request, one a class counted.")
+        raise BodyTooLarge(
+            f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
+        )
     _check_panes(updates, config, given)
-    placed_updates = [replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)]
+    placed_updates = [
+        replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
+    ]
     digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
-    return PreparedBatch(config, kind, pack_updates(placed_updates), digest, n_accepted, violations, batch_id)
+    return PreparedBatch(
+        config, kind, pack_updates(placed_updates), digest, n_accepted, violations, batch_id
+    )
 
 
 def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
@@ -122,7 +130,9 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
     return HISTOGRAMS
 
 
-def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+def _updates_of(
+    body: Body, given: Circumstances
+) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     """Return the batch id and each update with the pointer to it."""
     max_objects = 3 * given.settings.max_rows + 100
     if body.media_type == NDJSON:
@@ -138,7 +148,9 @@ def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tupl
     return batch_id, placed
 
 
-def _from_lines(records: list[dict[str, Any]], lines: list[int]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+def _from_lines(
+    records: list[dict[str, Any]], lines: list[int]
+) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
     if placed and set(records[0]) == {"batch_id"}:
         return batch_id_of(records[0]), placed[1:]
@@ -202,7 +214,9 @@ def _confidence(fields: dict[str, Any], config: ModelConfig, pointer: str) -> li
     plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}
     bins = config.spec().class_grid.cells
     nothing = dict.fromkeys(("count", "sum_confidence", "sum_correct"), [0.0] * bins)
-    told = Histogram.from_fields({"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer)
+    told = Histogram.from_fields(
+        {"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer
+    )
     of = {"n_units": told.n_units, "unit": told.unit, "case": told.case}
     try:
         return [each.pack() for each in updates_of(histogram, config.spec(), told.policy, **of)]
@@ -231,7 +245,10 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
     try:
         check_pane(pane, config.spec())
     except CalibrationInputError as error:
-        violations = [Violation(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.violations]
+        violations = [
+            Violation(f"{pointer}{each.pointer}", each.rule, each.detail)
+            for each in error.violations
+        ]
         raise CalibrationInputError(violations) from error
     return [pane.pack()]
 
@@ -248,7 +265,9 @@ def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
     try:
         return UpdateHead.model_validate(fields)
     except ValidationError as error:
-        violations = [violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise CalibrationInputError(
             [replace(each, pointer=pointer + each.pointer) for each in violations]
         ) from error

@@ -39,7 +39,9 @@ class LabelDistributionResponse(BaseModel):
     rank_cs: Estimate
 
 
-MEASURES: dict[str, Any] = answers(LabelDistributionResponse, "The measures, or their histograms", ETag="State and query.")
+MEASURES: dict[str, Any] = answers(
+    LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
+)
 
 
 @router.get(
@@ -47,7 +49,9 @@ MEASURES: dict[str, Any] = answers(LabelDistributionResponse, "The measures, or 
     operation_id="getLabelDistribution",
     responses=or_drawn(MEASURES),
 )
-async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionQuery, Query()]) -> Response:
+async def get_label_distribution(
+    read: TheRead, query: Annotated[LabelDistributionQuery, Query()]
+) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
     params = query.params()
     params.pop("format", None)

@@ -34,7 +34,10 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
-PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {"labels": "labels", "raters": "raters"}
+PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
+    "labels": "labels",
+    "raters": "raters",
+}
 
 
 class LabelsBody(BaseModel):
@@ -48,7 +51,8 @@ class LabelsBody(BaseModel):
         description="A class, or one a rater; null where a named rater withdraws his rating."
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
-        None, description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add."
+        None,
+        description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
         None, description="The higher one stands, whichever came first; without it the later one."
@@ -98,7 +102,17 @@ async def delete_prediction(arrival: TheArrival, prediction_id: PredictionId) ->
         if given.config is None:
             raise ModelUnknown()
         # Of an id that was never heard of the removal itself is retained.
-        return PreparedBatch(given.config, "removal", payload, digest_of(payload), 1, [], None, True, ids=(prediction_id,))
+        return PreparedBatch(
+            given.config,
+            "removal",
+            payload,
+            digest_of(payload),
+            1,
+            [],
+            None,
+            True,
+            ids=(prediction_id,),
+        )
 
     return await arrival.take_bodiless(load)
 
@@ -110,7 +124,9 @@ def load_labels(body: Body, given: Circumstances) -> PreparedBatch:
     try:
         checked = read_labels(posted.columns, config.n_classes, config.classes, given.partial)
     except CalibrationInputError as error:
-        raise CalibrationInputError([_placed(posted, violation) for violation in error.violations]) from error
+        raise CalibrationInputError(
+            [_placed(posted, violation) for violation in error.violations]
+        ) from error
     violations = [_placed(posted, violation) for violation in checked.violations]
     refuse_too_many(len(checked.rows), violations, given.settings.max_row_errors)
     payload = pack_labels(checked.rows)
@@ -133,7 +149,9 @@ def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
         refuse_unknown(document, (*SINGULAR, "batch_id"))
         columns = {name: value for name, value in document.items() if name in SINGULAR}
         posted = ParsedBatch(columns, batch_id_of(document))
-    longest = max((len(each) for each in posted.columns.values() if isinstance(each, list)), default=0)
+    longest = max(
+        (len(each) for each in posted.columns.values() if isinstance(each, list)), default=0
+    )
     if longest > max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {max_rows}.")
     return posted
@@ -148,7 +166,9 @@ def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatc
         refuse_unknown(record, PLURAL, f"/{line}")
     spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
     present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
-    return ParsedBatch({name: [record.get(name) for record in spelled] for name in present}, batch_id, lines)
+    return ParsedBatch(
+        {name: [record.get(name) for record in spelled] for name in present}, batch_id, lines
+    )
 
 
 def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
@@ -156,7 +176,9 @@ def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
     _, name, *rest = violation.pointer.split("/")
     if not posted.lines or name not in SINGULAR or not rest or not rest[0].isdigit():
         return violation
-    return Violation(f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", violation.rule, violation.detail)
+    return Violation(
+        f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", violation.rule, violation.detail
+    )
 
 
 def _known(given: Circumstances) -> ModelConfig:

@@ -36,7 +36,8 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
     )
 
     metrics: str | None = Field(
@@ -62,16 +63,26 @@ class MetricsResponse(BaseModel):
     state_version: str | None = None
     metrics: Estimates | None = None
     label_coverage: dict[str, Any] | None = Field(
-        None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+        None,
+        description="Labelled share overall, by bin, its gradient in the score, delays of labels.",
     )
     against: dict[str, Any] | None = Field(
-        None, description="What it is compared with, how much that holds, and how much both sides share."
+        None,
+        description="What it is compared with, how much that holds, and how much both sides share.",
     )
-    clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
+    clock: str | None = Field(
+        None, description="Where the model declares a label horizon: event or sealed."
+    )
     sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
-    matured: bool | None = Field(None, description="Whether all of the window's cohorts are sealed.")
-    series: list[dict[str, Any]] | None = Field(None, description="With `every`: one object a part.")
-    slices: dict[str, dict[str, Any]] | None = Field(None, description="With `by`: one answer a value.")
+    matured: bool | None = Field(
+        None, description="Whether all of the window's cohorts are sealed."
+    )
+    series: list[dict[str, Any]] | None = Field(
+        None, description="With `every`: one object a part."
+    )
+    slices: dict[str, dict[str, Any]] | None = Field(
+        None, description="With `by`: one answer a value."
+    )
 
 
 @router.get(

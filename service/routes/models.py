@@ -135,7 +135,9 @@ async def get_model(
     operation_id="putModel",
     responses={
         200: answers(ModelResponse, "The model was there", ETag="Its version."),
-        201: answers(ModelResponse, "The model was made", ETag="Its version.", Location="The model."),
+        201: answers(
+            ModelResponse, "The model was made", ETag="Its version.", Location="The model."
+        ),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Settings", json=ModelSettings),
@@ -209,7 +211,9 @@ async def delete_model(
     return Response(status_code=204)
 
 
-async def _document(request: Request, reception: IngestService, types: tuple[str, ...]) -> dict[str, Any]:
+async def _document(
+    request: Request, reception: IngestService, types: tuple[str, ...]
+) -> dict[str, Any]:
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
@@ -256,7 +260,9 @@ async def _put(
         with _revisions():
             made = await reception.registry.put(wanted, None)
         delay = await _delay(reception, made)
-        return _answer(made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}")
+        return _answer(
+            made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}"
+        )
     if declared(current) == declared(wanted):
         return _answer(current)
     if "if-match" not in request.headers:
@@ -273,7 +279,9 @@ async def _delay(reception: IngestService, config: ModelConfig) -> dict[str, Any
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         by_class = {"by_class": isinstance(config.alarm.get("bets"), list)}
-        answer = await reception.inbox.ask("expected_delay", config, by_class, window, DELAY_PATIENCE_S)
+        answer = await reception.inbox.ask(
+            "expected_delay", config, by_class, window, DELAY_PATIENCE_S
+        )
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):

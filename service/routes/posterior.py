@@ -178,7 +178,9 @@ def _answered(
     try:
         found, before = _belief(belief, batch, members, weights, alpha)
     except CalibrationInputError as error:
-        raise CalibrationInputError([_as_sent(each, posted) for each in error.violations]) from error
+        raise CalibrationInputError(
+            [_as_sent(each, posted) for each in error.violations]
+        ) from error
     answer = {
         "model": config.model,
         "belief": belief,
@@ -202,7 +204,9 @@ def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
     """Return a violation that points at votes as they were sent, in lists or counts."""
     if "labels" not in posted:
         return violation
-    return Violation(violation.pointer.replace("/label_counts", "/labels", 1), violation.rule, violation.detail)
+    return Violation(
+        violation.pointer.replace("/label_counts", "/labels", 1), violation.rule, violation.detail
+    )
 
 
 def _belief(

@@ -43,7 +43,9 @@ router = APIRouter(tags=["ingest"], default_response_class=Response)
     },
     openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
 )
-async def ingest_predictions(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
+async def ingest_predictions(
+    arrival: TheArrival, query: Annotated[IngestQuery, Query()]
+) -> Response:
     """Take a batch of predictions with their labels."""
     return await arrival.take(query.partial, load_predictions)
 
@@ -110,7 +112,9 @@ def config_for(batch: Batch, sender: Sender) -> ModelConfig:
         config.spec()
     except CalibrationInputError as error:
         column = "logits" if batch.is_logits else "probabilities"
-        raise CalibrationInputError.at(f"/{column}", "n_classes", error.violations[0].detail) from error
+        raise CalibrationInputError.at(
+            f"/{column}", "n_classes", error.violations[0].detail
+        ) from error
     return config
 
 

@@ -13,7 +13,9 @@ from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.pages.problems import problem_page, problems_page
 
 router = APIRouter(
-    tags=["problems"], default_response_class=Response, dependencies=[Depends(only_known_parameters)]
+    tags=["problems"],
+    default_response_class=Response,
+    dependencies=[Depends(only_known_parameters)],
 )
 JSON, HTML = "application/json", "text/html"
 

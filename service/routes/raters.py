@@ -25,12 +25,16 @@ BINNED = frozenset({"bins", "binning", "edges", "min_count", "scope"})
 class RatersQuery(WindowQuery):
     """Which metric, and how scores are binned; ratings are read in every way."""
 
-    clock: Literal["event"] = Field("event", description="Records stand as they are now: no cohort of them is sealed.")
+    clock: Literal["event"] = Field(
+        "event", description="Records stand as they are now: no cohort of them is sealed."
+    )
     metric: str = Field("ece", max_length=100, description="A slug.")
     bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
     binning: Binning = "equal_width"
     edges: Edges = "right"
-    min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out.")
+    min_count: float = Field(
+        0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out."
+    )
     scope: str | None = Field(None, max_length=200, description="As of `metrics`.")
 
 
@@ -52,12 +56,18 @@ class RatersResponse(BaseModel):
     state_version: str
     metric: str
     n_labelled: int = Field(description="Labelled predictions of the window, with ids or without.")
-    n_records: int = Field(description="Those of them that came with an id: all that is told is of these.")
+    n_records: int = Field(
+        description="Those of them that came with an id: all that is told is of these."
+    )
     n_raters: int
-    n_raters_over: int = Field(description="Named raters beyond the 64 who rated most; they are not told.")
+    n_raters_over: int = Field(
+        description="Named raters beyond the 64 who rated most; they are not told."
+    )
     by_rater: dict[str, RaterValue] = Field(description="Who rated most first.")
     mean_of_raters: float | None = Field(description="Of the raters told; null with a `reason`.")
-    policies: dict[str, float | None] | None = Field(description="The metric under every label policy.")
+    policies: dict[str, float | None] | None = Field(
+        description="The metric under every label policy."
+    )
     disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
     n_majority_ties: int | None
     consistent: bool = Field(description="false: the window changed while its records were read.")

@@ -38,14 +38,18 @@ class ReliabilityResponse(BaseModel):
 TABLE = answers(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
 
 
-@router.get("/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE))
+@router.get(
+    "/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE)
+)
 async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Query()]) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
     config = await read.config()
     params = asked_of(query, config)
     params.pop("format", None)
     if query.binning != "equal_width" and (query.against or query.against_model):
-        raise unanswerable("/binning", "equal_width", "bins of equal mass are not the same on two sides")
+        raise unanswerable(
+            "/binning", "equal_width", "bins of equal mass are not the same on two sides"
+        )
     ask = ReadQuery("reliability", config, params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_reliability)

@@ -22,7 +22,9 @@ class RocQuery(WindowQuery, AgainstQuery):
     """Which score is put in order against which labels."""
 
     scope: str | None = Field(
-        None, max_length=200, description="positive, class:NAME (one against the rest), top_label (right against wrong)."
+        None,
+        max_length=200,
+        description="positive, class:NAME (one against the rest), top_label (right against wrong).",
     )
     raters: Raters = "pooled"
     edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
@@ -44,17 +46,23 @@ class RocResponse(BaseModel):
     n: int | None
     n_ratings: int
     auc: float | None = Field(description="Ties count half.")
-    error_bound: float | None = Field(None, description="How far cells of the grid may leave it off.")
+    error_bound: float | None = Field(
+        None, description="How far cells of the grid may leave it off."
+    )
     positives: float | None = Field(None, description="Weight.")
     negatives: float | None = None
-    threshold: list[float | None] = Field(description="This score or a higher one counts as positive.")
+    threshold: list[float | None] = Field(
+        description="This score or a higher one counts as positive."
+    )
     true_positive_rate: list[float]
     false_positive_rate: list[float]
     area: Estimate = Field(description="The metric `auc`, with its interval and null reference.")
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = answers(RocResponse, "The curve, or a drawing of it", ETag="State and query.")
+CURVE: dict[str, Any] = answers(
+    RocResponse, "The curve, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
@@ -63,5 +71,7 @@ async def get_roc(read: TheRead, query: Annotated[RocQuery, Query()]) -> Respons
     config = await read.config()
     params = query.params() | {"scope": scope_of(query.scope, config)}
     params.pop("format", None)
-    ask = await compared(ReadQuery("roc", config, params, query), query, read.caller, read.connection, read.reading)
+    ask = await compared(
+        ReadQuery("roc", config, params, query), query, read.caller, read.connection, read.reading
+    )
     return await read.answer(ask, query.format, draw_roc)

@@ -54,7 +54,9 @@ def read_composites(text: str) -> dict[str, list[int]]:
         classes = members.replace("+", " ").split()
         numbers = classes and all(each.isdecimal() and len(each) < 6 for each in classes)
         if not COMPOSITE.fullmatch(name) or name in found or not numbers:
-            raise PydanticCustomError("composites", "names with their classes, such as whole:1+2,core:2")
+            raise PydanticCustomError(
+                "composites", "names with their classes, such as whole:1+2,core:2"
+            )
         found[name] = [int(each) for each in classes]
     return found
 
@@ -81,7 +83,9 @@ class ScoreQuery(OptionsQuery):
     ci: float = Field(0.95, ge=0.5, lt=1)
     partial: bool = Field(False, description="Score the good rows and answer the bad ones.")
     include: str | None = Field(
-        None, max_length=400, description=f"Further answers, with commas between: {', '.join(SECTIONS)}."
+        None,
+        max_length=400,
+        description=f"Further answers, with commas between: {', '.join(SECTIONS)}.",
     )
     metric: str | None = Field(
         None, max_length=100, description="Of `stability` and `by_case`: a slug; ece without it."
@@ -89,10 +93,16 @@ class ScoreQuery(OptionsQuery):
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
     points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
-    case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
-    sensitivity: bool = Field(False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too.")
+    case: str | None = Field(
+        None, max_length=200, description="Of `cases`: one whose table is added."
+    )
+    sensitivity: bool = Field(
+        False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
+    )
     composites: Annotated[str, AfterValidator(composites_text)] | None = Field(
-        None, max_length=4000, description="Unions of classes in place of the classes of cases: whole:1+2,core:2."
+        None,
+        max_length=4000,
+        description="Unions of classes in place of the classes of cases: whole:1+2,core:2.",
     )
 
 
@@ -100,7 +110,8 @@ class ScoredBody(PredictionsBody):
     """A batch with labels, and who gave them."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
-        None, description="Who rated, in the order of `labels`: each named rater is scored by himself too."
+        None,
+        description="Who rated, in the order of `labels`: each named rater is scored by himself too.",
     )
 
 
@@ -137,11 +148,17 @@ class PlainResponse(BaseModel):
 
 # One source: what may be included is what the answer may hold.
 _INCLUDED: dict[str, Any] = {
-    name: (dict[str, Any] | None, Field(None, description="With `include`, as its endpoint tells it."))
+    name: (
+        dict[str, Any] | None,
+        Field(None, description="With `include`, as its endpoint tells it."),
+    )
     for name in SECTIONS
 }
 ScoreResponse = create_model(
-    "ScoreResponse", __base__=PlainResponse, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
+    "ScoreResponse",
+    __base__=PlainResponse,
+    __doc__="Metrics, reliability and temperature of the batch.",
+    **_INCLUDED,
 )
 
 
@@ -202,7 +219,10 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    rejected = {"rejected": len(violations), "errors": [vars(violation) for violation in violations]}
+    rejected = {
+        "rejected": len(violations),
+        "errors": [vars(violation) for violation in violations],
+    }
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -211,6 +231,8 @@ def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any]
     if names is None:
         return None
     try:
-        return named_raters(posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows)
+        return named_raters(
+            posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
+        )
     except CalibrationInputError as error:
         raise CalibrationInputError([posted.place(each) for each in error.violations]) from error

@@ -48,7 +48,9 @@ class StabilityCurve(BaseModel):
     curve: list[float] = Field(description="The metric on each of `fractions` of the data.")
     full: float
     tv: Variation
-    bootstrap: dict[str, float] = Field(description="Resamples, orders, mean and sd of the variation.")
+    bootstrap: dict[str, float] = Field(
+        description="Resamples, orders, mean and sd of the variation."
+    )
 
 
 class StabilityResponse(BaseModel):
@@ -61,17 +63,25 @@ class StabilityResponse(BaseModel):
     state_version: str
     metric: str
     subsets: str
-    source: str | None = Field(None, description="What subsets are drawn of: replicates of units, sample, or cases.")
-    n_drawn: int | None = Field(None, description="How many replicates, units of the sample, or cases.")
+    source: str | None = Field(
+        None, description="What subsets are drawn of: replicates of units, sample, or cases."
+    )
+    n_drawn: int | None = Field(
+        None, description="How many replicates, units of the sample, or cases."
+    )
     exact: bool | None = Field(
         None, description="Whether curves are of the metric itself; if not, `detail` says of what."
     )
     bins: int | None = Field(None, description="The replicates' bins.")
     detail: str | None = None
     n_sample: int | None = None
-    n_drawn_from: int | None = Field(None, description="Labelled predictions that the sample was drawn from.")
+    n_drawn_from: int | None = Field(
+        None, description="Labelled predictions that the sample was drawn from."
+    )
     fractions: list[float] | None = None
-    raters: dict[str, StabilityCurve] | None = Field(description="By label policy; null with a `reason`.")
+    raters: dict[str, StabilityCurve] | None = Field(
+        description="By label policy; null with a `reason`."
+    )
     ratio: dict[str, dict[str, Any]] | None = Field(
         description="Variation under one reference label, divided by that under several raters."
     )
@@ -83,7 +93,9 @@ class StabilityResponse(BaseModel):
     reason: str | None = None
 
 
-CURVES: dict[str, Any] = answers(StabilityResponse, "Curves and baselines, or the curves drawn", ETag="State and query.")
+CURVES: dict[str, Any] = answers(
+    StabilityResponse, "Curves and baselines, or the curves drawn", ETag="State and query."
+)
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))

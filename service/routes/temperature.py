@@ -26,11 +26,17 @@ class TemperatureQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-CURVE: dict[str, Any] = answers(TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query.")
+CURVE: dict[str, Any] = answers(
+    TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
-async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE)
+)
+async def get_temperature(
+    read: TheMapRead, query: Annotated[TemperatureQuery, Query()]
+) -> Response:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
     params = query.params()
     params.pop("format", None)

@@ -23,7 +23,9 @@ class SurfaceQuery(WindowQuery):
     """Over which temperatures, and what is drawn of it."""
 
     raters: Raters = "pooled"
-    points: int = Field(POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10.")
+    points: int = Field(
+        POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10."
+    )
     case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
     format: Format | None = Field(None, description="In place of the header Accept.")
@@ -39,7 +41,8 @@ class SurfaceResponse(BaseModel):
     state_version: str
     n: int
     source: Literal["sample", "cells", "case"] | None = Field(
-        None, description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits."
+        None,
+        description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits.",
     )
     n_used: int | None = None
     background: list[float] | None = Field(description="Temperatures of class 0.")
@@ -47,11 +50,15 @@ class SurfaceResponse(BaseModel):
     nll: Lines | None
     brier: Lines | None
     ece: Lines | None
-    lowest: dict[str, dict[str, float] | None] | None = Field(description="By loss: where the grid is lowest.")
+    lowest: dict[str, dict[str, float] | None] | None = Field(
+        description="By loss: where the grid is lowest."
+    )
     reason: str | None = None
 
 
-SURFACE: dict[str, Any] = answers(SurfaceResponse, "The surface, or a drawing of it", ETag="State and query.")
+SURFACE: dict[str, Any] = answers(
+    SurfaceResponse, "The surface, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -59,7 +66,9 @@ SURFACE: dict[str, Any] = answers(SurfaceResponse, "The surface, or a drawing of
     operation_id="getTemperatureSurface",
     responses=or_drawn(SURFACE),
 )
-async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuery, Query()]) -> Response:
+async def get_temperature_surface(
+    read: TheMapRead, query: Annotated[SurfaceQuery, Query()]
+) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
     config = await read.config()
     if config.n_classes != 2:

@@ -53,7 +53,8 @@ class ExportQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     records: bool = Field(
-        False, description="Also what is retained by id, without which labels to come find no prediction."
+        False,
+        description="Also what is retained by id, without which labels to come find no prediction.",
     )
 
 
@@ -158,13 +159,17 @@ async def _restored(reception: IngestService, config: ModelConfig, lines: list[b
     elif known.importing.partition(".")[0] != content:
         raise ImportUnfinished("Another import of this model has begun; delete the model first.")
     try:
-        await _restore(reception, known, [line for line in lines[1:-1] if not _is_current_map(line)])
+        await _restore(
+            reception, known, [line for line in lines[1:-1] if not _is_current_map(line)]
+        )
     except CalibrationInputError:
         # What cannot be read now cannot be read by a repeat either.
         await registry.delete(known)
         raise
     try:
-        await registry.finish_import(known, replace(known, importing=None, imported=content), current)
+        await registry.finish_import(
+            known, replace(known, importing=None, imported=content), current
+        )
     except RevisionConflict as error:
         if error.current is None or error.current.imported != content:
             raise ModelDeleted() from error
@@ -188,15 +193,23 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     if first.get("type") != MODEL or first.get("format") != FORMAT:
         raise _refused(1, "export_format", f"the first line is the model, in format {FORMAT}")
     if last.get("type") != END or last.get("lines") != len(lines) - 1:
-        raise _refused(len(lines), "export_incomplete", "the export has no end, or lines are missing")
+        raise _refused(
+            len(lines), "export_incomplete", "the export has no end, or lines are missing"
+        )
     if last.get("consistent") is not True:
-        raise _refused(len(lines), "export_inconsistent", "the model changed during the export; export it again")
+        raise _refused(
+            len(lines),
+            "export_inconsistent",
+            "the model changed during the export; export it again",
+        )
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
         config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
         config = redeclared(config)
     except Problem as problem:
-        raise _refused(1, "export_format", f"the configuration cannot be kept: {problem.detail}") from problem
+        raise _refused(
+            1, "export_format", f"the configuration cannot be kept: {problem.detail}"
+        ) from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
     return config
@@ -207,7 +220,9 @@ async def _restore(reception: IngestService, config: ModelConfig, lines: list[by
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
-        delivery = IngestBatch(config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0)
+        delivery = IngestBatch(
+            config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
+        )
         await reception.inbox.hand_over(delivery)
         receipt = await _merged(reception, config, batch_id)
         if not receipt.is_final:

@@ -44,10 +44,14 @@ class UncertaintyResponse(Estimate):
     )
 
 
-TABLE: dict[str, Any] = answers(UncertaintyResponse, "The table, or the diagram", ETag="State and query.")
+TABLE: dict[str, Any] = answers(
+    UncertaintyResponse, "The table, or the diagram", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE))
+@router.get(
+    "/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE)
+)
 async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Query()]) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
     params = query.params()

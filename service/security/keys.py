@@ -115,7 +115,9 @@ def _parsed(document: bytes, source: str) -> tuple[Key, ...]:
         # Without the values: whoever mistook the form may have put a key there.
         told = error.errors(include_input=False)[0]
         place = "".join(f"/{part}" for part in told["loc"])
-        raise KeysUnreadable(f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")) from None
+        raise KeysUnreadable(
+            f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")
+        ) from None
 
 
 def create_first_key(path: Path) -> None:

@@ -83,7 +83,9 @@ class FakeAlarms:
         return [max((each.number for each in self.held), default=0)]
 
     async def changed_since(self, tenant, numbers):
-        return [(0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]]
+        return [
+            (0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]
+        ]
 
     async def summaries(self):
         return self.told

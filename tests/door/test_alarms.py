@@ -88,7 +88,11 @@ async def test_the_score_may_be_named(client, registry, task, named):
     url = f"/v1/models/{task}"
     await client.put(url, json={**document, "alarm": {"bets": "score"}})
     again = await client.put(url, json={**document, "alarm": {"bets": named}})
-    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (200, 1, {"bets": "score"})
+    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (
+        200,
+        1,
+        {"bets": "score"},
+    )
     other = "top_label" if task == "binary" else "positive"
     patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
     [violation] = problem(await patch, 422, "invalid-input")["errors"]
@@ -153,7 +157,11 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
     answer = await alarmed.post(url, json={"note": "new scanner", "by": "ann"})
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    assert (told["status"], told["note"], told["acknowledged_by"]) == ("acknowledged", "new scanner", "ann")
+    assert (told["status"], told["note"], told["acknowledged_by"]) == (
+        "acknowledged",
+        "new scanner",
+        "ann",
+    )
     assert inbox.orders[-1][1]["op"] == "acknowledge"
     again = await alarmed.post(url, json={})
     assert again.json() == told and len(inbox.orders) == 1

@@ -16,7 +16,9 @@ from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 
 SPEC = PaneSpec("segmentation", 3)
-DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case])
+DRAWINGS = pytest.mark.parametrize(
+    "draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case]
+)
 
 
 def answer(n_cases=6, n=80, **options):
@@ -58,7 +60,9 @@ def test_none_and_one(draw, n_cases):
 
 @pytest.mark.parametrize("of_class", [0, 2])
 def test_one_class_of_no_cases(of_class):
-    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(answer(0), "image/png")
+    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(
+        answer(0), "image/png"
+    )
 
 
 @DRAWINGS
@@ -79,7 +83,9 @@ def test_without_dice(draw):
 
 @pytest.mark.parametrize("draw", [draw_histogram, draw_one_case])
 def test_one_class(draw):
-    one, other, every = (draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {}))
+    one, other, every = (
+        draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {})
+    )
     assert len({one, other, every}) == 3
 
 

@@ -136,7 +136,9 @@ def test_misspelt_settings_are_noticed(monkeypatch):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")])
+@pytest.mark.parametrize(
+    ("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
+)
 async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
     sent = []
 

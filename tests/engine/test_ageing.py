@@ -60,8 +60,13 @@ def versions_agree(bench):
     named = set()
     for member in bench.client.smembers(keys.slices(MODEL.key, MODEL.generation)):
         name = keys.versions(MODEL.key, MODEL.generation, member.decode())
-        starts = [start.decode() for start in bench.client.hkeys(name) if start.decode() != LAST_CHANGE]
-        named |= {f"{keys.tag}:s:{MODEL.key}|{MODEL.generation}|{member.decode()}|{start}" for start in starts}
+        starts = [
+            start.decode() for start in bench.client.hkeys(name) if start.decode() != LAST_CHANGE
+        ]
+        named |= {
+            f"{keys.tag}:s:{MODEL.key}|{MODEL.generation}|{member.decode()}|{start}"
+            for start in starts
+        }
     assert named == {name.decode() for name in bench.client.keys(f"{keys.tag}:s:*")}
 
 
@@ -117,7 +122,9 @@ def fill_days(bench, rng, n_days=4):
         )
     for hour, columns in enumerate(rows):
         batch = Batch.from_columns(columns).batch
-        bench.deliver(IngestBatch(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+        bench.deliver(
+            IngestBatch(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+        )
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
@@ -130,7 +137,11 @@ def answers(bench, window=EVER, slice_=""):
     pane = state.merged
     view = View(pane, PaneQuery(bins=15))
     found = compute_metrics(view, [*DEFAULT_METRICS, "spiegelhalter_z"], seed=1)
-    return state, pane.counts, {slug: (each["value"], each["interval"]) for slug, each in found.items()}
+    return (
+        state,
+        pane.counts,
+        {slug: (each["value"], each["interval"]) for slug, each in found.items()},
+    )
 
 
 def test_answers_are_the_same_and_keys_fewer(bench):
@@ -197,7 +208,9 @@ def test_running_totals_go_on_in_a_merged_day(bench):
 
 def marks(bench, slice_=""):
     keys = bench.store.keys.of_model(MODEL.key)
-    return Watermarks.read(bench.client.hmget(keys.marks(MODEL.key, MODEL.generation), fields_of(slice_)))
+    return Watermarks.read(
+        bench.client.hmget(keys.marks(MODEL.key, MODEL.generation), fields_of(slice_))
+    )
 
 
 def test_cohorts_are_sealed_once_and_in_order(bench):

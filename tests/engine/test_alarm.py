@@ -174,7 +174,9 @@ def test_state_does_not_depend_on_restarts(bench):
         kept.seal(day, each, held)
         anew.seal(day, each)
     first, second = kept.raw(), anew.raw()
-    assert {n: v for n, v in first.items() if n != b"*"} == {n: v for n, v in second.items() if n != b"*"}
+    assert {n: v for n, v in first.items() if n != b"*"} == {
+        n: v for n, v in second.items() if n != b"*"
+    }
 
 
 def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
@@ -203,7 +205,10 @@ def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
     assert state.start_of_change > state.alarmed_at
     first, last = since_change(looks, state.start_of_change, state.alarmed_at)
     n = day + 25 - state.start_of_change // DAY_S
-    assert (first.n_units, last.n_units) == (pytest.approx(200 * -(-n // 2)), pytest.approx(200 * (n // 2)))
+    assert (first.n_units, last.n_units) == (
+        pytest.approx(200 * -(-n // 2)),
+        pytest.approx(200 * (n // 2)),
+    )
     assert recalibration(first).slope == pytest.approx(3.0, rel=0.2)
 
 
@@ -212,7 +217,11 @@ def test_acknowledging_watches_anew_and_promotion_closes(sealing):
     day, raised = sealing.until_alarm(rng)
     sealing.order(acknowledgement(raised.id, "ann", "known: new scanner"))
     [episode] = sealing.episodes()
-    assert (episode.status, episode.acknowledged_by, episode.note) == (ACKNOWLEDGED, "ann", "known: new scanner")
+    assert (episode.status, episode.acknowledged_by, episode.note) == (
+        ACKNOWLEDGED,
+        "ann",
+        "known: new scanner",
+    )
     state = sealing.detector().state
     assert state.alarmed_at is None and state.acknowledged_at == day * DAY_S
     assert state.log_mixed_evidence > 0
@@ -225,7 +234,11 @@ def test_acknowledging_watches_anew_and_promotion_closes(sealing):
     sealing.order(promotion("v2"))
     assert all(each.status == CLOSED for each in sealing.episodes())
     detector = sealing.detector()
-    assert (detector.state.n_cohorts, detector.map_version, detector.last) == (0, "v2", again * DAY_S)
+    assert (detector.state.n_cohorts, detector.map_version, detector.last) == (
+        0,
+        "v2",
+        again * DAY_S,
+    )
     assert detector.total.n_units > detector.baseline.n_units == 0
     numbers = [each.number for each in sealing.episodes()]
     assert len(set(numbers)) == len(numbers)
@@ -275,7 +288,9 @@ def test_other_settings_begin_anew(sealing):
     sealing.seal(day + 1, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 1
     assert sealing.episodes()[0].closed_because == "the settings of the alarm changed"
-    sealing.config = replace(sealing.config, alarm={**sealing.config.alarm, "false_alarms": "1 per P1Y"})
+    sealing.config = replace(
+        sealing.config, alarm={**sealing.config.alarm, "false_alarms": "1 per P1Y"}
+    )
     sealing.seal(day + 2, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 2
 
@@ -287,7 +302,9 @@ def test_moved_scores_are_watched_and_never_alarm(bench):
         sealing.seal(day, {"": pane_of(rng, labelled=day % 2 == 0)})
     for day in range(5, 12):
         pane = Pane(config.spec())
-        pane.fill_batch(Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch)
+        pane.fill_batch(
+            Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch
+        )
         assert sealing.seal(day, {"": pane}) == []
     detector = sealing.detector()
     assert detector.watch.anytime_p < 0.02 and detector.state.alarmed_at is None
@@ -324,7 +341,12 @@ def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit
     shared.fill_batch(Batch.from_columns(columns).batch)
     sealing.seal(1, {"": shared})
     passed = sealing.held().detectors["class:2|"]
-    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (DAY_S, 1, 1, "shared_units")
+    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (
+        DAY_S,
+        1,
+        1,
+        "shared_units",
+    )
 
 
 def test_old_looks_go(sealing):
@@ -358,7 +380,12 @@ def of_rater(n_units, alarmed=False):
 
 @pytest.mark.parametrize(
     ("others", "title"),
-    [([900.0, 900.0], "rater shift"), ([900.0, 30.0], "rater shift"), ([200.0, 60.0], "undecided"), ([], "undecided")],
+    [
+        ([900.0, 900.0], "rater shift"),
+        ([900.0, 30.0], "rater shift"),
+        ([200.0, 60.0], "undecided"),
+        ([], "undecided"),
+    ],
 )
 def test_a_rater_of_few_cases_clears_nobody(others, title):
     """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""

@@ -42,7 +42,10 @@ def sums(pane, config, params, seed):
 
 
 def by_pane(panes, config, params, seed):
-    return {"starts": [each.start_s for each in panes], "totals": [each.pane.total for each in panes]}
+    return {
+        "starts": [each.start_s for each in panes],
+        "totals": [each.pane.total for each in panes],
+    }
 
 
 FUNCTIONS = {
@@ -184,7 +187,10 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     started = time.monotonic()
-    assert json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"] == 6
+    assert (
+        json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"]
+        == 6
+    )
     assert time.monotonic() - started < 0.5 and len(calls) == 1
 
 

@@ -46,13 +46,19 @@ def play(bench):
         ids = [f"d{day}.{i}" for i in range(A_DAY)]
         columns = {"confidences": p, "ids": ids, "event_times": [now.isoformat()] * A_DAY}
         batch = Batch.from_columns(columns, task="binary").batch
-        steps = [IngestBatch(BINARY, f"p{day}", PREDICTIONS, batch.pack(), batch.digest(), A_DAY, received_at=now)]
+        steps = [
+            IngestBatch(
+                BINARY, f"p{day}", PREDICTIONS, batch.pack(), batch.digest(), A_DAY, received_at=now
+            )
+        ]
         for name, label in zip(ids, y.tolist(), strict=True):
             due.setdefault(day + (30 if label else 3), []).append(LabelRow(name, {label: 1}, []))
         if day in due:
             payload = pack_labels(due.pop(day))
             at = now + timedelta(hours=1)
-            steps.append(IngestBatch(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at))
+            steps.append(
+                IngestBatch(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at)
+            )
         bench.deliver(*steps)
         loop.step()
         sealing.seal(BINARY, (START + timedelta(days=day + 1)).timestamp())
@@ -61,7 +67,11 @@ def play(bench):
 
 def asked(bench, slice_="", days=(0, N_DAYS)):
     window = tuple(int(START.timestamp()) + day * DAY_S for day in days)
-    params = {"metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"], "bins": 10, "scope": "positive"}
+    params = {
+        "metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"],
+        "bins": 10,
+        "scope": "positive",
+    }
     question = QueryRequest("d", "metrics", BINARY.key, slice_, window, params, "r", 1e12)
     reply = Compute(Store(bench.settings), bench.ground).answer(question)
     assert reply.status == "ok", reply.body
@@ -96,10 +106,14 @@ def test_sealed_cohorts_are_right_and_the_others_say_that_labels_are_missing(ben
     assert recent["label_coverage"]["coverage"] < 0.6
     low, high = recent["label_coverage"]["gradient"]["interval"]
     assert high < -0.5 and low > -1.5
-    assert recent["label_coverage"]["by_bin"][0] > 0.7 > 0.3 > recent["label_coverage"]["by_bin"][-1]
+    assert (
+        recent["label_coverage"]["by_bin"][0] > 0.7 > 0.3 > recent["label_coverage"]["by_bin"][-1]
+    )
 
     # The event clock of what is sealed says the same as the sealed one, for no label came later.
     old = asked(bench, days=(0, n_sealed))
     assert old["matured"] is True
     assert old["metrics"]["brier"]["value"] == pytest.approx(found["brier"]["value"], abs=1e-12)
-    assert sealed["sealed_to"] == (START + timedelta(days=n_sealed)).isoformat().replace("+00:00", "Z")
+    assert sealed["sealed_to"] == (START + timedelta(days=n_sealed)).isoformat().replace(
+        "+00:00", "Z"
+    )

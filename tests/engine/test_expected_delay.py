@@ -77,14 +77,24 @@ def test_against_a_reference_its_band_is_what_is_to_be_left(bench):
 
 def test_each_class_that_is_bet_on_has_its_own(bench):
     """Against the naive table of its probabilities."""
-    config = replace(CONFIG, model="three", task="multiclass", n_classes=3, alarm={"tolerance": 0.0, "bets": [0, 2]})
+    config = replace(
+        CONFIG,
+        model="three",
+        task="multiclass",
+        n_classes=3,
+        alarm={"tolerance": 0.0, "bets": [0, 2]},
+    )
     sealing, rng = Sealing(bench, config), np.random.default_rng(1)
     panes, rows = [], []
     for _ in range(10):
         p = rng.dirichlet([6.0, 2.0, 0.5], 100)
         pane = Pane(config.spec())
         labels = [int(rng.choice(3, p=row)) for row in p]
-        pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass", n_classes=3).batch)
+        pane.fill_batch(
+            Batch.from_columns(
+                {"probabilities": p, "labels": labels}, task="multiclass", n_classes=3
+            ).batch
+        )
         panes.append(pane)
         rows.append(p)
     changes, _ = asked(sealing, panes)

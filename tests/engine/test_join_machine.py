@@ -30,7 +30,10 @@ START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
 IDS = st.sampled_from([f"i{i}" for i in range(4)])
 CLASSES = st.integers(0, 1)
 WORDS = st.tuples(
-    IDS, st.sampled_from(["r", "s"]), st.sampled_from([0, 1, WITHDRAWN]), st.sampled_from([None, 0, 1])
+    IDS,
+    st.sampled_from(["r", "s"]),
+    st.sampled_from([0, 1, WITHDRAWN]),
+    st.sampled_from([None, 0, 1]),
 )
 SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
@@ -91,7 +94,12 @@ class JoinMachine(RuleBasedStateMachine):
     )
     def predict(self, name, p, hour, shared, weight, site, labels, repeats):
         """A prediction; the first of an id stands, a repeat changes nothing, another is a conflict."""
-        columns = {"confidences": [p / 8], "ids": [name], "slices": {"site": [site]}, "labels": [labels or None]}
+        columns = {
+            "confidences": [p / 8],
+            "ids": [name],
+            "slices": {"site": [site]},
+            "labels": [labels or None],
+        }
         if shared[0] is not None:
             columns[shared[0]] = [shared[1]]
         if weight is not None:
@@ -102,7 +110,13 @@ class JoinMachine(RuleBasedStateMachine):
         for _ in range(2 if repeats else 1):
             self.apply(lambda join: join.predictions(CONFIG, batch, now))
         if name not in self.sent and name not in self.deleted:
-            self.sent[name] = {"p": p / 8, "hour": hour, "shared": shared, "weight": weight, "site": site}
+            self.sent[name] = {
+                "p": p / 8,
+                "hour": hour,
+                "shared": shared,
+                "weight": weight,
+                "site": site,
+            }
             self.votes.setdefault(name, Counter()).update(labels)
 
     @rule(name=IDS, klass=CLASSES, n=st.integers(1, 3))
@@ -132,7 +146,11 @@ class JoinMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def rate_again(self, data):
         """The same word of a rater once more, as it stands."""
-        said = [(name, rater, *word) for name, held in sorted(self.ratings.items()) for rater, word in sorted(held.items())]
+        said = [
+            (name, rater, *word)
+            for name, held in sorted(self.ratings.items())
+            for rater, word in sorted(held.items())
+        ]
         if said:
             name, rater, klass, revision = data.draw(st.sampled_from(said))
             self._label(LabelRow(name, {}, [(rater, klass, revision)]))
@@ -141,7 +159,9 @@ class JoinMachine(RuleBasedStateMachine):
     def fail_half_way(self, name, klass):
         """An entry that fails after it has changed facts is undone."""
         mark = self.join.mark()
-        self.join.labels(CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40)
+        self.join.labels(
+            CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40
+        )
         self.join.deletion(CONFIG, name, self.now_ms)
         self.join.back(mark)
 
@@ -219,7 +239,9 @@ class JoinMachine(RuleBasedStateMachine):
 
     def _counts(self, name):
         counts = Counter(self.votes.get(name, Counter()))
-        counts.update(klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN)
+        counts.update(
+            klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN
+        )
         return [counts[0], counts[1]]
 
 

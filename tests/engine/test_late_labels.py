@@ -96,7 +96,9 @@ def final_panes():
                 some = [
                     (found, counts)
                     for i, found, counts in rows
-                    if i % 3 == hour and slice_ in ("", f"site:{'AB'[i % 2]}") and (i % 3 == 0) == named
+                    if i % 3 == hour
+                    and slice_ in ("", f"site:{'AB'[i % 2]}")
+                    and (i % 3 == 0) == named
                 ]
                 if some:
                     whole = {
@@ -114,7 +116,9 @@ def stored_panes(bench):
     for slice_ in ("", "site:A", "site:B"):
         starts = bench.client.hkeys(keys.versions(MODEL.key, MODEL.generation, slice_))
         for start in (int(name) for name in starts if name.decode() != LAST_CHANGE):
-            fields = bench.client.hgetall(keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start)))
+            fields = bench.client.hgetall(
+                keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start))
+            )
             parts = {name.decode(): value for name, value in fields.items()}
             panes[slice_, start // 3600 % 24] = Pane.from_parts(MODEL.spec(), parts)
     return panes
@@ -125,7 +129,9 @@ def assert_same(found, expected):
     assert_same_state(found, expected)
     for raters in ("pooled", "mean", "majority", "single"):
         question = PaneQuery(raters=raters, bins=10)
-        answers = [compute_metrics(View(pane, question), DEFAULT_METRICS) for pane in (found, expected)]
+        answers = [
+            compute_metrics(View(pane, question), DEFAULT_METRICS) for pane in (found, expected)
+        ]
         for slug in DEFAULT_METRICS:
             one, other = (answer[slug]["value"] for answer in answers)
             assert one == pytest.approx(other, abs=1e-9), (raters, slug)
@@ -138,10 +144,11 @@ def assert_same_state(found, expected):
     # When labels came is no fact of the predictions.
     assert found["delays"].n == expected.counts["n_labelled"]
     for name in set(expected.names) - {"delays"}:
-        for block, twin in zip(expected[name].blocks.values(), found[name].blocks.values(), strict=True):
+        for block, twin in zip(
+            expected[name].blocks.values(), found[name].blocks.values(), strict=True
+        ):
             assert np.array_equal(block.counts, twin.counts), name
             np.testing.assert_allclose(twin.sums, block.sums, rtol=1e-9, atol=1e-9, err_msg=name)
-
 
     assert_same_sample(found.sample, expected.sample)
 
@@ -206,7 +213,9 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
             "labels": [1, 1],
         }
         batch = Batch.from_columns(columns_).batch
-        bench.deliver(IngestBatch(MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT))
+        bench.deliver(
+            IngestBatch(MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT)
+        )
     receipt = bench.merged("p2")
     assert (receipt.accepted, receipt.rejected, receipt.conflicts) == (1, 1, 1)
     assert receipt.errors[0]["pointer"] == "/ids/1"
@@ -221,10 +230,20 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
         bench.put_model()
         bench.ground = Numerics()
         loop = bench.loop()
-        for i, (name, share, site) in enumerate([("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]):
-            found = {"probabilities": [[share, 0.5, 0.5 - share]], "ids": [name], "slices": {"site": [site]}}
+        for i, (name, share, site) in enumerate(
+            [("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]
+        ):
+            found = {
+                "probabilities": [[share, 0.5, 0.5 - share]],
+                "ids": [name],
+                "slices": {"site": [site]},
+            }
             batch = Batch.from_columns(found | {"event_times": [AT.isoformat()]}).batch
-            bench.deliver(IngestBatch(MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT))
+            bench.deliver(
+                IngestBatch(
+                    MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT
+                )
+            )
             if not together:
                 loop.step()
         loop.step()
@@ -280,7 +299,9 @@ def test_deletion_leaves_no_record(bench):
     model = bench.put_model(MODEL)
     bench.engine(ground=Numerics())
     batch = Batch.from_columns(columns(3)).batch
-    bench.deliver(IngestBatch(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT))
+    bench.deliver(
+        IngestBatch(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT)
+    )
     bench.merged("p1")
     asyncio.run(_delete(bench, model))
     keys = bench.store.keys.of_model(model.key)

@@ -27,7 +27,9 @@ print(gc.get_freeze_count() > 1000, gc.get_threshold()[0])
 
 
 def told(text: str) -> list[str]:
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")

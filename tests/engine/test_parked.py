@@ -57,7 +57,10 @@ def parked_ids(bench):
 
 
 def replay_all(bench):
-    return [replay(bench.store, int(name.partition(":")[0]), name.partition(":")[2]) for name in parked_ids(bench)]
+    return [
+        replay(bench.store, int(name.partition(":")[0]), name.partition(":")[2])
+        for name in parked_ids(bench)
+    ]
 
 
 def parked_batch(bench, batch_id="b1", error=None):
@@ -72,7 +75,9 @@ def parked_batch(bench, batch_id="b1", error=None):
     return loop
 
 
-@pytest.mark.parametrize("error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")]
+)
 def test_after_ten_tries_alone_it_is_parked_and_the_rest_goes_on(bench, error):
     bench.put_model()
     loop = bench.loop()
@@ -124,7 +129,9 @@ def test_fewer_failures_park_nothing(bench):
     assert bench.pane().numbers == pane_of(range(3)).numbers
 
 
-@pytest.mark.parametrize("error", [redis.TimeoutError("slow"), OSError(28, "disk full"), ResponseError("MISCONF disk")])
+@pytest.mark.parametrize(
+    "error", [redis.TimeoutError("slow"), OSError(28, "disk full"), ResponseError("MISCONF disk")]
+)
 def test_transient_errors_never_park(bench, monkeypatch, error):
     monkeypatch.setattr(tries, "MAX_TRANSIENT_PAUSE_S", 0.001)
     bench.put_model()
@@ -251,7 +258,9 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     assert replay_all(bench) == [True]
     steps(loop, 3)
     [fact] = loop._records.facts(MODEL, ["i1"]).values()
-    assert bench.merged("b1").status == "merged" and [each.klass for each in fact.ratings.values()] == [1]
+    assert bench.merged("b1").status == "merged" and [
+        each.klass for each in fact.ratings.values()
+    ] == [1]
 
 
 def test_labels_of_a_parked_prediction_wait_for_it(bench):
@@ -332,7 +341,10 @@ def test_a_pane_of_another_type_parks_its_batch_alone(bench):
     bench.client.delete(versions)
     assert replay_all(bench) == [True]
     steps(loop, 3)
-    assert bench.pane().numbers == pane_of(range(3)).numbers and bench.pane("site:A").numbers == pane_of([1]).numbers
+    assert (
+        bench.pane().numbers == pane_of(range(3)).numbers
+        and bench.pane("site:A").numbers == pane_of([1]).numbers
+    )
 
 
 class TestTries:

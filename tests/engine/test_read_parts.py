@@ -90,11 +90,15 @@ def test_other_answers(pane, kind, params):
     assert not told.get("reason")
 
 
-@pytest.mark.parametrize("params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}])
+@pytest.mark.parametrize(
+    "params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}]
+)
 def test_losses_over_two_temperatures(pane, params):
     if pane.spec.n_classes != 2:
         with pytest.raises(CalibrationInputError):
             temperature_surface.answer(pane, CONFIG, params, 1)
         return
     part = read(pane, temperature_surface.parts(params))
-    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(pane, CONFIG, params, 1)
+    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(
+        pane, CONFIG, params, 1
+    )

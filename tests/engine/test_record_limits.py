@@ -28,7 +28,13 @@ def predictions(*names, batch_id=None):
     columns = {"probabilities": [[0.2, 0.5, 0.3]] * len(names), "ids": list(names)}
     batch = Batch.from_columns(columns).batch
     return IngestBatch(
-        MODEL, batch_id or f"p-{names[0]}", PREDICTIONS, batch.pack(), batch.digest(), batch.n, retains=True
+        MODEL,
+        batch_id or f"p-{names[0]}",
+        PREDICTIONS,
+        batch.pack(),
+        batch.digest(),
+        batch.n,
+        retains=True,
     )
 
 
@@ -36,7 +42,9 @@ def labels(*rows, batch_id="l"):
     """Labels on their way in."""
     payload = pack_labels(rows)
     ids = tuple(row.id for row in rows)
-    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows), retains=True, ids=ids)
+    return IngestBatch(
+        MODEL, batch_id, LABELS, payload, payload[-16:], len(rows), retains=True, ids=ids
+    )
 
 
 def test_a_record_takes_so_many_raters_and_no_more():
@@ -64,10 +72,18 @@ def test_a_rater_too_many_is_an_error_of_his_row(bench):
     crowd = LabelRow("i1", {}, [(f"r{i}", 1, None) for i in range(MAX_NAMED)])
     bench.deliver(predictions("i1", "i2"), labels(crowd))
     assert bench.merged("l").status == "merged"
-    bench.deliver(labels(LabelRow("i1", {}, [("late", 1, None)]), LabelRow("i2", {}, [("late", 1, None)]), batch_id="l2"))
+    bench.deliver(
+        labels(
+            LabelRow("i1", {}, [("late", 1, None)]),
+            LabelRow("i2", {}, [("late", 1, None)]),
+            batch_id="l2",
+        )
+    )
     receipt = bench.merged("l2")
     assert (receipt.accepted, receipt.rejected) == (1, 1)
-    assert [(each["pointer"], each["rule"]) for each in receipt.errors] == [("/ids/0", "too_many_ratings")]
+    assert [(each["pointer"], each["rule"]) for each in receipt.errors] == [
+        ("/ids/0", "too_many_ratings")
+    ]
 
 
 def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeypatch):
@@ -96,7 +112,9 @@ def full(bench, *deliveries):
     """What came of handing several batches over at once: their receipts, or how each was refused."""
 
     async def all_of_them():
-        return await asyncio.gather(*(bench.inbox.hand_over(each) for each in deliveries), return_exceptions=True)
+        return await asyncio.gather(
+            *(bench.inbox.hand_over(each) for each in deliveries), return_exceptions=True
+        )
 
     return [type(each) for each in bench.run(all_of_them())]
 
@@ -163,7 +181,9 @@ def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
 
     def removal(name):
         payload = json.dumps({"id": name}).encode()
-        return IngestBatch(MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,))
+        return IngestBatch(
+            MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,)
+        )
 
     assert full(bounded, removal("c"), removal("a")) == [RecordsFull, Receipt]
     assert bounded.merged("r-a").accepted == 1

@@ -77,10 +77,22 @@ def once(function, error):
 
 
 def no_letters(bench):
-    return bench.dead_letters() == [] and not bench.run(bench.inbox.record(MODEL.key, "b1")).is_final
+    return (
+        bench.dead_letters() == [] and not bench.run(bench.inbox.record(MODEL.key, "b1")).is_final
+    )
 
 
-REJECTIONS = ["READONLY", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "NOPERM"]
+REJECTIONS = [
+    "READONLY",
+    "MISCONF",
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "OOM",
+    "NOPERM",
+]
 
 
 class TestWhichErrorsAreTransient:
@@ -126,7 +138,9 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
     assert counts(bench)["n_predictions"] == 2
 
 
-@pytest.mark.parametrize("error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")])
+@pytest.mark.parametrize(
+    "error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")]
+)
 def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error):
     bench.ground = Numerics()
     bench.put_model()
@@ -167,7 +181,9 @@ class TestTheChild:
         loop._child.close()
 
     def test_it_cannot_be_started(self, bench, in_danger, monkeypatch):
-        monkeypatch.setattr(subprocess, "Popen", once(subprocess.Popen, OSError(12, "cannot allocate")))
+        monkeypatch.setattr(
+            subprocess, "Popen", once(subprocess.Popen, OSError(12, "cannot allocate"))
+        )
         in_danger._step_or_reload()
         assert no_letters(bench)
         in_danger._step_or_reload()
@@ -190,7 +206,9 @@ class TestTheChild:
         process.wait()
         started = []
         popen = subprocess.Popen
-        monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(1) or popen(*a, **k))
+        monkeypatch.setattr(
+            subprocess, "Popen", lambda *a, **k: started.append(1) or popen(*a, **k)
+        )
         in_danger._step_or_reload()
         assert bench.pane().numbers == pane_of([4]).numbers and len(started) == 1
 
@@ -216,7 +234,15 @@ def test_an_unknown_control_operation_changes_nothing(bench, payload):
     loop = bench.loop()
     loop.step()
     before = {name: bench.client.dump(name) for name in bench.keys_of()}
-    entry = {"i": "", "m": MODEL.key, "g": MODEL.generation, "k": "control", "h": "", "t": "1", "b": payload}
+    entry = {
+        "i": "",
+        "m": MODEL.key,
+        "g": MODEL.generation,
+        "k": "control",
+        "h": "",
+        "t": "1",
+        "b": payload,
+    }
     bench.client.xadd(loop.keys.stream, entry)
     bench.deliver(delivery("b2", [5], event_times=np.array([HOUR_US])))
     loop.step()
@@ -243,7 +269,9 @@ class TestSealing:
             rows = {"probabilities": [[0.2, 0.5, 0.3]] * 3, "event_times": [at] * 3, "labels": [[0, 1]] * 3,
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
-            bench.deliver(IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+            bench.deliver(
+                IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            )
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")
         while bench.client.xlen(loop.keys.stream):
@@ -263,9 +291,13 @@ class TestSealing:
         ]
         return Watermarks.read(marks).sealed_to, bench.client.exists(*names)
 
-    @pytest.mark.parametrize("error", [MemoryError(), OSError(5, "input/output"), redis.TimeoutError("slow")])
+    @pytest.mark.parametrize(
+        "error", [MemoryError(), OSError(5, "input/output"), redis.TimeoutError("slow")]
+    )
     @pytest.mark.parametrize("at", [1, 3])
-    def test_a_transient_error_leaves_the_cohort_for_the_next_pass(self, bench, loop, monkeypatch, error, at):
+    def test_a_transient_error_leaves_the_cohort_for_the_next_pass(
+        self, bench, loop, monkeypatch, error, at
+    ):
         read, calls = Pane.from_parts, []
 
         def failing(*args, **kwargs):
@@ -325,7 +357,11 @@ class TestSealing:
 def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s, n_batches):
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
-    quick = replace(settings.with_url(server.start()), socket_timeout_s=stop_s / 2, ingest_deadline_s=4 * stop_s + 20)
+    quick = replace(
+        settings.with_url(server.start()),
+        socket_timeout_s=stop_s / 2,
+        ingest_deadline_s=4 * stop_s + 20,
+    )
     facts, calls, timers = RetainedStore.facts, [], []
 
     def stopping(*args):
@@ -348,7 +384,11 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
                 run = range(at, at + 5)
                 bench.deliver(*(with_ids(f"p{i}", f"i{i}", f"j{i}") for i in run))
                 bench.deliver(*(labels(f"l{i}", f"i{i}", f"j{i}") for i in run))
-            statuses = {bench.merged(f"{kind}{i}", seconds=60).status for kind in "pl" for i in range(n_batches)}
+            statuses = {
+                bench.merged(f"{kind}{i}", seconds=60).status
+                for kind in "pl"
+                for i in range(n_batches)
+            }
             assert statuses == {"merged"} and bench.dead_letters() == [] and len(timers) == n_stops
             found = counts(bench)
             assert (found["n_predictions"], found["n_labelled"]) == (2 * n_batches, 2 * n_batches)
@@ -359,9 +399,15 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
 
 
 def test_a_stopped_store_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
-    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=2, stop_s=0.5, n_batches=20)
+    pause_storm(
+        settings, server_binary, tmp_path / "own", monkeypatch, n_stops=2, stop_s=0.5, n_batches=20
+    )
 
 
 @pytest.mark.slow
-def test_a_store_stopped_for_long_and_often_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
-    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=6, stop_s=4.0, n_batches=300)
+def test_a_store_stopped_for_long_and_often_decides_nothing(
+    settings, server_binary, tmp_path, monkeypatch
+):
+    pause_storm(
+        settings, server_binary, tmp_path / "own", monkeypatch, n_stops=6, stop_s=4.0, n_batches=300
+    )

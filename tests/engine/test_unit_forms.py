@@ -20,7 +20,13 @@ AS_SENT = Batch.from_columns({"logits": LOGITS}).batch.probabilities.tolist()
 PARTS = {
     "l": {"logits": LOGITS, "ids": ["l0", "l1"], "units": ["u", "v"], "labels": [2, [0, 1]]},
     "p": {"probabilities": [[0.2, 0.3, 0.5]], "ids": ["p0"], "units": ["u"], "labels": [1]},
-    "c": {"probabilities": [[0.1, 0.8, 0.1]], "ids": ["c0"], "units": ["u"], "cases": ["scan"], "labels": [1]},
+    "c": {
+        "probabilities": [[0.1, 0.8, 0.1]],
+        "ids": ["c0"],
+        "units": ["u"],
+        "cases": ["scan"],
+        "labels": [1],
+    },
 }
 # The unit v came as logits alone and stays so; the rows of u have probabilities in common.
 WHOLE = [
@@ -37,7 +43,12 @@ WHOLE = [
 def joined(order, removed=()):
     """The pane of all rows after batches in some order, each a run of its own, and removals."""
     store, pane = Dictionary(), Pane(MODEL.spec())
-    steps = [lambda join, name=name: join.predictions(MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS) for name in order]
+    steps = [
+        lambda join, name=name: join.predictions(
+            MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS
+        )
+        for name in order
+    ]
     steps += [lambda join, name=name: join.deletion(MODEL, name, AT_MS) for name in removed]
     for step in steps:
         join = LabelJoin(store)

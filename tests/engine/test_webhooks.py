@@ -78,7 +78,14 @@ def test_urls_that_are_no_receivers(url):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://localhost/x", "https://127.0.0.1/", "https://[::1]/", "https://2130706433/", "http://127.1/"]
+    "url",
+    [
+        "https://localhost/x",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://2130706433/",
+        "http://127.1/",
+    ],
 )
 def test_this_machine_is_reached_by_a_setting_alone(url):
     with pytest.raises(BlockedUrlError):
@@ -117,7 +124,9 @@ def test_tries_are_spread_over_a_day_and_then_given_up():
     assert message().attempted(now, 302, None).status == WAITING
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%"])
+@pytest.mark.parametrize(
+    "secret", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%"]
+)
 def test_secrets_that_are_none(secret):
     with pytest.raises(ValueError):
         key_of(secret)
@@ -172,7 +181,9 @@ def test_a_receiver_that_drips_is_cut_off(scheme):
         def drip():
             taken, _ = listening.accept()
             with taken, suppress(OSError):
-                taken.sendall(b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"\x16\x03\x03\x40\x00")
+                taken.sendall(
+                    b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"\x16\x03\x03\x40\x00"
+                )
                 while not over.wait(0.02):
                     taken.sendall(b"a")
 
@@ -180,7 +191,12 @@ def test_a_receiver_that_drips_is_cut_off(scheme):
         dripping.start()
         began = time.monotonic()
         with pytest.raises(OSError):
-            send(message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"), new_secret(), 0.3, LOCAL)
+            send(
+                message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"),
+                new_secret(),
+                0.3,
+                LOCAL,
+            )
         assert time.monotonic() - began < 3.0
         over.set()
         dripping.join(5.0)
@@ -217,7 +233,10 @@ def test_a_certificate_of_another_name_is_refused(secure):
 
 
 def test_authorities_are_read_at_start():
-    assert EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca == AUTHORITY
+    assert (
+        EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca
+        == AUTHORITY
+    )
     for wrong in (__file__, "/nowhere.pem"):
         with pytest.raises(SettingsError, match="CALIBRANT_WEBHOOK_CA"):
             EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": wrong})
@@ -248,10 +267,15 @@ def verified(secret, headers, body, now_s):
     key = base64.b64decode(secret.removeprefix("whsec_"))
     if abs(now_s - int(headers["webhook-timestamp"])) > 300:
         return False
-    signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+    signed = b".".join(
+        [headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body]
+    )
     expected = hmac.digest(key, signed, "sha256")
     pairs = (each.split(",", 1) for each in headers["webhook-signature"].split(" "))
-    return any(version == "v1" and hmac.compare_digest(base64.b64decode(given), expected) for version, given in pairs)
+    return any(
+        version == "v1" and hmac.compare_digest(base64.b64decode(given), expected)
+        for version, given in pairs
+    )
 
 
 def test_receivers_of_the_standard_take_our_signature():
@@ -275,7 +299,9 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
     """Nothing but the stream is written; a second courier, as after a kill, sends the same id again."""
     url = f"http://127.0.0.1:{server.server_port}/x"
     hook = {"url": url, "secret": new_secret()}
-    config = ModelConfig("default", "m", "binary", 2, generation="g", revision=1, alarm={"webhooks": [hook]})
+    config = ModelConfig(
+        "default", "m", "binary", 2, generation="g", revision=1, alarm={"webhooks": [hook]}
+    )
     bench.put_model(config)
     store = bench.store
     store.settings = replace(store.settings, webhook_networks="127.0.0.0/8", webhook_timeout_s=2.0)
@@ -295,6 +321,9 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
         stop.set()
         thread.join()
         assert server.ids == [made.id] * n
-    orders = [Entry.from_fields(name.decode(), fields) for name, fields in store.client.xrange(keys.stream)]
+    orders = [
+        Entry.from_fields(name.decode(), fields)
+        for name, fields in store.client.xrange(keys.stream)
+    ]
     assert len(orders) == 4 and all(ATTEMPTED.encode() in each.payload for each in orders)
     assert store.client.hlen(keys.deliveries) == 3

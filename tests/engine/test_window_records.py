@@ -33,11 +33,16 @@ class Counted:
 
 
 def prediction(hour, **changes):
-    return replace(Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"), **changes)
+    return replace(
+        Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"),
+        **changes,
+    )
 
 
 def rated(hour, klass=0, raters=("ann",), **changes):
-    return Facts(0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters})
+    return Facts(
+        0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
+    )
 
 
 @pytest.fixture
@@ -76,7 +81,12 @@ def test_records_are_found_by_their_time_slice_and_label(held):
     assert names(held(facts)) == ["a", "b", "early", "late"]
     assert names(held(facts, marks=Watermarks(kept_from=6 * HOUR_S))) == ["a", "late"]
     # What was merged into a day lies where the day begins.
-    assert names(held(facts, Window(0, HOUR_S), marks=Watermarks(daily_to=DAY_S))) == ["a", "b", "early", "late"]
+    assert names(held(facts, Window(0, HOUR_S), marks=Watermarks(daily_to=DAY_S))) == [
+        "a",
+        "b",
+        "early",
+        "late",
+    ]
     assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
 
 
@@ -84,12 +94,17 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
     facts = {f"i{i}": rated(i) for i in range(6)}
     monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
-    with pytest.raises(CalibrationInputError, match=r"more than 4 labelled records.*narrow it") as refused:
+    with pytest.raises(
+        CalibrationInputError, match=r"more than 4 labelled records.*narrow it"
+    ) as refused:
         held(facts).read()
     assert refused.value.violations[0].pointer == "/window"
     monkeypatch.setattr(window_records, "MAX_ROWS", 9)
     monkeypatch.setattr(window_records, "MAX_RATINGS", 8)
-    several = {name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)}) for name, each in facts.items()}
+    several = {
+        name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)})
+        for name, each in facts.items()
+    }
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
@@ -104,7 +119,10 @@ def test_raters_beyond_the_number_told_are_counted(held):
     found = answer(Counted(), MODEL, {"metric": "accuracy"}, 0, records)
     assert (found["n_raters"], found["n_raters_over"], len(found["by_rater"])) == (70, 6, 64)
     assert list(found["by_rater"])[:3] == ["r068", "r069", "r000"]
-    assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {"value": 1.0, "n": 1}
+    assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {
+        "value": 1.0,
+        "n": 1,
+    }
     assert found["mean_of_raters"] == pytest.approx((62 + 2 * 0.5) / 64)
 
 
@@ -116,7 +134,9 @@ def computed(bench):
     bench.loop().step()
 
     def answer(function=lambda *given: {}):
-        compute = Compute(bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])})
+        compute = Compute(
+            bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])}
+        )
         question = QueryRequest("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
         return json.loads(compute.answer(question).body)
 
@@ -136,11 +156,15 @@ def test_what_comes_while_records_are_read_is_told(bench, computed):
 
 def test_a_day_that_goes_by_the_hour_is_news_of_its_records_alone(bench, computed):
     def names():
-        state = {kind: bench.run(bench.inbox.state(MODEL, "", kind)) for kind in ("raters", "metrics")}
+        state = {
+            kind: bench.run(bench.inbox.state(MODEL, "", kind)) for kind in ("raters", "metrics")
+        }
         return [each.name(Window(0, DAY_S)) for each in state.values()]
 
     def mark(name, at_s):
-        bench.client.hset(bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation), name, at_s)
+        bench.client.hset(
+            bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation), name, at_s
+        )
 
     mark(daily_to(""), DAY_S)
     whole = names()
@@ -172,7 +196,9 @@ class Near:
 
     def __eq__(self, found):
         if isinstance(self.expected, dict):
-            return self.expected.keys() == found.keys() and all(found[k] == Near(v) for k, v in self.expected.items())
+            return self.expected.keys() == found.keys() and all(
+                found[k] == Near(v) for k, v in self.expected.items()
+            )
         if isinstance(self.expected, float):
             return found == pytest.approx(self.expected, rel=1e-9, abs=1e-12)
         return found == self.expected
@@ -197,12 +223,16 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}
     for i, (name, row, _) in enumerate(rows_of(batch, 0)):
-        ratings = {rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)}
+        ratings = {
+            rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
+        }
         facts[name] = Facts(0, row, ratings=ratings)
     told = []
     for slug, of_library in expected["metrics"].items():
         found = answer(Counted(), MODEL, {"metric": slug, "bins": 5}, 0, Read(facts))
-        assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(of_library["by_rater"]), slug
+        assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(
+            of_library["by_rater"]
+        ), slug
         assert found["policies"] == Near(of_library["policies"]), slug
         told.append(found["mean_of_raters"] is not None)
     assert sum(told) >= (41 if "cases" in columns else 37)

@@ -167,7 +167,9 @@ def test_the_future_and_what_retention_has_taken_are_refused():
     assert [(o.pointer, o.rule) for o in error.value.violations] == [("/event_times/2", "future")]
     with pytest.raises(CalibrationInputError) as error:
         panes_of(Rows(2, times(-24, -25)), model, NOON, LIMITS)
-    assert [(o.pointer, o.rule) for o in error.value.violations] == [("/event_times/1", "retention")]
+    assert [(o.pointer, o.rule) for o in error.value.violations] == [
+        ("/event_times/1", "retention")
+    ]
 
 
 def test_a_real_batch():

@@ -355,7 +355,10 @@ def test_count_arrays_of_other_types_are_refused(counts: Any) -> None:
         "/label_counts/0",
         "n_classes",
     )
-    assert violations(GOOD | {"label_counts": np.ones(3, int)})[0] == ("/label_counts/0", "n_classes")
+    assert violations(GOOD | {"label_counts": np.ones(3, int)})[0] == (
+        "/label_counts/0",
+        "n_classes",
+    )
 
 
 def test_counts_beyond_64_bits_signed_are_too_many_and_not_negative() -> None:
@@ -403,7 +406,9 @@ def test_instants(text: str, expected: int | None) -> None:
 @given(st.datetimes(), st.sampled_from(["Z", "+00:00", "z", "-00:00"]))
 def test_instants_of_any_time(at: datetime, offset: str) -> None:
     expected = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
-    assert instant(at.isoformat(timespec="microseconds") + offset) == (expected if expected >= 0 else None)
+    assert instant(at.isoformat(timespec="microseconds") + offset) == (
+        expected if expected >= 0 else None
+    )
 
 
 def test_times_as_arrays() -> None:
@@ -448,7 +453,9 @@ def test_a_refused_time_says_what_is_wrong_with_it() -> None:
     ([[0.5, None]], 3, "the row has 2 values, the model has 3 classes"),
     ([[0.5, 0.5]], 3, "rows have 2 classes, the model has 3"),
 ])  # fmt: skip
-def test_a_row_of_another_length_is_told_what_it_is_compared_with(rows: Any, n_classes: int | None, said: str) -> None:
+def test_a_row_of_another_length_is_told_what_it_is_compared_with(
+    rows: Any, n_classes: int | None, said: str
+) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         read({"probabilities": rows}, n_classes=n_classes)
     assert said in [each.detail for each in refused.value.violations]

@@ -99,8 +99,14 @@ def test_losses_equal_the_naive_version(by_ratings: bool, bins: int, edges: str)
         square = weight * (mean - (w[i] * predicted[i]).sum() / weight) ** 2
         plugin = plugin + square
         x = phi[i] - (w[i] * predicted[i]).sum() / weight
-        pairs = [(w[i][a] * w[i][b], x[a] * x[b]) for a, b in itertools.permutations(range(len(i)), 2)]
-        debiased += weight * np.average([v for _, v in pairs], weights=[u for u, _ in pairs]) if pairs else square
+        pairs = [
+            (w[i][a] * w[i][b], x[a] * x[b]) for a, b in itertools.permutations(range(len(i)), 2)
+        ]
+        debiased += (
+            weight * np.average([v for _, v in pairs], weights=[u for u, _ in pairs])
+            if pairs
+            else square
+        )
     answer = found["disagreement_ce"]
     assert answer["calibration_loss_plugin"] == pytest.approx(plugin / w.sum(), abs=1e-9)
     assert answer["calibration_loss"] == pytest.approx(debiased / w.sum(), abs=1e-9)
@@ -432,7 +438,9 @@ def test_intervals_of_bins_hold_what_is_true() -> None:
     for _ in range(20):
         p = rng.dirichlet(np.ones(3), 600)
         votes = np.array([rng.multinomial(3, row) for row in p])
-        batch = Batch.from_columns({"probabilities": p, "label_counts": votes}, task="multiclass").batch
+        batch = Batch.from_columns(
+            {"probabilities": p, "label_counts": votes}, task="multiclass"
+        ).batch
         pane = Pane(PaneSpec("multiclass", 3))
         pane.fill_batch(batch)
         for row in disagreement_answer(View(pane, PaneQuery(bins=5)))["reliability"]:

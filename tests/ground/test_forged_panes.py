@@ -44,7 +44,9 @@ def change(values: Column, rng: np.random.Generator) -> None:
     if not n:
         return
     at: Any = slice(None) if rng.random() < 0.4 else int(rng.integers(n))
-    factor = rng.choice([0, 2, 3]) if whole else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
+    factor = (
+        rng.choice([0, 2, 3]) if whole else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
+    )
     changes: list[Callable[[], Any]] = [
         lambda: values[at] * factor,
         lambda: rng.choice(WHOLE if whole else EXTREME),
@@ -138,7 +140,11 @@ def not_finite(value: Any) -> bool:
 @pytest.mark.parametrize("name", ["three", "binary", "odd"])
 def test_forged_panes_are_refused_or_give_finite_numbers(name: str) -> None:
     spec, rng = SPECS[name], np.random.default_rng(12)
-    shapes = ({"seed": 1}, {"seed": 2, "units": "cases", "most_raters": 1}, {"seed": 3, "units": None, "n": 4})
+    shapes = (
+        {"seed": 1},
+        {"seed": 2, "units": "cases", "most_raters": 1},
+        {"seed": 3, "units": None, "n": 4},
+    )
     panes = [pane_of(spec, *batches_of(spec, SHAPE | shape, 2)) for shape in shapes]
     accepted = refused = 0
     while accepted < PANES:
@@ -161,13 +167,23 @@ def packed_zeros(n: int, about: dict[str, Any]) -> bytes:
     return pack({"x": np.zeros(n, np.uint8)}, about, level=1)
 
 
-def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spec = SPECS["three"]
     data = {"": packed_zeros(1 << 20, {"pane": 1, "spec": spec.to_dict(), "parts": {}})}
     for name in Pane(spec).names:
-        about = {"accumulator": name, "format": accumulators()[name].format, "spec": spec.digest, "keys": [], "names": []}
+        about = {
+            "accumulator": name,
+            "format": accumulators()[name].format,
+            "spec": spec.digest,
+            "keys": [],
+            "names": [],
+        }
         data[name] = packed_zeros(1 << (26 if name == "cases" else 23), about)
-    monkeypatch.setattr("calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed"))
+    monkeypatch.setattr(
+        "calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed")
+    )
     for name, packed in data.items():
         with pytest.raises(PackingError, match="larger than it can be"):
             accumulators()[name].unpack(spec, packed) if name else Pane.unpack(packed)

@@ -25,7 +25,9 @@ def many(n: int = 600, seed: int = 0, **more: Any) -> tuple[Batch, Pane]:
     z = rng.normal(size=(n, 25)) * 3
     z[:, 3] += 2.5
     labels = (softmax(z / 2, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    batch = Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(n)], **more}).batch
+    batch = Batch.from_columns(
+        {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(n)], **more}
+    ).batch
     pane = Pane.for_window(SPEC)
     pane.fill_batch(batch)
     return batch, pane
@@ -39,7 +41,9 @@ def test_of_platts_curve_it_is_what_two_regressions_say(raw: bool) -> None:
     p, hit = rows.probabilities[:, 3], rows.share[:, 3]
     odds, after = np.log(p / (1 - p))[:, None], np.zeros(600)
     for side in (0, 1):
-        fitted = LogisticRegression(C=np.inf, tol=1e-10, max_iter=500).fit(odds[rows.half != side], hit[rows.half != side])
+        fitted = LogisticRegression(C=np.inf, tol=1e-10, max_iter=500).fit(
+            odds[rows.half != side], hit[rows.half != side]
+        )
         after[rows.half == side] = fitted.predict_proba(odds[rows.half == side])[:, 1]
 
     def nll(q: np.ndarray) -> np.ndarray:
@@ -68,7 +72,11 @@ def test_where_there_are_too_few_it_says_so() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(25), 15)
     pane = Pane(SPEC)
-    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}).batch)
+    pane.fill_batch(
+        Batch.from_columns(
+            {"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}
+        ).batch
+    )
     found = fit("isotonic", View(pane, PaneQuery(scope="class:3")))
     assert (found["heldout"], found["heldout_reason"]) == (None, "few_units")
 
@@ -81,7 +89,11 @@ def test_a_sample_without_a_hit_shows_no_gain() -> None:
     kept = np.isin(batch.prediction_hash, pane.sample.batch().prediction_hash)
     labels = np.where(kept, 4, np.arange(2000) % 5)
     pane = Pane(SPEC)
-    pane.fill_batch(Batch.from_columns({"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}).batch)
+    pane.fill_batch(
+        Batch.from_columns(
+            {"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}
+        ).batch
+    )
     found = fit("isotonic", View(pane, PaneQuery(scope="class:3")))
     assert found["parameters"] is not None
     assert (found["heldout"], found["heldout_reason"]) == (None, "one_class")

@@ -20,7 +20,9 @@ def test_predictions_of_one_score_leave_out_their_own(raters: str, leave: str) -
     z = rng.multinomial(10, rng.dirichlet(np.ones(3), 25)) / 10
     counts = rng.multinomial(rng.integers(1, 5, 25), z)
     weights = rng.choice([0.5, 1.0, 3.0], 25)
-    batch = Batch.from_columns({"probabilities": z, "label_counts": counts, "weights": weights}).batch
+    batch = Batch.from_columns(
+        {"probabilities": z, "label_counts": counts, "weights": weights}
+    ).batch
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
     view = View(pane, PaneQuery(raters=raters, options={"leave": leave}), batch)

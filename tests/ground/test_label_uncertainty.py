@@ -350,7 +350,9 @@ def test_one_vote_everywhere_refuses_what_needs_two() -> None:
 def test_the_calibration_loss_by_class_and_bin(by_ratings: bool) -> None:
     z, y = rows(n=200, seed=3)
     naive = Naive(z, y, by_ratings, False)
-    found = asked(pane(batch(z, y)), bins=10, loss_weight="n" if by_ratings else 1)["calibration_loss"]
+    found = asked(pane(batch(z, y)), bins=10, loss_weight="n" if by_ratings else 1)[
+        "calibration_loss"
+    ]
     for k in range(3):
         for b in range(10):
             i = np.flatnonzero((z[:, k] <= (b + 1) / 10) & ((z[:, k] > b / 10) | (b == 0)))
@@ -358,8 +360,13 @@ def test_the_calibration_loss_by_class_and_bin(by_ratings: bool) -> None:
             for name, debias in (("plugin", None), ("debiased", "share")):
                 expected = naive._bin(i, k, debias) / naive.w.sum()
                 assert found["by_bin"][name][k][b] == pytest.approx(expected, abs=1e-12)
-    for name, by_class, whole in (("plugin", "plugin_by_class", "plugin"), ("debiased", "by_class", "value")):
-        assert found[by_class] == pytest.approx([sum(bins) for bins in found["by_bin"][name]], abs=1e-15)
+    for name, by_class, whole in (
+        ("plugin", "plugin_by_class", "plugin"),
+        ("debiased", "by_class", "value"),
+    ):
+        assert found[by_class] == pytest.approx(
+            [sum(bins) for bins in found["by_bin"][name]], abs=1e-15
+        )
         assert found[whole] == pytest.approx(sum(found[by_class]), abs=1e-15)
 
 
@@ -368,7 +375,9 @@ def test_single_labels_give_the_calibration_loss(edges: str) -> None:
     z, y = rows(least=1, most=1)
     naive, every = Naive(z, y, False, False), np.ones(len(z), bool)
     found = asked(pane(batch(z, y)), edges=edges)["calibration_loss"]
-    debiased, plugin, residual = (naive.calibration(every, 15, edges, how) for how in ("share", None, "residual"))
+    debiased, plugin, residual = (
+        naive.calibration(every, 15, edges, how) for how in ("share", None, "residual")
+    )
     assert found["value"] == pytest.approx(debiased, abs=1e-12) and debiased < plugin
     assert found["plugin"] == pytest.approx(plugin, abs=1e-12)
     assert found["residual_debiased"] == pytest.approx(residual, abs=1e-12)

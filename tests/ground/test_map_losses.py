@@ -19,7 +19,11 @@ def test_losses_after_a_map_are_those_of_its_rows(method: str, raters: str) -> N
     score = rng.integers(1, 30, 200) / 30
     votes = rng.binomial(3, score)
     weight = rng.uniform(0.5, 2.0, 200).round(3)
-    columns = {"confidences": score, "label_counts": np.stack([3 - votes, votes], axis=1), "weights": weight}
+    columns = {
+        "confidences": score,
+        "label_counts": np.stack([3 - votes, votes], axis=1),
+        "weights": weight,
+    }
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)

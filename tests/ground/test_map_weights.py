@@ -18,7 +18,11 @@ from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
 def test_the_scale_of_weights_changes_no_map(method: str, weight: float) -> None:
     rng = np.random.default_rng(8)
     p = rng.random(200)
-    columns = {"confidences": p, "labels": (rng.random(200) < p).astype(int), "ids": [f"i{i}" for i in range(200)]}
+    columns = {
+        "confidences": p,
+        "labels": (rng.random(200) < p).astype(int),
+        "ids": [f"i{i}" for i in range(200)],
+    }
     found = []
     for weights in (np.ones(200), np.full(200, weight)):
         pane = Pane.for_window(PaneSpec("binary", 2))

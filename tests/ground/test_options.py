@@ -16,7 +16,9 @@ EMPTY = Pane(PaneSpec("multiclass", 3))
 
 
 def asked(**options: Any) -> dict[str, dict[str, Any]]:
-    return compute_metrics(View(EMPTY, PaneQuery(options=options)), ["kde_ece", "tace", "ece_sweep"])
+    return compute_metrics(
+        View(EMPTY, PaneQuery(options=options)), ["kde_ece", "tace", "ece_sweep"]
+    )
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
@@ -63,7 +65,15 @@ def test_what_an_option_cannot_be(options: dict[str, Any], pointer: str, rule: s
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"epsilon": None}, {"epsilon": "0.25"}, {"epsilon": 0}, {"norm": "2"}, {"norm": 2.0}, {"loss_weight": 1}],
+    [
+        {},
+        {"epsilon": None},
+        {"epsilon": "0.25"},
+        {"epsilon": 0},
+        {"norm": "2"},
+        {"norm": 2.0},
+        {"loss_weight": 1},
+    ],
 )
 def test_what_an_option_may_be(options: dict[str, Any]) -> None:
     assert asked(**options)["tace"]["reason"] == "no_data"

@@ -177,7 +177,11 @@ def test_one_accumulator_changed(name: str, packed: bool) -> None:
 def test_one_accumulator_missing_or_doubled(spec: str) -> None:
     pane = filled(spec)
     for name in pane.parts():
-        if name in ("unit_sample", "sample", "digest"):  # a sample may be smaller than what it is of
+        if name in (
+            "unit_sample",
+            "sample",
+            "digest",
+        ):  # a sample may be smaller than what it is of
             continue
         parts = pane.parts()
         without = Pane.from_parts(
@@ -216,13 +220,18 @@ def test_histograms_that_cannot_be() -> None:
 @every_spec
 def test_every_column_has_a_range(spec: PaneSpec) -> None:
     pane = pane_of(spec, *batches_of(spec, SHAPE | {"units": "cases"}, 1))
-    pane.fill_histogram(a_histogram(spec, kind="positive" if spec.task == "binary" else "top_label"))
+    pane.fill_histogram(
+        a_histogram(spec, kind="positive" if spec.task == "binary" else "top_label")
+    )
     for name in pane.names:
         declared = pane[name].ranges()
         assert set(declared) >= set(pane[name].blocks)
         for key, block in pane[name].blocks.items():
             ranges = declared[key]
-            assert set(ranges.of) >= set(ranges.sums) and len(ranges.sums) == block.n_sums, (name, key)
+            assert set(ranges.of) >= set(ranges.sums) and len(ranges.sums) == block.n_sums, (
+                name,
+                key,
+            )
             assert len(ranges.counts) == block.n_counts
             # Without a total, a part of the pane could be missing; these two hold only what clients gave.
             assert ranges.totals or name in ("counts", "cases", "delays", "histograms")

@@ -45,7 +45,11 @@ def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
 
 def masses(p: np.ndarray, votes: np.ndarray, scope: str, raters: str) -> tuple[np.ndarray, ...]:
     n = votes.sum(axis=1)
-    shares = {"pooled": votes, "mean": votes / n[:, None], "majority": np.eye(p.shape[1])[votes.argmax(axis=1)]}[raters]
+    shares = {
+        "pooled": votes,
+        "mean": votes / n[:, None],
+        "majority": np.eye(p.shape[1])[votes.argmax(axis=1)],
+    }[raters]
     klass = p.argmax(axis=1) if scope == "top_label" else np.full(len(p), int(scope[-1]))
     at = np.arange(len(p))
     return p[at, klass], shares[at, klass], shares.sum(axis=1) - shares[at, klass]
@@ -116,7 +120,9 @@ def test_from_plain_histograms() -> None:
     }
     spec = PaneSpec("binary", 2)
     pane = Pane(spec)
-    fields = {"kind": "positive", "bins": 3600, "edges": "left"} | {k: v.tolist() for k, v in columns.items()}
+    fields = {"kind": "positive", "bins": 3600, "edges": "left"} | {
+        k: v.tolist() for k, v in columns.items()
+    }
     pane.fill_histogram(Histogram.from_fields(fields, spec))
     view = View(pane, PaneQuery(edges="left"))
     found = roc(view)
@@ -130,7 +136,9 @@ def test_from_plain_histograms() -> None:
 def test_without_pairs_there_is_a_reason(label: int | None, reason: str) -> None:
     pane = Pane(PaneSpec("binary", 2))
     if label is not None:
-        pane.fill_batch(Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch)
+        pane.fill_batch(
+            Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch
+        )
     view = View(pane, PaneQuery())
     found = roc(view)
     assert (found["auc"], found["threshold"], found["reason"]) == (None, [], reason)

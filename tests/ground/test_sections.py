@@ -22,7 +22,9 @@ def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmen
     p = rng.dirichlet(np.ones(n_classes), n)
     votes = np.array([rng.multinomial(n_votes, row) for row in p])
     columns = {"probabilities": p**1.5 / (p**1.5).sum(axis=1, keepdims=True), "label_counts": votes}
-    return Batch.from_columns(columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task).batch
+    return Batch.from_columns(
+        columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task
+    ).batch
 
 
 def scored(batch: Batch, *names: str, **params: object) -> dict:
@@ -74,10 +76,14 @@ def test_stability_takes_its_metric_and_subsets() -> None:
     found = scored(batch_of(3, 120), "stability", metric="mce", subsets="independent")["stability"]
     assert (found["metric"], found["subsets"], found["source"]) == ("mce", "independent", "rows")
     apart = scored(batch_of(3, 60), "stability", metric="kde_ece", leave="instance")["stability"]
-    assert apart["raters"]["pooled"]["full"] == pytest.approx(apart["baselines"]["pooled"]["value"], abs=1e-12)
+    assert apart["raters"]["pooled"]["full"] == pytest.approx(
+        apart["baselines"]["pooled"]["value"], abs=1e-12
+    )
 
 
-def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_that_take_minutes_are_refused_with_the_baselines_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("calibrant.stability.report.MAX_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
@@ -100,7 +106,9 @@ def test_each_case_by_itself() -> None:
     for name in {str(case) for case in batch.cases}:  # type: ignore[union-attr]
         own = batch.take(np.array([case == name for case in batch.cases]))  # type: ignore[union-attr]
         share = own.label_counts / own.label_counts.sum(axis=1, keepdims=True)
-        squares = (own.probabilities**2).sum(axis=1) - 2 * (own.probabilities * share).sum(axis=1) + 1
+        squares = (
+            (own.probabilities**2).sum(axis=1) - 2 * (own.probabilities * share).sum(axis=1) + 1
+        )
         expected[name] = squares.mean()
     assert {each["case"]: each["value"] for each in found["cases"]} == pytest.approx(expected)
     assert found["mean"] == pytest.approx(np.mean(list(expected.values())))
@@ -113,7 +121,9 @@ def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) ->
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
     monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MAX_CASES", 59)
     assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
-    bare = Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass").batch
+    bare = Batch.from_columns(
+        {"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass"
+    ).batch
     assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"
 
 

@@ -18,7 +18,10 @@ def rows(seed: int, n: int = 300, *, logits: bool = True, task: str = "segmentat
     z = rng.normal(0, 2, (n, 2)) + rng.normal(0, 1, (n, 1))
     chance = 1 / (1 + np.exp((z[:, 0] - z[:, 1]) / 2))
     votes = rng.binomial(2, chance)
-    columns = {"label_counts": np.stack([2 - votes, votes], axis=1), "weights": rng.choice([1.0, 3.0], n)}
+    columns = {
+        "label_counts": np.stack([2 - votes, votes], axis=1),
+        "weights": rng.choice([1.0, 3.0], n),
+    }
     if logits:
         columns["logits"] = z
     else:
@@ -49,14 +52,20 @@ def test_rows_equal_the_naive_version(logits: bool) -> None:
     for t0, t1 in ((1.0, 1.0), (0.5, 3.0), (4.0, 0.25)):
         found, other = (each.at(np.array([t0, t1])) for each in (two, general))
         assert (found.nll, found.brier) == pytest.approx(naive(batch, t0, t1), rel=1e-9)
-        assert (found.nll, found.brier, found.ece) == pytest.approx((other.nll, other.brier, other.ece), rel=1e-9)
+        assert (found.nll, found.brier, found.ece) == pytest.approx(
+            (other.nll, other.brier, other.ece), rel=1e-9
+        )
 
 
 def test_impossible_ratings_stay_out_of_nll() -> None:
     p = np.array([[0.0, 1.0], [1.0, 0.0], [0.3, 0.7], [0.6, 0.4]])
-    batch = Batch.from_columns({"probabilities": p, "labels": [0, 0, 1, 1]}, task="segmentation").batch
+    batch = Batch.from_columns(
+        {"probabilities": p, "labels": [0, 0, 1, 1]}, task="segmentation"
+    ).batch
     general = RowLosses(batch, EceOptions(5, 0))
-    found, other = (each.at(np.array([2.0, 0.5])) for each in (TwoClassLosses.of_rows(general), general))
+    found, other = (
+        each.at(np.array([2.0, 0.5])) for each in (TwoClassLosses.of_rows(general), general)
+    )
     assert found.nll == pytest.approx(other.nll)
     assert found.brier == pytest.approx(other.brier)
 
@@ -91,10 +100,16 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
 
 
 def test_the_lowest_point_is_the_grids() -> None:
-    found = loss_surface(RowLosses(rows(4), EceOptions()), np.array([0.5, 1.0, 2.0]), np.array([1.0, 2.0, 4.0]))
+    found = loss_surface(
+        RowLosses(rows(4), EceOptions()), np.array([0.5, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    )
     values, lowest = np.array(found["nll"]), found["lowest"]["nll"]
     row, column = np.unravel_index(values.argmin(), values.shape)
-    assert lowest == {"background": [0.5, 1.0, 2.0][column], "foreground": [1.0, 2.0, 4.0][row], "value": values.min()}
+    assert lowest == {
+        "background": [0.5, 1.0, 2.0][column],
+        "foreground": [1.0, 2.0, 4.0][row],
+        "value": values.min(),
+    }
     # The labels were drawn at twice the temperature.
     assert (lowest["background"], lowest["foreground"]) == (2.0, 2.0)
 
@@ -109,7 +124,11 @@ def test_other_classes_and_nothing_are_refused() -> None:
 def test_one_case_by_itself() -> None:
     whole = rows(6, 400, logits=False)
     names = [f"scan-{i % 2}" for i in range(400)]
-    columns = {"probabilities": whole.probabilities, "label_counts": whole.label_counts, "cases": names}
+    columns = {
+        "probabilities": whole.probabilities,
+        "label_counts": whole.label_counts,
+        "cases": names,
+    }
     batch = Batch.from_columns(columns, task="segmentation").batch
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)

@@ -264,7 +264,9 @@ def test_min_count_leaves_small_bins_out_and_says_what_they_held() -> None:
     assert table.cells.weight.tolist() == [0.0] * 9 + [10.0]
     assert table.discarded_weight == 6.0
     assert View(pane, PaneQuery(bins=10, min_count=6)).table().discarded_weight == 0.0
-    assert View(pane, PaneQuery(bins=10, min_count=4, raters="mean")).table().discarded_weight == 3.0
+    assert (
+        View(pane, PaneQuery(bins=10, min_count=4, raters="mean")).table().discarded_weight == 3.0
+    )
     weighted = Pane(PaneSpec("multiclass", 2))
     weighted.fill_batch(Batch.from_columns(columns | {"weights": [4] * 3 + [0.5] * 5}).batch)
     table = View(weighted, PaneQuery(bins=10, min_count=6)).table()
@@ -328,7 +330,10 @@ def test_classes_that_are_not_kept_are_refused_from_cells_and_answered_from_rows
 def test_questions_out_of_range(question: PaneQuery, pointer: str, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         View(Pane(SPECS["three"]), question)
-    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (pointer, rule)
+    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (
+        pointer,
+        rule,
+    )
 
 
 @every_spec

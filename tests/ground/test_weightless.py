@@ -31,7 +31,9 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: int) -> None:
     for slug, told in compute_metrics(view_of(np.zeros(N), n_classes), sorted(METRICS)).items():
-        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (None,) * 4, slug
+        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (
+            None,
+        ) * 4, slug
         assert told["reason"], slug
 
 
@@ -39,7 +41,9 @@ def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: i
 def test_units_with_weight_are_counted_for_intervals_and_no_others(n_classes: int) -> None:
     one = compute_metrics(view_of(np.arange(N) == 5, n_classes), sorted(METRICS))
     assert one["ece"]["value"] is not None
-    assert {slug: told["interval"] for slug, told in one.items() if told["interval"] is not None} == {}
+    assert {
+        slug: told["interval"] for slug, told in one.items() if told["interval"] is not None
+    } == {}
     assert one["ece"]["interval_reason"] == "too_few_units"
 
 
@@ -60,5 +64,9 @@ def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
     pane.fill_batch(Batch.from_columns(columns).batch)
     with pytest.raises(NotAnswerable, match="has weight"):
         disagreement_answer(View(pane, PaneQuery()))
-    found = compute_metrics(View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"])
-    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(found, (None, "no_data"))
+    found = compute_metrics(
+        View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"]
+    )
+    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(
+        found, (None, "no_data")
+    )

@@ -32,9 +32,17 @@ def test_the_answer_is_the_librarys(voted):
     view = View(pane, PaneQuery(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
     expected = disagreement_answer(view)
     found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)
-    for name in ("n", "rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):
+    for name in (
+        "n",
+        "rater_disagreement",
+        "disagreement_loss",
+        "disagreement_ce",
+        "epistemic_loss",
+    ):
         assert found[name] == pytest.approx(expected[name], rel=1e-9)
-    assert found["concentration"]["value"] == pytest.approx(expected["concentration"]["value"], rel=1e-9)
+    assert found["concentration"]["value"] == pytest.approx(
+        expected["concentration"]["value"], rel=1e-9
+    )
     assert 2 < found["concentration"]["value"] < 8 and found["reason"] is None
     assert len(found["reliability"]) == 12
 
@@ -55,8 +63,18 @@ def test_ways_of_calibration_are_compared_on_the_kept_sample(voted):
     assert found["sample"]["n_drawn_from"] == 600
     assert found["n_fit"] + found["n_validation"] == found["sample"]["n"] > 200
     assert found["best"] in found["methods"] and found["reason"] is None
-    assert found["methods"][found["best"]]["disagreement_loss"] < found["methods"]["raw"]["disagreement_loss"]
-    assert set(found["methods"]) == {"raw", "alpha", "temperature", "temperature_alpha", "joint", "head"}
+    assert (
+        found["methods"][found["best"]]["disagreement_loss"]
+        < found["methods"]["raw"]["disagreement_loss"]
+    )
+    assert set(found["methods"]) == {
+        "raw",
+        "alpha",
+        "temperature",
+        "temperature_alpha",
+        "joint",
+        "head",
+    }
 
 
 def test_one_vote_a_prediction_is_no_disagreement(embedded):

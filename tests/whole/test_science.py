@@ -27,7 +27,14 @@ from calibrant.stability.curves import stability
 
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
-    *("overconfidence_error", "ent_ce", "rank_cs", "dist_ce", "spiegelhalter_z", "corp_uncertainty"),
+    *(
+        "overconfidence_error",
+        "ent_ce",
+        "rank_cs",
+        "dist_ce",
+        "spiegelhalter_z",
+        "corp_uncertainty",
+    ),
     *("lp_ece", "zhang_kde_ece", "canonical_ce", "skce", "rater_statistic"),
 )
 LOSSES = (
@@ -171,7 +178,9 @@ def test_the_kernel_error_has_its_curve(voted, source):
     found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
     view = View(pane, PaneQuery(options={"leave": "instance"}))
     close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
-    assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
+    assert (
+        found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
+    )
 
 
 def test_errors_over_cases_have_their_curve(scanned):
@@ -261,7 +270,12 @@ def test_cases_are_paired_with_a_baselines(scanned):
     assert made.status_code == 201, made.text
     found = deployment.get(f"{SCANS}/cases", against="frozen")
     ace = found["comparison"]["ace"]
-    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == ("frozen", 12, 0.0, "constant_difference")
+    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == (
+        "frozen",
+        12,
+        0.0,
+        "constant_difference",
+    )
 
 
 def test_cases_and_metrics_agree(scanned):
@@ -274,7 +288,9 @@ def test_cases_and_metrics_agree(scanned):
             found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
             for slug in slugs:
                 assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
-                assert found[slug]["classes"] == (TISSUES if found[slug]["background"] == "in" else TISSUES[1:])
+                assert found[slug]["classes"] == (
+                    TISSUES if found[slug]["background"] == "in" else TISSUES[1:]
+                )
 
 
 def test_one_case_has_its_table(scanned):
@@ -349,7 +365,11 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     deployment, batch, pane = voted
     found = deployment.get(f"{VOTED}/confidence-histogram", bins=240)
     close(found, confidence_of(View(pane, left(240, "pooled"))))
-    sent = {"kind": "confidence", "n_units": 900, **{name: found[name] for name in ("label", "prediction")}}
+    sent = {
+        "kind": "confidence",
+        "n_units": 900,
+        **{name: found[name] for name in ("label", "prediction")},
+    }
     other = "/v1/models/histograms"
     made = deployment.client.put(other, json={"task": "multiclass", "classes": 3, "grid": 240})
     assert made.status_code == 201, made.text
@@ -359,17 +379,25 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     close(again["label"], found["label"])
     close(again["prediction"], found["prediction"])
     query = {"metrics": "ece,classwise_ece,auc", "bins": 20, "edges": "left"}
-    mine, theirs = (deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other))
+    mine, theirs = (
+        deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other)
+    )
     for slug in ("ece", "classwise_ece"):
         assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
     assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
     body = {name: found[name] for name in ("label", "prediction", "uncertainty", "exact")}
-    scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
+    scored = deployment.client.post(
+        "/v1/score/confidence-histogram", json=body, params={"min_count": 0}
+    ).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
-    close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    close(
+        scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"]
+    )
     exact = deployment.get(f"{VOTED}/metrics", metrics="nll")["metrics"]["nll"]["value"]
     assert scored["nll"]["exact_mean"] == pytest.approx(exact, abs=1e-9)
-    few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
+    few = deployment.client.post(
+        "/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]}
+    )
     assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
     whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
@@ -394,7 +422,11 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
     ):
         refused = deployment.client.post(url, json=more | body)
         error = refused.json()["errors"][0]
-        assert (refused.status_code, error["pointer"], error["rule"]) == (422, at + pointer, rule), url
+        assert (refused.status_code, error["pointer"], error["rule"]) == (
+            422,
+            at + pointer,
+            rule,
+        ), url
 
 
 def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
@@ -423,13 +455,17 @@ def test_models_stand_side_by_side(scanned, blunted):
     dice = deployment.get(f"{SCANS}/metrics", metrics="dice")["metrics"]["dice"]
     assert found["metrics"]["scans"]["metrics"]["dice"] == dice
     assert dice["value"] == deployment.get(f"{SCANS}/cases")["summary"]["dice"]["macro"]["value"]
-    drawn = deployment.client.get(f"{SCANS}/comparison", params={"models": "blunt", "format": "svg"})
+    drawn = deployment.client.get(
+        f"{SCANS}/comparison", params={"models": "blunt", "format": "svg"}
+    )
     assert b"</svg>" in drawn.content
     known = {"If-None-Match": drawn.headers["etag"]}
     url = f"{SCANS}/comparison?models=blunt&format=svg"
     assert deployment.client.get(url, headers=known).status_code == 304
     for models in ("scans", "a,b,c,d,e,f", ""):
-        assert deployment.client.get(f"{SCANS}/comparison", params={"models": models}).status_code in (404, 422)
+        assert deployment.client.get(
+            f"{SCANS}/comparison", params={"models": models}
+        ).status_code in (404, 422)
 
 
 def test_losses_over_two_temperatures(voted):
@@ -438,7 +474,12 @@ def test_losses_over_two_temperatures(voted):
     z = rng.normal(0, 2, (300, 2))
     columns = {"logits": z.tolist(), "labels": (rng.random(300) > 0.5).astype(int).tolist()}
     url = "/v1/models/two/temperature/surface"
-    assert deployment.client.put("/v1/models/two", json={"task": "multiclass", "classes": 2}).status_code == 201
+    assert (
+        deployment.client.put(
+            "/v1/models/two", json={"task": "multiclass", "classes": 2}
+        ).status_code
+        == 201
+    )
     deployment.post("/v1/models/two/predictions", columns)
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
@@ -453,9 +494,18 @@ def test_losses_over_two_temperatures(voted):
     assert deployment.client.get(f"{VOTED}/temperature/surface").status_code == 422
 
 
-@pytest.mark.parametrize("read", [
-    "temperature", "calibration-map", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
-])
+@pytest.mark.parametrize(
+    "read",
+    [
+        "temperature",
+        "calibration-map",
+        "stability",
+        "disagreement",
+        "uncertainty",
+        "confidence-histogram",
+        "label-distribution",
+    ],
+)
 def test_answers_are_drawn(voted, read):
     deployment, _, _ = voted
     url = f"{VOTED}/{read}"

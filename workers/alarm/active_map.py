@@ -48,7 +48,9 @@ class InForce:
         return json.dumps({"version": self.version, "fitted_to_s": self.fitted_to_s}).encode()
 
 
-def promoted_map(node: Any, keys: PartitionKeys, config: ModelConfig, version: str | None) -> InForce:
+def promoted_map(
+    node: Any, keys: PartitionKeys, config: ModelConfig, version: str | None
+) -> InForce:
     """A version as it is promoted."""
     if version is None:
         return InForce()
@@ -65,4 +67,6 @@ def promoted_map(node: Any, keys: PartitionKeys, config: ModelConfig, version: s
 def read_in_force(node: Any, keys: PartitionKeys, config: ModelConfig) -> InForce:
     """The map that the model's detectors know of."""
     text = node.hget(keys.detectors(config.key, config.generation), MAP_IN_FORCE)
-    return InForce() if text is None else promoted_map(node, keys, config, json.loads(text)["version"])
+    return (
+        InForce() if text is None else promoted_map(node, keys, config, json.loads(text)["version"])
+    )

@@ -76,7 +76,9 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     settings, held = writing.settings, writing.held
     names = watched(held.detectors, [*whole.cohorts, *whole.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
-    before = {name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names}
+    before = {
+        name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names
+    }
     after: dict[str, Detector] = {}
     looks: dict[str, CohortResult] = {}
     for name, each in before.items():
@@ -95,7 +97,12 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     for name, look in looks.items():
         writing.look(name, before[name].last, look)
     if whole.raters is not None:
-        _write_raters(writing, start_s, max((each.last or 0 for each in before.values()), default=0), whole.raters)
+        _write_raters(
+            writing,
+            start_s,
+            max((each.last or 0 for each in before.values()), default=0),
+            whole.raters,
+        )
     writing.detectors(after)
     return raised
 
@@ -132,7 +139,9 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     alarmed = [each for each in own.values() if each.in_alarm]
     states = [each.state for each in alarmed if each.state is not None]
     # A rater of few cases would be quiet whatever he thinks.
-    least = max(MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0))
+    least = max(
+        MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0)
+    )
     found = {
         rater: {
             "status": _status(each, least),
@@ -216,7 +225,9 @@ def _raised(
     )
 
 
-def since_change(looks: list[CohortResult], start: int | None, until: int | None) -> tuple[UnitTable, UnitTable]:
+def since_change(
+    looks: list[CohortResult], start: int | None, until: int | None
+) -> tuple[UnitTable, UnitTable]:
     """The cohorts from the start of a change until the alarm, and those after it.
 
     A change that began after the alarm, which nobody has acknowledged meanwhile, is parted in the middle.

@@ -60,7 +60,14 @@ class Writing:
         """Have a message delivered to every receiver; returns the ids."""
         made = [
             delivery_of(
-                self.config.key, self.config.generation, webhook.url, kind, about, data, self.now_s, at(self.now_s)
+                self.config.key,
+                self.config.generation,
+                webhook.url,
+                kind,
+                about,
+                data,
+                self.now_s,
+                at(self.now_s),
             )
             for webhook in self.settings.webhooks
         ]

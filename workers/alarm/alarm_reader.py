@@ -74,7 +74,9 @@ class AlarmBook:
 
         waiting, done = await self._kept_up(once)
         found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]
-        mine = [each for each in found if (each.model, each.generation) == (model.key, model.generation)]
+        mine = [
+            each for each in found if (each.model, each.generation) == (model.key, model.generation)
+        ]
         return sorted(mine, key=lambda each: (-each.made_s, each.id))
 
     async def _of_each(self, ask: Callable[[Any, Any], Any]) -> list[Any]:

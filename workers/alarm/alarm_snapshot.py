@@ -64,10 +64,17 @@ class AlarmView:
 
 
 def read_view(
-    node: Any, keys: PartitionKeys, config: ModelConfig, slice_: str, window: Window, params: Mapping[str, Any]
+    node: Any,
+    keys: PartitionKeys,
+    config: ModelConfig,
+    slice_: str,
+    window: Window,
+    params: Mapping[str, Any],
 ) -> AlarmView:
     """Read the alarm of a model; `scope` in the parameters names a class, where classes are watched."""
-    name = detector_name(params.get("scope") or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
+    name = detector_name(
+        params.get("scope") or AlarmSettings.of(config).scopes[0], plain_slice(slice_)
+    )
     with node.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.detectors(config.key, config.generation))
         pipe.hgetall(keys.looks(config.key, config.generation, name))

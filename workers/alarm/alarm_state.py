@@ -55,9 +55,7 @@ class Held:
     @cached_property
     def gathered(self) -> PartialCohort | None:
         """The cohort of which not everything is sealed yet."""
-        data = self._node.hget(
-            self._keys.gathered, f"{self.config.key}|{self.config.generation}"
-        )
+        data = self._node.hget(self._keys.gathered, f"{self.config.key}|{self.config.generation}")
         return None if data is None else PartialCohort.unpack(data)
 
     def note(self, name: str, look: CohortResult) -> None:

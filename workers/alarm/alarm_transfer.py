@@ -24,12 +24,23 @@ from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE, Parti
 from calibrant_server.workers.store.registry import ModelConfig
 
 DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
-    *("detector", "looks", "rater_looks", "gathered", "episode", "alarm_summary", "alarm_change", "alarm_map"),
+    *(
+        "detector",
+        "looks",
+        "rater_looks",
+        "gathered",
+        "episode",
+        "alarm_summary",
+        "alarm_change",
+        "alarm_map",
+    ),
 )
 KINDS = frozenset({DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
 
 
-async def alarm_lines(client: Any, keys: PartitionKeys, config: ModelConfig) -> AsyncIterator[dict[str, Any]]:
+async def alarm_lines(
+    client: Any, keys: PartitionKeys, config: ModelConfig
+) -> AsyncIterator[dict[str, Any]]:
     """Every line of a model's alarm."""
     name = (config.key, config.generation)
     detectors = await client.hgetall(keys.detectors(*name))
@@ -41,7 +52,12 @@ async def alarm_lines(client: Any, keys: PartitionKeys, config: ModelConfig) -> 
             yield {"type": MAP, "holds": json.loads(packed)}
             continue
         detector = field.decode()
-        yield {"type": DETECTOR, "name": detector, "of": config.key, "packed": b64encode(packed).decode()}
+        yield {
+            "type": DETECTOR,
+            "name": detector,
+            "of": config.key,
+            "packed": b64encode(packed).decode(),
+        }
         looks = await client.hgetall(keys.looks(*name, detector))
         if looks:
             in_order = {at.decode(): b64encode(looks[at]).decode() for at in sorted(looks, key=int)}
@@ -83,23 +99,32 @@ class AlarmLines:
         """Put one line; raises PackingError where it holds what no alarm does."""
         kind, keys = line["type"], self._keys
         if kind == CHANGE:
-            commit.set_fields(keys.detectors(*self._name), {LAST_CHANGE: str(line["version"]).encode()})
+            commit.set_fields(
+                keys.detectors(*self._name), {LAST_CHANGE: str(line["version"]).encode()}
+            )
         elif kind == DETECTOR:
             detector = Detector.unpack(b64decode(line["packed"], validate=True))
             if detector.episode is not None:
                 detector = replace(detector, episode=self._id(detector.episode, line["of"]))
             commit.set_fields(keys.detectors(*self._name), {str(line["name"]): detector.pack()})
         elif kind == LOOKS:
-            looks = {str(int(at)): b64decode(packed, validate=True) for at, packed in line["looks"].items()}
+            looks = {
+                str(int(at)): b64decode(packed, validate=True)
+                for at, packed in line["looks"].items()
+            }
             for at, packed in looks.items():
                 CohortResult.unpack(int(at), packed)
             commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
         elif kind == RATERS:
-            raters = {str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()}
+            raters = {
+                str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()
+            }
             commit.set_fields(keys.rater_looks(*self._name), raters)
         elif kind == MAP:
             holds = line["holds"]
-            in_force = InForce(None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"])
+            in_force = InForce(
+                None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"]
+            )
             commit.set_fields(keys.detectors(*self._name), {MAP_IN_FORCE: in_force.to_json()})
         elif kind == GATHERED:
             packed = b64decode(line["packed"], validate=True)
@@ -108,7 +133,9 @@ class AlarmLines:
         elif kind == EPISODE:
             self._episode(line["holds"], commit)
         elif kind == SUMMARY:
-            commit.set_fields(keys.summaries, {self._config.key: json.dumps(line["holds"]).encode()})
+            commit.set_fields(
+                keys.summaries, {self._config.key: json.dumps(line["holds"]).encode()}
+            )
 
     def _episode(self, holds: Mapping[str, Any], commit: Commit) -> None:
         """An episode under the next number: changes are counted by the partition."""

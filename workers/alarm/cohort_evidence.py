@@ -20,7 +20,12 @@ from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_co
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.windows import ALL_ROWS
 
-MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = "map_lost", "one_rater", "whole_rows", "shared_units"
+MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
+    "map_lost",
+    "one_rater",
+    "whole_rows",
+    "shared_units",
+)
 HISTOGRAMS = "histograms"
 WHY_PASSED = {
     MAP_LOST: "the calibration map in force cannot be read",

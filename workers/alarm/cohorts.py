@@ -46,7 +46,9 @@ class DetectorCohort:
         """With another pane's."""
         parts = [each.slack for each in (self, more) if each.slack is not None]
         slack = np.sum(parts, axis=0) if parts else None
-        return DetectorCohort(self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack)
+        return DetectorCohort(
+            self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack
+        )
 
 
 @dataclass(frozen=True)

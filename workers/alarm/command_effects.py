@@ -53,7 +53,10 @@ def try_webhooks(writing: Writing, about: str) -> None:
 
 
 def note_attempt(
-    writing: Writing, delivery: WebhookDelivery | None, attempt: Mapping[str, Any], log: Mapping[str, float]
+    writing: Writing,
+    delivery: WebhookDelivery | None,
+    attempt: Mapping[str, Any],
+    log: Mapping[str, float],
 ) -> None:
     """Write what became of an attempt to deliver; `log` holds the time of every delivery that is done, by id."""
     if delivery is None or len(delivery.attempts) != attempt["n"]:

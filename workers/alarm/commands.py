@@ -77,4 +77,6 @@ def _attempted(node: Any, writing: Writing, order: dict[str, Any]) -> None:
     text = node.hget(keys.deliveries, order["delivery"])
     done = node.hgetall(keys.delivery_log(config.key, config.generation))
     log = {name.decode(): WebhookDelivery.from_json(each).made_s for name, each in done.items()}
-    note_attempt(writing, None if text is None else WebhookDelivery.from_json(text), order["attempt"], log)
+    note_attempt(
+        writing, None if text is None else WebhookDelivery.from_json(text), order["attempt"], log
+    )

@@ -80,7 +80,14 @@ def pause_s(delivery_id: str, n_attempts: int) -> float:
 
 
 def delivery_of(
-    model: str, generation: str, url: str, kind: str, about: str, data: Mapping[str, Any], now_s: float, at: str
+    model: str,
+    generation: str,
+    url: str,
+    kind: str,
+    about: str,
+    data: Mapping[str, Any],
+    now_s: float,
+    at: str,
 ) -> WebhookDelivery:
     """A message of a kind about something, to one receiver; `at` is its instant as text."""
     named = f"{model}|{generation}|{url}|{kind}|{about}".encode()

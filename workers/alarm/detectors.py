@@ -165,7 +165,9 @@ def watched(
 def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
     """The detectors that the settings still ask for: of their scopes, and of as many raters by name."""
     names = list(held)
-    raters = sorted(name for name in names if rater_in(name) is not None)[: settings.rater_detectors]
+    raters = sorted(name for name in names if rater_in(name) is not None)[
+        : settings.rater_detectors
+    ]
     return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
@@ -214,7 +216,9 @@ def advanced(
     begun = detector.begun
     if begun is None and table.occupancy.sum() > 0:
         begun = cohort.start_s
-    ahead = replace(detector, begun=begun, last=cohort.start_s, coverage=detector.coverage + cohort.coverage)
+    ahead = replace(
+        detector, begun=begun, last=cohort.start_s, coverage=detector.coverage + cohort.coverage
+    )
     is_reference = begun is None or cohort.start_s < begun + settings.reference_s
     ahead = _over_scores(ahead, cohort, is_reference)
     if settings.against == AGAINST_REFERENCE:
@@ -236,7 +240,9 @@ def advanced(
 
 def renewed(detector: Detector, settings: AlarmSettings, in_force: InForce = NOTHING) -> Detector:
     """The detector itself, or one that has seen nothing where its evidence rests on other settings."""
-    return detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
+    return (
+        detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
+    )
 
 
 def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:

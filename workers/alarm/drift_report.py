@@ -28,7 +28,9 @@ _SHOWN_COHORTS = 120
 _LN10 = math.log(10.0)
 
 
-def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int) -> dict[str, Any]:
+def told_of(
+    detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int
+) -> dict[str, Any]:
     """The verdict of a detector that has a state, JSON-able."""
     state = detector.state
     assert state is not None
@@ -62,7 +64,9 @@ def told_of(detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed:
         found["recommended_action"] = advised(found["recommended_action"], who)
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
-        "bins_since_change": None if later is None else [_since(row) for row in bin_rows(merged([since, later]))],
+        "bins_since_change": None
+        if later is None
+        else [_since(row) for row in bin_rows(merged([since, later]))],
         "title": _title(detector, alarm, who),
         "summary": summary(found),
         "scores": settings.scores,
@@ -104,7 +108,10 @@ def _recent(look: CohortResult) -> dict[str, Any]:
 
 def _since(row: dict[str, Any]) -> dict[str, Any]:
     """A bin since the change; the start was picked from the same data, so no sequence holds."""
-    return {name: row[name] for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")}
+    return {
+        name: row[name]
+        for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")
+    }
 
 
 def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
@@ -115,7 +122,11 @@ def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] |
 def passed_over(detector: Detector) -> dict[str, Any]:
     """Cohorts that could not be read for a detector, and why."""
     why = detector.why_passed
-    return {"n": detector.n_passed, "reason": why, "detail": None if why is None else WHY_PASSED[why]}
+    return {
+        "n": detector.n_passed,
+        "reason": why,
+        "detail": None if why is None else WHY_PASSED[why],
+    }
 
 
 def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]:
@@ -132,7 +143,9 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
     for name in order:
         scope, slice_ = parts_of(name)
         shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
-        rows.append(shown | {"flagged": name in marked} | _line(alarm.detectors[name], alarm, settings))
+        rows.append(
+            shown | {"flagged": name in marked} | _line(alarm.detectors[name], alarm, settings)
+        )
     return rows
 
 

@@ -12,7 +12,9 @@ from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import PartitionKeys
 
 
-def remove_alarm(node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str) -> list[str]:
+def remove_alarm(
+    node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str
+) -> list[str]:
     """Remove the fields of a generation in shared hashes; returns its own keys, to be unlinked. Repeats harmlessly."""
     episodes = [
         each.id
@@ -37,4 +39,8 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: FencingToken, model: str
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
     looks = [keys.looks(model, generation, name) for name in names]
-    return [*looks, detectors, *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log))]
+    return [
+        *looks,
+        detectors,
+        *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log)),
+    ]

@@ -77,7 +77,13 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
     mixed = len({each.is_logits for each in predictions}) > 1
     in_cases = as_sent and all(each.case is not None for each in predictions)
     alike = [
-        (name, replace(facts, prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases)))
+        (
+            name,
+            replace(
+                facts,
+                prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases),
+            ),
+        )
         for name, facts in rows.facts
         if facts.prediction is not None
     ]
@@ -98,7 +104,11 @@ def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Pred
 
 def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
     """A row with no more than what is kept of it."""
-    return replace(prediction, weight=prediction.weight if weight else None, case=prediction.case if case else None)
+    return replace(
+        prediction,
+        weight=prediction.weight if weight else None,
+        case=prediction.case if case else None,
+    )
 
 
 def row_cohorts(
@@ -133,7 +143,9 @@ def rater_cohorts(
     fitted = in_force.fitted if settings.is_mapped else None
     found: dict[str, DetectorCohort] = {}
     for rater in names:
-        table, coverage = row_table(rated_by(rows, batch, rater), settings.scopes[0], "mean", fitted)
+        table, coverage = row_table(
+            rated_by(rows, batch, rater), settings.scopes[0], "mean", fitted
+        )
         found[detector_name(f"{RATER}{rater}", ALL_ROWS)] = DetectorCohort(start_s, table, coverage)
     return found
 

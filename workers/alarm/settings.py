@@ -69,7 +69,9 @@ class AlarmSettings:
         given = {name: value for name, value in config.alarm.items() if name in known}
         if isinstance(given.get("bets"), list):
             given["bets"] = tuple(given["bets"])
-        webhooks = tuple(Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ())
+        webhooks = tuple(
+            Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ()
+        )
         return cls(**given, webhooks=webhooks)
 
     @property

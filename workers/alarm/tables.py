@@ -78,7 +78,9 @@ def _table_of(
     if scope != OWN_SCORE or fitted is None or fitted["scope"] == "full":
         return None
     task = pane.spec.task
-    return bounded_table(unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score))
+    return bounded_table(
+        unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score)
+    )
 
 
 def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
@@ -87,7 +89,9 @@ def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
     return mapped
 
 
-def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None) -> UnitTable | None:
+def cell_table(
+    pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
+) -> UnitTable | None:
     """Units by bin of a probability, mapped cell by cell; None where the pane does not carry them.
 
     Parameters

@@ -23,7 +23,9 @@ from calibrant_server.workers.alarm.tables import cells_of
 from calibrant_server.workers.store.windows import ALL_ROWS
 
 
-def typical_table(panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: Fitted | None) -> UnitTable:
+def typical_table(
+    panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: Fitted | None
+) -> UnitTable:
     """The labelled units of some panes by sixty bins of what is bet on.
 
     Of a class, units are spread like predictions. A map that takes whole rows leaves scores where they are: sums by
@@ -31,7 +33,11 @@ def typical_table(panes: Iterable[Pane], scope: str, raters: str, task: str, fit
     """
     tables = []
     for pane in panes:
-        tables.append(unit_table(pane, raters, UNIT_BINS) if scope == OWN_SCORE else _of_class(pane, scope, raters))
+        tables.append(
+            unit_table(pane, raters, UNIT_BINS)
+            if scope == OWN_SCORE
+            else _of_class(pane, scope, raters)
+        )
         posted = posted_table(pane, scope, raters, bins=UNIT_BINS)
         tables += [] if posted is None else [posted[0]]
     whole = merged(tables, UNIT_BINS)
@@ -64,7 +70,9 @@ def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
     return float(n_units / (starts[-1] - starts[0] + length_s))
 
 
-def band_of(alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: UnitTable) -> Tolerance:
+def band_of(
+    alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: UnitTable
+) -> Tolerance:
     """The tolerance that a detector has, or is to be expected to have once its reference is gathered.
 
     Parameters
@@ -77,5 +85,9 @@ def band_of(alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: Uni
     if detector is not None and detector.state is not None and detector.made_of == settings.made_of:
         return detector.state.tolerance
     whole = scaled(a_cohort, settings.reference_s / settings.bucket_s)
-    weight, confidence = (each.reshape(DRIFT_BINS, -1).sum(axis=1) for each in (whole.weight, whole.confidence))
-    return Tolerance.of_reference(UnitTable(weight, confidence, confidence, weight, weight), settings.tolerance)
+    weight, confidence = (
+        each.reshape(DRIFT_BINS, -1).sum(axis=1) for each in (whole.weight, whole.confidence)
+    )
+    return Tolerance.of_reference(
+        UnitTable(weight, confidence, confidence, weight, weight), settings.tolerance
+    )

@@ -106,7 +106,9 @@ class WebhookSender:
         except Exception:
             log.exception("the delivery %s", delivery.id)
 
-    def _attempted(self, partition: int, delivery: WebhookDelivery) -> tuple[int | None, str | None]:
+    def _attempted(
+        self, partition: int, delivery: WebhookDelivery
+    ) -> tuple[int | None, str | None]:
         """The status of the answer, or what went wrong."""
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
@@ -188,5 +190,7 @@ class _Pinned(http.client.HTTPConnection):
             if self._trusted is not None:
                 context.load_verify_locations(self._trusted)
             host = self._target.host
-            self.sock = context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+            self.sock = context.wrap_socket(
+                self.sock, server_hostname=host, do_handshake_on_connect=False
+            )
             self.sock.do_handshake()

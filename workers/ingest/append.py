@@ -36,7 +36,9 @@ class Appending:
         self._settings = settings
         self._script = client.register_script(scripts()["append"])
 
-    async def append(self, keys: PartitionKeys, entry: Entry, record: BatchRecord) -> BatchRecord | None:
+    async def append(
+        self, keys: PartitionKeys, entry: Entry, record: BatchRecord
+    ) -> BatchRecord | None:
         """Entry, record and counters in one step; returns the record that was there before.
 
         Raises
@@ -54,8 +56,19 @@ class Appending:
         kind, *told = await self._script(
             keys=[name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models],
             args=[
-                *(text, ttl_s, batch_records.expiry_bucket(time.time(), ttl_s), weight, entry.n_bytes),
-                *(entry.model, f'"generation":"{entry.generation}"', entry.n_records, entry.record_bytes),
+                *(
+                    text,
+                    ttl_s,
+                    batch_records.expiry_bucket(time.time(), ttl_s),
+                    weight,
+                    entry.n_bytes,
+                ),
+                *(
+                    entry.model,
+                    f'"generation":"{entry.generation}"',
+                    entry.n_records,
+                    entry.record_bytes,
+                ),
                 *(settings.retained_records, settings.retained_bytes, *fields),
             ],
         )

@@ -86,7 +86,10 @@ class Item:
     def conflicting(self) -> list[dict[str, Any]]:
         """A violation for each running total whose sequence came before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
-        return [{"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT} for at in pointers]
+        return [
+            {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
+            for at in pointers
+        ]
 
     def outcome(self) -> BatchRecord:
         """The record that the commit writes."""
@@ -221,7 +224,9 @@ class CommitGroup:
             for item in self.items
             if item.config
         }
-        exchanges = self.reduction.join.exchanges(lambda config: self._ground.pane(self._ground.spec(config)))
+        exchanges = self.reduction.join.exchanges(
+            lambda config: self._ground.pane(self._ground.spec(config))
+        )
         self.reduction.touched |= set(exchanges)
         try:
             shelf.fetch(self.reduction.touched, configs)
@@ -267,7 +272,9 @@ class CommitGroup:
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
         """Put changed records, members of units and tallies into a commit."""
         noted = [
-            (item.config, item.rows) for item in self.items if item.counts and item.rows and item.config
+            (item.config, item.rows)
+            for item in self.items
+            if item.counts and item.rows and item.config
         ]
         write_facts(self.reduction.join, noted, commit, keys)
 

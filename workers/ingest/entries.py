@@ -219,7 +219,11 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
         if found["format"] != _FORMAT:
             raise EntryError("the labels are not of a format that is known")
         return [
-            LabelRow(str(name), {int(k): int(n) for k, n in votes}, [(str(r), int(k), v) for r, k, v in ratings])
+            LabelRow(
+                str(name),
+                {int(k): int(n) for k, n in votes},
+                [(str(r), int(k), v) for r, k, v in ratings],
+            )
             for name, votes, ratings in found["rows"]
         ]
     except (KeyError, TypeError, ValueError) as error:

@@ -172,7 +172,8 @@ class Inbox:
         """
         deadline = deadline_s or self.settings.answer_deadline_s
         return await self._kept_up(
-            lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against), deadline
+            lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against),
+            deadline,
         )
 
     async def state_version(

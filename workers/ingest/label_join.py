@@ -88,12 +88,17 @@ class RowOutcomes:
         elif result == STALE:
             self.stale += 1
         else:
-            self.errors.append({"pointer": pointer, "rule": _RULES[result][0], "detail": _RULES[result][1]})
+            self.errors.append(
+                {"pointer": pointer, "rule": _RULES[result][0], "detail": _RULES[result][1]}
+            )
 
 
 _RULES = {
     CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
-    REVISED: ("revision_conflict", "this revision of the rater came before with another class; the first is kept"),
+    REVISED: (
+        "revision_conflict",
+        "this revision of the rater came before with another class; the first is kept",
+    ),
     GONE: ("deleted", "the prediction of this id was deleted"),
     FULL: (
         "too_many_ratings",
@@ -165,7 +170,9 @@ class LabelJoin:
             known = self._facts(model, name, received_ms)
             facts, result = known.predicted(prediction, votes)
             # Labels that waited have come when the id was first heard of.
-            model.after[name] = facts.timed(known.since_s * 1000 if known.is_labelled else received_ms)
+            model.after[name] = facts.timed(
+                known.since_s * 1000 if known.is_labelled else received_ms
+            )
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
@@ -173,10 +180,16 @@ class LabelJoin:
         """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
         names = [str(name) for name in batch.ids]
         model = self._model(config, names)
-        times = [received_ms * 1000] * batch.n if batch.event_times is None else batch.event_times.tolist()
+        times = (
+            [received_ms * 1000] * batch.n
+            if batch.event_times is None
+            else batch.event_times.tolist()
+        )
         known = (self._facts(model, name, received_ms) for name in names)
         return [
-            facts.prediction is None and not facts.deleted and pane_start(at_us, config.pane_s) >= model.kept_from
+            facts.prediction is None
+            and not facts.deleted
+            and pane_start(at_us, config.pane_s) >= model.kept_from
             for facts, at_us in zip(known, times, strict=True)
         ]
 
@@ -250,7 +263,10 @@ class LabelJoin:
         groups = self._touched_groups(model)
         by_pane: dict[PaneKey, tuple[list[Any], list[Any]]] = {}
         for names in groups.values():
-            for side, facts_of in ((0, model.before.get), (1, lambda name: model.after.get(name) or model.before[name])):
+            for side, facts_of in (
+                (0, model.before.get),
+                (1, lambda name: model.after.get(name) or model.before[name]),
+            ):
                 for name in names:
                     facts = facts_of(name)
                     if facts is None or not facts.counts:

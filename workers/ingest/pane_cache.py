@@ -48,7 +48,9 @@ class CachedPane:
     def memory_bytes(self) -> int:
         """Bytes in memory: the pane, its parts as packed, and the running totals."""
         packed = (*self.parts.items(), *self.sources.items())
-        return int(self.pane.memory_bytes) + sum(getsizeof(name) + getsizeof(value) for name, value in packed)
+        return int(self.pane.memory_bytes) + sum(
+            getsizeof(name) + getsizeof(value) for name, value in packed
+        )
 
 
 def total_field(name: str, start_s: int | None = None) -> str:

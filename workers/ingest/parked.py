@@ -96,7 +96,14 @@ def _parked(partition: int, entry_id: str, fields: Mapping[bytes, bytes]) -> Par
     why = fields[b"why"].decode(errors="replace")
     n_bytes = fields_bytes(entry)
     return ParkedEntry(
-        f"{partition}:{entry_id}", model, generation, batch_id, kind, why, int(fields[b"at"]), n_bytes
+        f"{partition}:{entry_id}",
+        model,
+        generation,
+        batch_id,
+        kind,
+        why,
+        int(fields[b"at"]),
+        n_bytes,
     )
 
 
@@ -130,7 +137,9 @@ async def read_troubles(client: Any, keys: Keys) -> Troubles:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """List or replay; ends with 1 where an entry that was named is not parked."""
-    parser = argparse.ArgumentParser(prog="python -m workers.ingest.parked", description="List or replay parked entries.")
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.ingest.parked", description="List or replay parked entries."
+    )
     parser.add_argument("what", nargs="?", choices=("list", "replay"), default="list")
     parser.add_argument("ids", nargs="*", metavar="ID", help="as listed")
     parser.add_argument("--all", action="store_true", help="replay every parked entry")
@@ -138,7 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.what == "replay" and bool(given.ids) == given.all:
         parser.error("replay takes ids, or --all")
     try:
-        with store_of(EngineSettings.from_environment()) as settings, closing(Store(settings)) as store:
+        with (
+            store_of(EngineSettings.from_environment()) as settings,
+            closing(Store(settings)) as store,
+        ):
             store.fix_properties()
             return _replayed(store, given.ids) if given.what == "replay" else _listed(store)
     except (RedisError, SettingsError, StoreMismatch, EmbeddedServerError) as error:

@@ -172,7 +172,11 @@ class PartitionLoop:
         if entry is not None and entry.batch_id:
             key = self.keys.record(entry.model, entry.generation, entry.batch_id)
             text = self._node.get(key)
-            record = BatchRecord(ACCEPTED, entry.digest.hex()) if text is None else BatchRecord.from_json(text)
+            record = (
+                BatchRecord(ACCEPTED, entry.digest.hex())
+                if text is None
+                else BatchRecord.from_json(text)
+            )
             if not record.is_final:
                 commit.record(key, record.ended(PARKED).to_json(), 0)
         log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)

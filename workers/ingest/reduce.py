@@ -138,7 +138,9 @@ def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Redu
 def _predictions(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     sent = ground.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
-    counts = into.join.new_rows(config, sent, entry.received_ms) if has_ids and sent.slices else None
+    counts = (
+        into.join.new_rows(config, sent, entry.received_ms) if has_ids and sent.slices else None
+    )
     batch, into.other[entry.id] = into.names.batch(config, sent, counts)
     if has_ids:
         into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)

@@ -27,7 +27,9 @@ MAX_VOTES = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
 _FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
-_PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (1 << i for i in range(8))
+_PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (
+    1 << i for i in range(8)
+)
 _VOTE = struct.Struct("<HI")
 _RATER = struct.Struct("<Biiq")
 _TIME = struct.Struct("<q8s")
@@ -122,7 +124,11 @@ class Facts:
         if self.deleted:
             return self, GONE
         total = _added(self.votes, votes)
-        return (self, FULL) if max(total.values(), default=0) > MAX_VOTES else (replace(self, votes=total), NEW)
+        return (
+            (self, FULL)
+            if max(total.values(), default=0) > MAX_VOTES
+            else (replace(self, votes=total), NEW)
+        )
 
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
         """After a named rater's word.
@@ -151,7 +157,9 @@ class Facts:
         if self.delay is not None or not self.counts or not self.is_labelled:
             return self
         assert self.prediction is not None
-        return replace(self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6)))
+        return replace(
+            self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6))
+        )
 
     def removed(self) -> tuple[Facts, str]:
         """After its deletion: nothing contributes, and nothing can come back under the id."""
@@ -177,15 +185,23 @@ class Facts:
         n_votes = len(votes) // _VOTE.size
         n_slices = len(self.prediction.slices) if self.prediction else 0
         delay = 0 if self.delay is None else self.delay + 1
-        number = _DIVIDED if self.prediction is not None and self.prediction.narrow is not None else _FORMAT
-        head = _HEAD.pack(number, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay)
+        number = (
+            _DIVIDED
+            if self.prediction is not None and self.prediction.narrow is not None
+            else _FORMAT
+        )
+        head = _HEAD.pack(
+            number, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay
+        )
         return head + votes + ratings + tail
 
     @classmethod
     def unpack(cls, data: bytes) -> Facts:
         """The facts that `pack` wrote; raises FactsError."""
         try:
-            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = _HEAD.unpack_from(data)
+            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = (
+                _HEAD.unpack_from(data)
+            )
             if number not in (_FORMAT, _DIVIDED):
                 raise FactsError(f"record format {number} is not known")
             at = _HEAD.size
@@ -268,7 +284,9 @@ def _unpack_prediction(
     unit = text() if flags & _UNIT else None
     case = text() if flags & _CASE else None
     slices = tuple((text(), text()) for _ in range(n_slices)) if flags & _SLICED else ()
-    return Prediction(scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices, narrow)
+    return Prediction(
+        scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices, narrow
+    )
 
 
 def rows_of(
@@ -277,12 +295,17 @@ def rows_of(
     """Id, prediction and unnamed ratings of each row of a batch that carries ids; repeats are told by what was `sent`."""
     assert batch.ids is not None
     digests = row_digests(batch if sent is None else sent)
-    narrow: list[Narrow | None] = [None] * batch.n if batch.is_logits else sent_as_float32(batch.scores)
+    narrow: list[Narrow | None] = (
+        [None] * batch.n if batch.is_logits else sent_as_float32(batch.scores)
+    )
     times = None if batch.event_times is None else batch.event_times.tolist()
     weights = None if batch.weights is None else batch.weights.tolist()
     votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
     for row, klass, n in zip(
-        batch.votes.row.tolist(), batch.votes.klass.tolist(), batch.votes.count.tolist(), strict=True
+        batch.votes.row.tolist(),
+        batch.votes.klass.tolist(),
+        batch.votes.count.tolist(),
+        strict=True,
     ):
         votes[row][klass] = n
     keys = sorted(batch.slices or {})
@@ -329,7 +352,11 @@ def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
     A unit's rows share its weight and so stand in one batch. Where some of them came as logits and some as probabilities, it is
     probabilities that they have in common.
     """
-    rows = [(name, each, each.prediction) for name, each in facts if each.prediction is not None and each.counts]
+    rows = [
+        (name, each, each.prediction)
+        for name, each in facts
+        if each.prediction is not None and each.counts
+    ]
     forms: dict[str, set[bool]] = {}
     for _, _, prediction in rows:
         if prediction.group is not None:
@@ -351,7 +378,12 @@ def _as_probabilities(prediction: Prediction) -> Prediction:
 
 def _batch(rows: list[tuple[str, Facts, Prediction]], task: str) -> Batch:
     predictions = [prediction for _, _, prediction in rows]
-    entries = [(i, klass, n) for i, (_, each, _) in enumerate(rows) for klass, n in sorted(each.totals.items()) if n]
+    entries = [
+        (i, klass, n)
+        for i, (_, each, _) in enumerate(rows)
+        for klass, n in sorted(each.totals.items())
+        if n
+    ]
     columns = np.array(entries, np.int64).reshape(-1, 3).T
     first = predictions[0]
     weighted = any(p.weight is not None for p in predictions)
@@ -360,9 +392,13 @@ def _batch(rows: list[tuple[str, Facts, Prediction]], task: str) -> Batch:
         scores=np.stack([p.scores for p in predictions]),
         is_logits=first.is_logits,
         votes=Votes(*(np.ascontiguousarray(column) for column in columns)),
-        weights=np.array([1.0 if p.weight is None else p.weight for p in predictions]) if weighted else None,
+        weights=np.array([1.0 if p.weight is None else p.weight for p in predictions])
+        if weighted
+        else None,
         ids=np.array([name for name, _, _ in rows], dtype=object),
         delays=np.array([UNKNOWN if each.delay is None else each.delay for _, each, _ in rows]),
         units=None if first.unit is None else np.array([p.unit for p in predictions], dtype=object),
-        cases=np.array([p.case for p in predictions], dtype=object) if any(p.case for p in predictions) else None,
+        cases=np.array([p.case for p in predictions], dtype=object)
+        if any(p.case for p in predictions)
+        else None,
     )

@@ -50,7 +50,9 @@ class RetainedStore:
             replies = pipe.execute()
         found: dict[str, Facts] = {}
         for some, texts in zip(by_shard.values(), replies, strict=True):
-            found |= {name: Facts.unpack(t) for name, t in zip(some, texts, strict=True) if t is not None}
+            found |= {
+                name: Facts.unpack(t) for name, t in zip(some, texts, strict=True) if t is not None
+            }
         return found
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
@@ -85,7 +87,10 @@ def group_field(group: Group) -> str:
 
 
 def write_facts(
-    join: LabelJoin, outcomes: Iterable[tuple[ModelConfig, RowOutcomes]], commit: Commit, keys: PartitionKeys
+    join: LabelJoin,
+    outcomes: Iterable[tuple[ModelConfig, RowOutcomes]],
+    commit: Commit,
+    keys: PartitionKeys,
 ) -> None:
     """Put a join's changes into a commit: records, members of units, tallies of each model."""
     noted: dict[tuple[str, str], dict[str, int]] = {}
@@ -97,7 +102,9 @@ def write_facts(
         _write_model(model, noted.get(name, {}), commit, keys)
 
 
-def _write_model(model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys) -> None:
+def _write_model(
+    model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys
+) -> None:
     key, generation = model.config.key, model.config.generation
     tallies = dict.fromkeys(TALLIES, 0) | seen
     shards: dict[str, dict[str, bytes]] = {}

@@ -222,7 +222,8 @@ def _answer(body: bytes, ground: Numerics) -> bytes:
     except Exception as error:
         violations = [asdict(each) for each in getattr(error, "violations", [])]
         return _frame(
-            {"error": type(error).__name__, "detail": str(error)[:500], "violations": violations}, b""
+            {"error": type(error).__name__, "detail": str(error)[:500], "violations": violations},
+            b"",
         )
     packed = {key: delta.pack() for key, delta in reduction.deltas.items()}
     claimed = [claim for _, claim in reduction.claims]

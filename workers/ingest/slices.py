@@ -75,7 +75,10 @@ class SliceNames:
             counted = [True] * len(values) if counts is None else counts
             wanted = {value for value, counts_ in zip(values, counted, strict=True) if counts_}
             names = {value: self.name(config, key, value) for value in sorted(wanted)}
-            named = [names[value] if counts_ else value for value, counts_ in zip(values, counted, strict=True)]
+            named = [
+                names[value] if counts_ else value
+                for value, counts_ in zip(values, counted, strict=True)
+            ]
             n_changed = sum(name != value for name, value in zip(named, values, strict=True))
             if n_changed:
                 columns[key] = np.array(named, dtype=object)

@@ -54,7 +54,9 @@ class Tries:
             self._failing, self._n_alone = entry_ids[0], 0
         self._n_alone += 1
         self.why = f"{type(error).__name__}: {error}"[:500]
-        log.warning("entry_failed_alone entry_id=%s try=%d error=%s", self._failing, self._n_alone, self.why)
+        log.warning(
+            "entry_failed_alone entry_id=%s try=%d error=%s", self._failing, self._n_alone, self.why
+        )
         return _pause_s(self._n_alone, MAX_PAUSE_S)
 
 

@@ -18,7 +18,9 @@ _SEPARATOR = "\x1f"
 _A_READ = 500
 
 
-def note(commit: Commit, keys: PartitionKeys, config: ModelConfig, ids: Mapping[int, Sequence[str]]) -> None:
+def note(
+    commit: Commit, keys: PartitionKeys, config: ModelConfig, ids: Mapping[int, Sequence[str]]
+) -> None:
     """Put into a commit which ids are new in which pane, by its start in seconds."""
     for start, names in ids.items():
         listed = _SEPARATOR.join(names).encode()

@@ -50,7 +50,9 @@ class Baselines:
         elif name.encode() in held:
             self._repeat(item, asked, json.loads(held[name.encode()]))
         elif len(held) >= MAX_BASELINES:
-            item.refuse("too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name")
+            item.refuse(
+                "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
+            )
         else:
             self._freeze(item, name, asked, commit, token)
 
@@ -88,7 +90,9 @@ class Baselines:
         for start in panes_in(found, marks.widened(window)):
             fields = self._node.hgetall(self._keys.pane(PaneKey(*model, slice_, start)))
             named = {field.decode(): value for field, value in fields.items()}
-            parts = {field: value for field, value in named.items() if not field.startswith(SOURCE_FIELD)}
+            parts = {
+                field: value for field, value in named.items() if not field.startswith(SOURCE_FIELD)
+            }
             if parts:
                 merged.merge(self._ground.pane.from_parts(spec, parts))
         return merged

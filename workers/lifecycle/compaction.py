@@ -104,7 +104,12 @@ class Compaction:
         return found
 
     def _write(
-        self, config: ModelConfig, slice_: str, day_s: int, panes: list[PaneKey], fields: dict[str, bytes]
+        self,
+        config: ModelConfig,
+        slice_: str,
+        day_s: int,
+        panes: list[PaneKey],
+        fields: dict[str, bytes],
     ) -> None:
         model = (config.key, config.generation)
         token, commit = self._chain.new_token(), Commit(self._keys)

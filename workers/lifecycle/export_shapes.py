@@ -32,7 +32,13 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }
 _NONE = type(None)
 _HELD: dict[str, dict[str, Any]] = {
-    "baseline": {"slice": (str, _NONE), "clock": str, "window": list, "created_ms": int, "counts": dict},
+    "baseline": {
+        "slice": (str, _NONE),
+        "clock": str,
+        "window": list,
+        "created_ms": int,
+        "counts": dict,
+    },
     "alarm_summary": {
         "generation": str,
         "n_detectors": int,
@@ -67,7 +73,9 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
         raise EntryError(f"a pane starts between 0 and {LAST_SECOND}")
     if kind == "baseline":
         window = line["holds"]["window"]
-        if len(window) != 2 or not all(type(each) is int and 0 <= each <= LAST_SECOND for each in window):
+        if len(window) != 2 or not all(
+            type(each) is int and 0 <= each <= LAST_SECOND for each in window
+        ):
             raise EntryError("the window of a baseline is two whole seconds")
     if kind == "alarm_summary" and not _are_rows(line["holds"]["bins"]):
         raise EntryError("bins of an alarm_summary line are none, or three rows of numbers")
@@ -76,7 +84,11 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
 
 def _are_rows(bins: list[Any]) -> bool:
     """Tell whether meters can show these sums."""
-    rows = [each for each in bins if isinstance(each, list) and all(type(one) in (int, float) for one in each)]
+    rows = [
+        each
+        for each in bins
+        if isinstance(each, list) and all(type(one) in (int, float) for one in each)
+    ]
     return len(rows) == len(bins) and len(bins) in (0, 3) and len({len(each) for each in rows}) < 2
 
 

@@ -66,11 +66,15 @@ class Housekeeping:
         n_changed = 0
         if self._walk is None:
             self.drop_spent_buckets()
-            n_changed = self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
+            n_changed = (
+                self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
+            )
             self._walk = self.old_records()
         if self._walk_on(progress):
             self._walk = None
-        self._next_at = time.monotonic() + (min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s)
+        self._next_at = time.monotonic() + (
+            min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
+        )
         return n_changed > 0
 
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
@@ -105,7 +109,9 @@ class Housekeeping:
         if not age_s:
             return 0
         until_s = time.time() - age_s
-        return sum(self._compaction.merge_days(config, until_s, progress) for config in self._configs())
+        return sum(
+            self._compaction.merge_days(config, until_s, progress) for config in self._configs()
+        )
 
     def _configs(self) -> list[ModelConfig]:
         """Models that are whole; a half imported one does not age."""
@@ -171,7 +177,9 @@ class Housekeeping:
 
     def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
         commit = Commit(self._keys)
-        commit.set_fields(self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)})
+        commit.set_fields(
+            self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)}
+        )
         self._chain.send(commit, self._chain.new_token())
 
     def _panes_before(
@@ -202,7 +210,9 @@ class Housekeeping:
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
         name = (model.encode(), generation.encode())
         parked = parked_fields(self._node, self._keys)
-        commit.forget_parked([each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name])
+        commit.forget_parked(
+            [each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name]
+        )
         self._chain.send(commit, self._chain.new_token())
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))

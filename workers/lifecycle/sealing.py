@@ -99,21 +99,33 @@ class Sealing:
         slices = [slice_ for slice_ in sorted(members) if is_live(slice_)]
         found: dict[str, list[int]] = {}
         for slice_ in slices:
-            names = (name.decode() for name in self._node.hkeys(self._keys.versions(*model, slice_)))
+            names = (
+                name.decode() for name in self._node.hkeys(self._keys.versions(*model, slice_))
+            )
             found[slice_] = sorted(int(start) for start in names if start != LAST_CHANGE)
         return found
 
     def _due(
-        self, config: ModelConfig, marks: dict[bytes, bytes], held: dict[str, list[int]], until_s: float
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        held: dict[str, list[int]],
+        until_s: float,
     ) -> list[SealedCohort]:
         """Cohorts that are not sealed yet and ended by `until_s`, oldest first."""
         whole = Watermarks.of(ALL_ROWS, marks)
         starts = sorted({whole.start(start) for each in held.values() for start in each})
         cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
-        return [each for each in cohorts if each.start_s >= whole.sealed_to and each.end_s <= until_s]
+        return [
+            each for each in cohorts if each.start_s >= whole.sealed_to and each.end_s <= until_s
+        ]
 
     def _seal(
-        self, config: ModelConfig, marks: dict[bytes, bytes], cohort: SealedCohort, held: dict[str, list[int]]
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        cohort: SealedCohort,
+        held: dict[str, list[int]],
     ) -> None:
         model = (config.key, config.generation)
         panes = {
@@ -143,9 +155,13 @@ class Sealing:
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in starts:
-            found = self._node.hgetall(self._keys.pane(PaneKey(config.key, config.generation, slice_, start)))
+            found = self._node.hgetall(
+                self._keys.pane(PaneKey(config.key, config.generation, slice_, start))
+            )
             named = {name.decode(): value for name, value in found.items()}
-            parts = {name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)}
+            parts = {
+                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
+            }
             if parts:
                 merged.merge(self._ground.pane.from_parts(spec, parts))
         return merged

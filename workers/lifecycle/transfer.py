@@ -28,7 +28,18 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 FORMAT = 1
 MODEL, MARKS, PANE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
-    *("model", "marks", "pane", "baseline", "map", "current_map", "record", "unit", "tallies", "end"),
+    *(
+        "model",
+        "marks",
+        "pane",
+        "baseline",
+        "map",
+        "current_map",
+        "record",
+        "unit",
+        "tallies",
+        "end",
+    ),
 )
 _A_SCAN = 500
 # What a record is now is counted anew; what happened before is carried over.
@@ -44,7 +55,12 @@ async def export_lines(
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
     yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
     n_lines = 2
-    parts = [source.panes(), source.baselines(), source.maps(), alarm_lines(client, source.keys, config)]
+    parts = [
+        source.panes(),
+        source.baselines(),
+        source.maps(),
+        alarm_lines(client, source.keys, config),
+    ]
     if with_records:
         parts += [source.records(), source.units(), source.tallies()]
     for part in parts:
@@ -64,10 +80,15 @@ class _Source:
         self.name = (config.key, config.generation)
 
     async def texts(self, name: str) -> dict[str, str]:
-        return {field.decode(): value.decode() for field, value in (await self.client.hgetall(name)).items()}
+        return {
+            field.decode(): value.decode()
+            for field, value in (await self.client.hgetall(name)).items()
+        }
 
     async def slices(self) -> list[str]:
-        return sorted(member.decode() for member in await self.client.smembers(self.keys.slices(*self.name)))
+        return sorted(
+            member.decode() for member in await self.client.smembers(self.keys.slices(*self.name))
+        )
 
     async def stamp(self) -> list[Any]:
         """Differs if anything that agrees with something else has changed."""
@@ -88,8 +109,12 @@ class _Source:
         for slice_ in await self.slices():
             versions = await self.texts(self.keys.versions(*self.name, slice_))
             for start in sorted(int(each) for each in versions if each != LAST_CHANGE):
-                fields = await self.client.hgetall(self.keys.pane(PaneKey(*self.name, slice_, start)))
-                packed = {name.decode(): b64encode(value).decode() for name, value in fields.items()}
+                fields = await self.client.hgetall(
+                    self.keys.pane(PaneKey(*self.name, slice_, start))
+                )
+                packed = {
+                    name.decode(): b64encode(value).decode() for name, value in fields.items()
+                }
                 yield {
                     "type": PANE, "slice": slice_, "start": start, "version": versions[str(start)], "packed": packed,
                 }  # fmt: skip

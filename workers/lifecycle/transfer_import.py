@@ -61,26 +61,36 @@ class Restoring:
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return
             marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
-            held = self._node.hget(self._keys.marks(*self._name), SEALED_TO) if marks is None else marks.get(SEALED_TO)
+            held = (
+                self._node.hget(self._keys.marks(*self._name), SEALED_TO)
+                if marks is None
+                else marks.get(SEALED_TO)
+            )
             self._sealed_to = int(held or 0)
             for line in lines:
                 self._line(line, commit, token, tallies)
         except (KeyError, TypeError, AttributeError) as error:
             raise EntryError(f"a line of an export cannot be read: {error!r}") from error
         commit.add_numbers(self._keys.tallies(*self._name), tallies)
-        commit.add_numbers(self._keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+        commit.add_numbers(
+            self._keys.retained, {name: tallies[name] for name in ("records", "bytes")}
+        )
         item.n = len(lines)
 
     def _finds_room(self, lines: list[dict[str, Any]]) -> bool:
         with self._node.pipeline(transaction=False) as pipe:
             for line in lines:
                 if line["type"] == PANE:
-                    pipe.exists(self._keys.pane(PaneKey(*self._name, line["slice"], int(line["start"]))))
+                    pipe.exists(
+                        self._keys.pane(PaneKey(*self._name, line["slice"], int(line["start"])))
+                    )
                 elif line["type"] == RECORD:
                     pipe.hexists(self._keys.facts_of(*self._name, line["id"]), line["id"])
             return not any(pipe.execute())
 
-    def _line(self, line: Mapping[str, Any], commit: Commit, token: bytes, tallies: dict[str, int]) -> None:
+    def _line(
+        self, line: Mapping[str, Any], commit: Commit, token: bytes, tallies: dict[str, int]
+    ) -> None:
         kind = line["type"]
         if kind == PANE:
             self._pane(line, commit, token)

@@ -20,7 +20,13 @@ _FIELD = re.compile(r"(n|p|f[0-9a-f]{1,64})|([vsh])([1-9][0-9]{0,8})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 # What lists and answers read of each, beside the map itself.
 _MEMBERS: dict[str, dict[str, Any]] = {
-    "v": {"method": str, "created_at": str, "created_by": str, "window": dict, "state_version": str},
+    "v": {
+        "method": str,
+        "created_at": str,
+        "created_by": str,
+        "window": dict,
+        "state_version": str,
+    },
     "s": {"method": str, "created_at": str, "created_by": str},
     "h": {"version": int, "promoted_at": str, "promoted_by": str, "reason": str, "override": bool},
 }
@@ -44,7 +50,9 @@ def check_map_line(field: str, text: str, config: ModelConfig) -> None:
     told = _object(field, text)
     for name, wanted in _MEMBERS[named[2]].items():
         if type(told.get(name)) is not wanted:
-            raise EntryError(f"{name} in {field} of a map line cannot be {json.dumps(told.get(name))[:40]}")
+            raise EntryError(
+                f"{name} in {field} of a map line cannot be {json.dumps(told.get(name))[:40]}"
+            )
     if named[2] == "v":
         check_map(told, config)
 
@@ -62,7 +70,14 @@ def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
         with np.errstate(all="ignore"):
             applied = apply(told, batch)
         good = applied.shape[0] == 1 and bool(np.isfinite(applied).all())
-    except (CalibrationInputError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError):
+    except (
+        CalibrationInputError,
+        ArithmeticError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):
         good = False
     if not good:
         raise EntryError("a frozen map cannot be applied to a prediction of the model")

@@ -151,7 +151,9 @@ class QueryClient:
         version = await self._versions.state_version(model, slice_, window, kind)
         other = None
         if against is not None:
-            theirs = await self._versions.state_version(against.model, against.slice, against.window)
+            theirs = await self._versions.state_version(
+                against.model, against.slice, against.window
+            )
             version = joined(version, theirs)
             other = (against.model.key, against.slice, (against.window.from_s, against.window.to_s))
         digest = answer_digest(version, kind, params)

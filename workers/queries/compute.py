@@ -181,7 +181,9 @@ class Compute:
         state = read(config, slice_, Window(*window), wanted)
         return state.merged if state.merged is not None else state.panes, state.version
 
-    def _records(self, config: ModelConfig, question: QueryRequest, state: WindowState) -> WindowRecords:
+    def _records(
+        self, config: ModelConfig, question: QueryRequest, state: WindowState
+    ) -> WindowRecords:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         return WindowRecords(node, keys, config, question.slice, state.window, state.marks)
@@ -192,7 +194,11 @@ class Compute:
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
     def _alarm(
-        self, config: ModelConfig, question: QueryRequest, window: Window, sealed_parts: tuple[str, ...]
+        self,
+        config: ModelConfig,
+        question: QueryRequest,
+        window: Window,
+        sealed_parts: tuple[str, ...],
     ) -> AlarmView | None:
         """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
         if question.kind not in READ_ALARM:

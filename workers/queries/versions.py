@@ -99,9 +99,24 @@ class SliceState:
     reads_records: bool = False
 
     @classmethod
-    def of(cls, kind: str, config: ModelConfig, slice_: str, panes: dict[bytes, bytes], marks: Watermarks, alarm: bytes) -> SliceState:
+    def of(
+        cls,
+        kind: str,
+        config: ModelConfig,
+        slice_: str,
+        panes: dict[bytes, bytes],
+        marks: Watermarks,
+        alarm: bytes,
+    ) -> SliceState:
         """The state that a kind of answers rests on."""
-        return cls(config, slice_, {} if kind in READ_NO_PANE else panes, marks, alarm, kind in READ_RECORDS)
+        return cls(
+            config,
+            slice_,
+            {} if kind in READ_NO_PANE else panes,
+            marks,
+            alarm,
+            kind in READ_RECORDS,
+        )
 
     def name(self, window: Window) -> str:
         """The name of the state that an answer about a window rests on."""
@@ -153,7 +168,9 @@ class Versions:
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
         return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
-    async def _look(self, config: ModelConfig, slice_: str, kind: str) -> tuple[str, Any, Any, Any, bytes]:
+    async def _look(
+        self, config: ModelConfig, slice_: str, kind: str
+    ) -> tuple[str, Any, Any, Any, bytes]:
         """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
         and the alarm's last change."""
         keys = self._keys.of_model(config.key)

@@ -78,10 +78,14 @@ class WindowRecords:
         start = pane_start(prediction.event_us, self.config.pane_s)
         if start < self.marks.kept_from or self.marks.start(start) not in self.window:
             return False
-        return self.slice == ALL_ROWS or self.slice in {f"{key}:{value}" for key, value in prediction.slices}
+        return self.slice == ALL_ROWS or self.slice in {
+            f"{key}:{value}" for key, value in prediction.slices
+        }
 
 
 def _refuse_more(n: int, most: int, what: str) -> None:
     if n > most:
-        detail = f"the window holds more than {most} {what}, the most that are read at once: narrow it"
+        detail = (
+            f"the window holds more than {most} {what}, the most that are read at once: narrow it"
+        )
         raise CalibrationInputError.at("/window", "too_many_records", detail)

@@ -196,7 +196,9 @@ def panes_of(
     times = batch.event_times
     if limits is not None and times is not None:
         _check_times(times, received_us, config, limits)
-    groups = {PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)}
+    groups = {
+        PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)
+    }
     if limits is not None and len(groups) > limits.max_panes:
         raise _too_many(groups, limits.max_panes)
     return groups

@@ -142,7 +142,8 @@ class Curve:
         found = [
             Minimum(between.beta, None, between.iterations)
             for a, b in pairwise(slopes)
-            if sign[a] < 0 < sign[b] and (between := self._between(points, objective, int(a), int(b)))
+            if sign[a] < 0 < sign[b]
+            and (between := self._between(points, objective, int(a), int(b)))
         ]
         if sign[slopes[0]] > 0:
             found.append(Minimum(float(BETAS[0]), "upper"))

@@ -57,7 +57,9 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     }
 
 
-def gain_between(pane: Pane, policy: int, betas: tuple[float, float], ci: float) -> dict[str, Any] | None:
+def gain_between(
+    pane: Pane, policy: int, betas: tuple[float, float], ci: float
+) -> dict[str, Any] | None:
     """What one inverse temperature gains over another in NLL on labels that neither was fitted to, by the profile.
 
     Parameters

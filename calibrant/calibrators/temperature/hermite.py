@@ -56,7 +56,9 @@ class Hermite:
         name = near.start, near.stop
         if name not in self._kept:
             x = np.repeat(LOG_BETAS[near] - LOG_BETAS[near.start], len(self.points))
-            self._kept[name] = scipy.interpolate.KroghInterpolator(x, self.points[:, near].T.ravel())
+            self._kept[name] = scipy.interpolate.KroghInterpolator(
+                x, self.points[:, near].T.ravel()
+            )
         return self._kept[name]
 
 

@@ -106,7 +106,9 @@ def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
     if losses.slope("nll", 1.0 / high) >= 0.0:
         return high
     return 1.0 / float(
-        scipy.optimize.brentq(lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14)
+        scipy.optimize.brentq(
+            lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14
+        )
     )
 
 
@@ -131,7 +133,9 @@ def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> floa
     """The root of the slope beside the grid's best point; that point where the slope does not change its sign."""
     ends = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
     if losses.slope("brier", ends[0]) < 0.0 < losses.slope("brier", ends[1]):
-        return 1.0 / float(scipy.optimize.brentq(lambda beta: losses.slope("brier", beta), *ends, xtol=1e-14))
+        return 1.0 / float(
+            scipy.optimize.brentq(lambda beta: losses.slope("brier", beta), *ends, xtol=1e-14)
+        )
     return float(grid[best])
 
 

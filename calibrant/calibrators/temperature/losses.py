@@ -93,7 +93,9 @@ class TwoClassLosses:
         return cls.of_scores(np.clip(cells.mean, 0.0, 1.0), cells.weight, cells.correct, options)
 
     @classmethod
-    def of_scores(cls, score: Floats, weight: Floats, right: Floats, options: EceOptions) -> TwoClassLosses:
+    def of_scores(
+        cls, score: Floats, weight: Floats, right: Floats, options: EceOptions
+    ) -> TwoClassLosses:
         """From probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
         with np.errstate(divide="ignore"):
             log_p = np.stack([np.log1p(-score), np.log(score)])

@@ -83,8 +83,12 @@ def _losses(view: View, options: EceOptions) -> tuple[TwoClassLosses, dict[str, 
     return TwoClassLosses.of_cells(cells, options), about
 
 
-def _losses_of_case(view: View, case: str, options: EceOptions) -> tuple[TwoClassLosses, dict[str, Any]]:
-    asked = replace(view.question, bins=CELLS, options={"background": "in", "membership": "hard"}, own_bins=True)
+def _losses_of_case(
+    view: View, case: str, options: EceOptions
+) -> tuple[TwoClassLosses, dict[str, Any]]:
+    asked = replace(
+        view.question, bins=CELLS, options={"background": "in", "membership": "hard"}, own_bins=True
+    )
     cases = case_errors(View(view.pane, asked))
     if case not in cases.names:
         raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
@@ -93,4 +97,9 @@ def _losses_of_case(view: View, case: str, options: EceOptions) -> tuple[TwoClas
     filled = weight > 0
     mean = np.clip(confidence[filled] / weight[filled], 0.0, 1.0)
     losses = TwoClassLosses.of_scores(mean, weight[filled], right[filled], options)
-    return losses, {"source": "case", "case": case, "logits": "log_probabilities", "n_used": round(float(weight.sum()))}
+    return losses, {
+        "source": "case",
+        "case": case,
+        "logits": "log_probabilities",
+        "n_used": round(float(weight.sum())),
+    }

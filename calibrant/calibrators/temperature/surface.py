@@ -61,10 +61,13 @@ def loss_surface(
     found = [[two.at(np.array([t0, t1])) for t0 in along] for t1 in up]
     surface: dict[str, Any] = {"background": along.tolist(), "foreground": up.tolist()}
     values = {
-        name: np.array([[getattr(one, name) for one in row] for row in found]) for name in OBJECTIVES
+        name: np.array([[getattr(one, name) for one in row] for row in found])
+        for name in OBJECTIVES
     }
     lowest = {name: _lowest(value, along, up) for name, value in values.items()}
-    told = {name: [[_number(each) for each in row] for row in value] for name, value in values.items()}
+    told = {
+        name: [[_number(each) for each in row] for row in value] for name, value in values.items()
+    }
     return surface | told | {"lowest": lowest}
 
 

@@ -11,7 +11,16 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 
-_PARTS = ("counts", "histograms", "replicates", "top_label", "positive", "classes", "temperature", "sample")
+_PARTS = (
+    "counts",
+    "histograms",
+    "replicates",
+    "top_label",
+    "positive",
+    "classes",
+    "temperature",
+    "sample",
+)
 
 
 def parts(params: dict[str, Any]) -> Iterable[str]:

@@ -19,7 +19,9 @@ parts = calibration_map.parts
 _TOLD = ("method", "scope", "class", "parameters", "digest", "n", "before", "after", "reason")
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `calibration_map`, with the other side's map and the gain over it on this window's labels."""
     pane, other = pair
     refuse_other_classes(pane, other)
@@ -30,4 +32,8 @@ def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: i
     told = {name: theirs[name] for name in _TOLD if name in theirs}
     mine = calibration_map.answer(pane, config, asked, seed)
     about = other_side(params, pane, other)
-    return mine | gain_over(theirs, view, method, options) | {"n": mine["n"], "against": about | {"map": told}}
+    return (
+        mine
+        | gain_over(theirs, view, method, options)
+        | {"n": mine["n"], "against": about | {"map": told}}
+    )

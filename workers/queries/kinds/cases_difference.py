@@ -15,7 +15,9 @@ PAIRED = True
 parts = cases.parts
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `cases`, with `comparison`: paired tests by measure; None with a `comparison_reason` where a side has no cases.
 
     Raises
@@ -36,6 +38,7 @@ def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: i
     compared = compare_case_errors(mine, theirs, seed)
     for measure in compared.values():
         measure["by_class"] = [
-            each | {"class": cases.named(each["class"], config.classes)} for each in measure["by_class"]
+            each | {"class": cases.named(each["class"], config.classes)}
+            for each in measure["by_class"]
         ]
     return told | {"comparison": compared}

@@ -39,6 +39,8 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         return about | confidence_of(view, case=case, smoothing=params.get("smoothing", 0))
     except NotAnswerable as refusal:
         if refusal.reason in REFUSED:
-            raise CalibrationInputError.at(REFUSED[refusal.reason], refusal.reason, refusal.detail) from refusal
+            raise CalibrationInputError.at(
+                REFUSED[refusal.reason], refusal.reason, refusal.detail
+            ) from refusal
         told = {"raters": view.question.raters, "bins": params["bins"], "edges": "left", "n": 0}
         return about | told | {"label": None, "reason": refusal.reason, "detail": refusal.detail}

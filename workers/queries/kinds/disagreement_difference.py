@@ -23,7 +23,9 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*disagreement.parts(plain(params)), "replicates", "sample"}
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `disagreement`, with `differences` from the other side by number."""
     pane, other = pair
     refuse_other_classes(pane, other)

@@ -134,7 +134,10 @@ def _window(panes: list[Dated]) -> dict[str, str] | None:
     """First and last pane of a side as an interval; None where it has none."""
     if not panes:
         return None
-    ends = (min(each.start_s for each in panes), max(each.start_s + each.length_s for each in panes))
+    ends = (
+        min(each.start_s for each in panes),
+        max(each.start_s + each.length_s for each in panes),
+    )
     return dict(
         zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
     )

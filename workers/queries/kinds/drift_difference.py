@@ -11,7 +11,9 @@ from calibrant_server.workers.store.windows import Dated
 
 BY_PANE = PAIRED = True
 parts = drift.parts
-_ALIKE = "what both sides share is taken as independent, so intervals of a change are too wide for it"
+_ALIKE = (
+    "what both sides share is taken as independent, so intervals of a change are too wide for it"
+)
 
 
 def answer(

@@ -36,7 +36,9 @@ def answer(
     fitted = alarm.in_force.fitted if settings.is_mapped else None
     held = [each.pane for each in panes]
     scopes = settings.scopes[:MAX_SCOPES]
-    tables = {scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes}
+    tables = {
+        scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes
+    }
     if not all(table.n_units > 0 for table in tables.values()):
         return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
     last_s = max(each.start_s + each.length_s for each in panes)
@@ -49,5 +51,7 @@ def answer(
         a_cohort = scaled(table, per_s * settings.bucket_s / table.n_units)
         band = band_of(alarm, settings, scope, a_cohort)
         named = {} if scope == OWN_SCORE else {"scope": scope}
-        changes += [named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED]
+        changes += [
+            named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED
+        ]
     return {"bucket": settings.bucket, "threshold": threshold, "changes": changes, "reason": None}

@@ -21,7 +21,11 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """EntCE, DistCE and RankCS with their quantiles and histograms."""
     view = View(pane, question_of_measures(pane, params))
-    about = {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"], "ci": view.question.ci}
+    about = {
+        "n": view.counts["n_labelled"],
+        "n_ratings": view.counts["n_ratings"],
+        "ci": view.question.ci,
+    }
     return about | compute_metrics(view, SLUGS, seed)
 
 

@@ -23,12 +23,16 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*label_distribution.parts(plain(params)), "sample"}
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `label_distribution`; each measure with the other side's value, the difference and its interval."""
     pane, other = pair
     refuse_other_classes(pane, other)
     asked = plain(params)
     mine = label_distribution.answer(pane, config, asked, seed)
-    view, theirs = (View(each, label_distribution.question_of_measures(each, asked)) for each in pair)
+    view, theirs = (
+        View(each, label_distribution.question_of_measures(each, asked)) for each in pair
+    )
     compared = differences(view, theirs, label_distribution.SLUGS, seed)
     return mine | compared | {"against": other_side(params, pane, other)}

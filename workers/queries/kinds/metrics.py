@@ -48,7 +48,10 @@ def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
     if kept.is_empty:
         return {}
     found = [
-        {**dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)), "weight": kept.weight(key)}
+        {
+            **dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)),
+            "weight": kept.weight(key),
+        }
         | {"n_predictions": kept.n_predictions(key)}
         for key in sorted(kept.blocks)
     ]

@@ -21,7 +21,8 @@ def answer(panes: list[Dated], config: Any, params: dict[str, Any], seed: int) -
     every_s = int(params["every_s"])
     asked = {name: value for name, value in params.items() if name != "every_s"}
     points = [
-        {"window": ends_of(begin, every_s, some)} | metrics.answer(merged(some, config), config, asked, seed)
+        {"window": ends_of(begin, every_s, some)}
+        | metrics.answer(merged(some, config), config, asked, seed)
         for begin, some in in_parts(panes, every_s).items()
     ]
     return {"every_s": every_s, "series": points}

@@ -59,7 +59,10 @@ def answer(
     told |= {name: found[name] for name in ("disagreement", "n_majority_ties")}
     told |= found["metrics"][slug]
     if not names:
-        return told | {"reason": "no_named_raters", "detail": "no label of the window names its rater"}
+        return told | {
+            "reason": "no_named_raters",
+            "detail": "no label of the window names its rater",
+        }
     return told | {"reason": None}
 
 

@@ -25,11 +25,16 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*reliability.parts(plain(params)), "replicates", "sample"}
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `reliability`, with the other side's bins and the difference of gaps in each."""
     pane, other = pair
     refuse_other_classes(pane, other)
     question = question_of(plain(params))
     found = reliability_difference(View(pane, question), View(other, question), seed)
-    about = {"label_coverage": coverage(pane, ci=question.ci), "against": other_side(params, pane, other)}
+    about = {
+        "label_coverage": coverage(pane, ci=question.ci),
+        "against": other_side(params, pane, other),
+    }
     return found | about

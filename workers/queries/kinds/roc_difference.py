@@ -23,11 +23,16 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*roc.parts(plain(params)), "sample"}
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `roc`; `area` with the other side's value, the difference and its interval."""
     pane, other = pair
     refuse_other_classes(pane, other)
     asked = plain(params)
     mine = roc.answer(pane, config, asked, seed)
     view, theirs = (View(each, roc.question_of_roc(each, asked)) for each in pair)
-    return mine | {"area": differences(view, theirs, ["auc"], seed)["auc"], "against": other_side(params, pane, other)}
+    return mine | {
+        "area": differences(view, theirs, ["auc"], seed)["auc"],
+        "against": other_side(params, pane, other),
+    }

@@ -25,13 +25,17 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
 
 def is_slow(params: dict[str, Any]) -> bool:
     """Of equal-width bins of replicates curves take a tenth of a second, of anything else seconds."""
-    return params.get("source") == "sample" or not is_binned(METRICS[params["metric"]], _question(params))
+    return params.get("source") == "sample" or not is_binned(
+        METRICS[params["metric"]], _question(params)
+    )
 
 
 def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
     subsets, source = params.get("subsets", "nested"), params.get("source")
-    return stability_answer(View(pane, _question(params)), params["metric"], subsets=subsets, source=source, seed=seed)
+    return stability_answer(
+        View(pane, _question(params)), params["metric"], subsets=subsets, source=source, seed=seed
+    )
 
 
 def _question(params: dict[str, Any]) -> PaneQuery:

@@ -31,17 +31,23 @@ def is_slow(params: dict[str, Any]) -> bool:
     return stability.is_slow(plain(params))
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `stability`; each of `baselines` with the other side's value, the difference and its interval."""
     pane, other = pair
     refuse_other_classes(pane, other)
     asked = plain(params)
     mine, theirs = (stability.answer(each, config, asked, seed) for each in pair)
     slug = asked["metric"]
-    question = question_of({name: value for name, value in asked.items() if name not in stability.OWN})
+    question = question_of(
+        {name: value for name, value in asked.items() if name not in stability.OWN}
+    )
     compared = {}
     for policy in POLICIES:
         asked_so = replace(question, raters=policy)
-        compared[policy] = differences(View(pane, asked_so), View(other, asked_so), [slug], seed)[slug]
+        compared[policy] = differences(View(pane, asked_so), View(other, asked_so), [slug], seed)[
+            slug
+        ]
     about = other_side(params, pane, other) | {"raters": theirs["raters"], "ratio": theirs["ratio"]}
     return mine | {"baselines": compared, "against": about}

@@ -17,7 +17,9 @@ PAIRED = True
 parts = temperature.parts
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `temperature`, with the other side's, the difference and the ratio."""
     pane, other = pair
     refuse_other_classes(pane, other)

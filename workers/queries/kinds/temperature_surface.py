@@ -30,7 +30,9 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     question = PaneQuery(bins=params["bins"], edges="left", raters=params.get("raters", "pooled"))
     view = View(pane, question)
     try:
-        return {"reason": None} | surface_answer(view, points=params.get("points", POINTS), case=params.get("case"))
+        return {"reason": None} | surface_answer(
+            view, points=params.get("points", POINTS), case=params.get("case")
+        )
     except NotAnswerable as refusal:
         if refusal.reason == "unknown_case":
             raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal

@@ -23,7 +23,9 @@ def parts(params: dict[str, Any]) -> Iterable[str]:
     return {*uncertainty.parts(plain(params)), "sample"}
 
 
-def answer(pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def answer(
+    pair: tuple[Pane, Pane], config: Any, params: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """As `uncertainty`, with the difference from the other side's error and its interval; `against` holds that and its table."""
     pane, other = pair
     refuse_other_classes(pane, other)
