@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import CalibrationInputError
-from calibrant.options import Option
-from calibrant.policies import POLICIES
-from calibrant.question import BINNINGS, MOST_BINS, Question
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.options import Option
+from calibrant.core.query import BINNINGS, MAX_BINS, PaneQuery
 
 if TYPE_CHECKING:
     from calibrant.metrics.base import Metric
@@ -28,11 +28,20 @@ RATERS = Option("raters", "pooled", "Label policy.", allowed=tuple(POLICIES))
 SHARED: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("bins", 15, "Number of bins.", low=1, high=MOST_BINS),
+        Option("bins", 15, "Number of bins.", low=1, high=MAX_BINS),
         Option("binning", "equal_width", "Bins of equal width or of equal mass.", allowed=BINNINGS),
-        Option("edges", "right", "right: (a, b] with 0 in the first bin; left: [a, b).", allowed=("right", "left")),
+        Option(
+            "edges",
+            "right",
+            "right: (a, b] with 0 in the first bin; left: [a, b).",
+            allowed=("right", "left"),
+        ),
         RATERS,
-        Option("scope", "top_label", "top_label, positive, class:INDEX or all; default: the model's own."),
+        Option(
+            "scope",
+            "top_label",
+            "top_label, positive, class:INDEX or all; default: the model's own.",
+        ),
         Option("min_count", 0.0, "Bins with fewer samples are left out.", low=0.0, high=2.0**53),
     )
 }
@@ -57,7 +66,7 @@ class MetricRequest:
         listed = ",".join(f"{name}={shortest(value)}" for name, value in self.options)
         return f"{self.metric.slug}({listed})" if listed else self.metric.slug
 
-    def question(self, shared: Question) -> Question:
+    def question(self, shared: PaneQuery) -> PaneQuery:
         """Return the shared question with this request's options in place of its own."""
         if not self.options:
             return shared
@@ -113,7 +122,9 @@ def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
     """
     found = REQUEST.fullmatch(text)
     if found is None:
-        detail = f"Received {text[:60]!r}; expected a name, with options in brackets: lp_ece(order=3)."
+        detail = (
+            f"Received {text[:60]!r}; expected a name, with options in brackets: lp_ece(order=3)."
+        )
         raise CalibrationInputError.at(pointer, "metric_form", detail)
     slug, inside = found.groups()
     given: dict[str, str] = {}
@@ -123,12 +134,16 @@ def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
             detail = f"Received {part.strip()[:60]!r} in {slug}(...); expected name=value."
             raise CalibrationInputError.at(pointer, "metric_form", detail)
         if name in given:
-            raise CalibrationInputError.at(pointer, "repeated_option", f"{slug} has the option {name[:60]} twice.")
+            raise CalibrationInputError.at(
+                pointer, "repeated_option", f"{slug} has the option {name[:60]} twice."
+            )
         given[name] = value
     return slug, given
 
 
-def read_option(slug: str, name: str, value: str, options: Mapping[str, Option], pointer: str) -> Value:
+def read_option(
+    slug: str, name: str, value: str, options: Mapping[str, Option], pointer: str
+) -> Value:
     """Read one option in the brackets of a name.
 
     Raises
@@ -143,11 +158,15 @@ def read_option(slug: str, name: str, value: str, options: Mapping[str, Option],
     try:
         return options[name].read(value)
     except CalibrationInputError as error:
-        (offence,) = error.offences
-        raise CalibrationInputError.at(pointer, offence.rule, f"{slug}: {offence.detail}.") from error
+        (violation,) = error.violations
+        raise CalibrationInputError.at(
+            pointer, violation.rule, f"{slug}: {violation.detail}."
+        ) from error
 
 
-def read_request(text: str, known: Mapping[str, Metric], pointer: str = "/metrics") -> MetricRequest:
+def read_request(
+    text: str, known: Mapping[str, Metric], pointer: str = "/metrics"
+) -> MetricRequest:
     """Read one request.
 
     Parameters
@@ -166,10 +185,13 @@ def read_request(text: str, known: Mapping[str, Metric], pointer: str = "/metric
         raise CalibrationInputError.at(pointer, "unknown_metric", _unknown(slug, known))
     metric = known[slug]
     given = {
-        name: read_option(slug, name, value, options_of(metric), pointer) for name, value in written.items()
+        name: read_option(slug, name, value, options_of(metric), pointer)
+        for name, value in written.items()
     }
     own = {option.name: option.default for option in metric.own_options}
-    kept = {name: value for name, value in given.items() if name in SHARED or value != own.get(name)}
+    kept = {
+        name: value for name, value in given.items() if name in SHARED or value != own.get(name)
+    }
     return MetricRequest(metric, tuple(sorted(kept.items())))
 
 
@@ -187,7 +209,12 @@ def read_requests(
     if len(parts) > MAX_REQUESTS:
         detail = f"Received {len(parts)} metrics; at most {MAX_REQUESTS} are computed at once."
         raise CalibrationInputError.at(pointer, "range", detail)
-    return list({request.key: request for request in (read_request(each, known, pointer) for each in parts)}.values())
+    return list(
+        {
+            request.key: request
+            for request in (read_request(each, known, pointer) for each in parts)
+        }.values()
+    )
 
 
 def shortest(value: Value) -> str:

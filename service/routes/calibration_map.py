@@ -8,32 +8,37 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant import maps
-from service.bodies import Body, read_body
-from service.columns import read_columns
-from service.dependencies import (
+from calibrant import calibrators as maps
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
     TheReading,
     TheReception,
 )
-from service.document import ProblemError, answers, problems, takes
-from service.drawings.calibration_map import draw_map
-from service.engine import Connection, engine_errors
-from service.errors import MapUnknown
-from service.frozen_maps import MOST_VERSION, map_errors
-from service.map_questions import MapAnswer, MapParameters
-from service.names import ModelId
-from service.pictures import Format, or_drawn
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import AgainstQuery, resolved_query, unanswerable
-from service.reading import Ask
-from service.reads import TheMapRead
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant_server.service.http.errors import MapUnknown
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
+from calibrant_server.service.reads.map_questions import MapParameters, MapResponse
+from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -49,7 +54,7 @@ class ApplyParameters(MapParameters):
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
     version: int | None = Field(
-        None, ge=1, le=MOST_VERSION, description="A frozen version in place of a fit."
+        None, ge=1, le=MAX_VERSION, description="A frozen version in place of a fit."
     )
     map: Literal["current"] | None = Field(
         None, description="`current`: the version that was promoted last, in place of a fit."
@@ -70,7 +75,7 @@ class ApplyParameters(MapParameters):
             raise unanswerable(f"/{more[0]}", "one_of", detail)
 
 
-class ApplyAnswer(BaseModel):
+class ApplyResponse(BaseModel):
     """Recalibrated probabilities, row by row as accepted."""
 
     model: str
@@ -88,11 +93,17 @@ class ApplyAnswer(BaseModel):
     errors: list[ProblemError]
 
 
-FITTED: dict[str, Any] = answers(MapAnswer, "The map, or its curve", ETag="State and query.")
+FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="State and query.")
 
 
-@router.get("/v1/models/{model}/calibration-map", operation_id="getCalibrationMap", responses=or_drawn(FITTED))
-async def get_calibration_map(read: TheMapRead, query: Annotated[FitParameters, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/calibration-map",
+    operation_id="getCalibrationMap",
+    responses=or_drawn(FITTED),
+)
+async def get_calibration_map(
+    read: TheMapRead, query: Annotated[FitParameters, Query()]
+) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
     ask = await read.ask(query)
     return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
@@ -101,7 +112,10 @@ async def get_calibration_map(read: TheMapRead, query: Annotated[FitParameters, 
 @router.post(
     "/v1/models/{model}/calibration-map/apply",
     operation_id="applyCalibrationMap",
-    responses={200: answers(ApplyAnswer, "The recalibrated batch"), **problems(408, 413, 415, 422)},
+    responses={
+        200: answers(ApplyResponse, "The recalibrated batch"),
+        **problems(408, 413, 415, 422),
+    },
     openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
 )
 async def apply_calibration_map(
@@ -124,7 +138,7 @@ async def apply_calibration_map(
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
-            ask = Ask(resolved_query(query, config), config, query)
+            ask = ReadQuery(resolved_query(query, config), config, query)
             fitted = orjson.loads((await reading.ask(ask)).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
@@ -150,8 +164,8 @@ def applied(
     """Return the answer of an application as JSON."""
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
-    offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    violations = [posted.place(violation) for violation in checked.violations]
+    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
@@ -164,8 +178,8 @@ def applied(
         "class": fitted.get("class"),
         "digest": fitted.get("digest"),
         "accepted": checked.batch.n,
-        "rejected": len(offences),
+        "rejected": len(violations),
         ("probabilities" if mapped.ndim == 2 else "confidences"): mapped,
-        "errors": [vars(offence) for offence in offences],
+        "errors": [vars(violation) for violation in violations],
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

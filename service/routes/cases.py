@@ -7,19 +7,24 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.errors import CalibrationInputError
-from service.document import answers
-from service.drawings.case_boxes import draw_boxes
-from service.drawings.case_histogram import draw_histogram
-from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
-from service.drawings.case_sensitivity import draw_sensitivity
-from service.estimates import WindowShown
-from service.pictures import Draw, Format, or_drawn
-from service.queries import AgainstQuery, ClockQuery, invalid_query, unanswerable
-from service.reads import TheRead
-from workers.answers.cases import CasesQuery
-from workers.queries.query import class_index
-from workers.state.registry import ModelConfig
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.figures.case_boxes import draw_boxes
+from calibrant_server.service.figures.case_histogram import draw_histogram
+from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Draw, Format, or_drawn
+from calibrant_server.service.reads.queries import (
+    AgainstQuery,
+    ClockQuery,
+    invalid_query,
+    unanswerable,
+)
+from calibrant_server.workers.queries.kinds.cases import CasesQuery
+from calibrant_server.workers.queries.query import class_index
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -41,7 +46,10 @@ class CasesParameters(ClockQuery, AgainstQuery, CasesQuery):
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="Class of the figure. Default: all classes."
+        None,
+        alias="class",
+        max_length=200,
+        description="Class of the figure. Default: all classes.",
     )
 
 
@@ -56,7 +64,7 @@ class Case(BaseModel):
     counted: list[bool] = Field(description="By class: whether it counts in the averages.")
 
 
-class CasesAnswer(BaseModel):
+class CasesResponse(BaseModel):
     """Every kept case, averages and boxes over cases, and the dataset reliability histogram."""
 
     model_config = ConfigDict(extra="allow")
@@ -84,12 +92,13 @@ class CasesAnswer(BaseModel):
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
-        None, description="With `against`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+        None,
+        description="With `against`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",
     )
     reason: str | None = None
 
 
-CASES = answers(CasesAnswer, "The cases, or a drawing of them", ETag="State and query.")
+CASES = answers(CasesResponse, "The cases, or a drawing of them", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))

@@ -6,20 +6,20 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant.metrics import requested
-from service.document import answers
-from service.drawings.radar import draw_radar
-from service.estimates import Estimates, WindowShown
-from service.names import PATTERN
-from service.pictures import Format, drawn, media_type_of, or_drawn
-from service.queries import ClockQuery, resolved_query, unanswerable
-from service.reading import Ask
-from service.reads import TheRead
-from service.reception import model_of
-from workers.answers.metrics import MetricsQuery
+from calibrant_server.service.figures.radar import draw_radar
+from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimates, WindowShown
+from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_MODELS = 6
+MAX_MODELS = 6
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
@@ -45,7 +45,7 @@ class ModelMetrics(BaseModel):
     metrics: Estimates
 
 
-class ComparisonAnswer(BaseModel):
+class ComparisonResponse(BaseModel):
     """The metrics of every model, and the radar's numbers."""
 
     models: list[str]
@@ -56,21 +56,31 @@ class ComparisonAnswer(BaseModel):
     )
 
 
-COMPARED: dict[str, Any] = answers(ComparisonAnswer, "The models side by side, or a radar", ETag="States and query.")
+COMPARED: dict[str, Any] = answers(
+    ComparisonResponse, "The models side by side, or a radar", ETag="States and query."
+)
 
 
-@router.get("/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED))
-async def compare_models(read: TheRead, query: Annotated[ComparisonParameters, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
+)
+async def compare_models(
+    read: TheRead, query: Annotated[ComparisonParameters, Query()]
+) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
-    if not 2 <= len(names) <= MOST_MODELS:
-        detail = f"Name at least one other model, and at most {MOST_MODELS - 1}."
+    if not 2 <= len(names) <= MAX_MODELS:
+        detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
     if "metrics" not in query.model_fields_set:
-        query = query.model_copy(update={"metrics": SEGMENTATION if first.task == "segmentation" else OTHERS})
-    asks = {config.model: Ask(resolved_query(query, config), config, query) for config in configs}
+        query = query.model_copy(
+            update={"metrics": SEGMENTATION if first.task == "segmentation" else OTHERS}
+        )
+    asks = {
+        config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
+    }
     return await read.reading.together(
         read.request,
         asks,
@@ -84,7 +94,9 @@ def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
     """Return the answer that several models' metrics make."""
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
     keys = list(next(iter(found.values()))["metrics"])
-    values = {key: {model: told["metrics"][key]["value"] for model, told in found.items()} for key in keys}
+    values = {
+        key: {model: told["metrics"][key]["value"] for model, told in found.items()} for key in keys
+    }
     return {
         "models": list(found),
         "raters": raters,
@@ -97,6 +109,11 @@ def relative(key: str, values: dict[str, float | None]) -> dict[str, float | Non
     """Return each model's distance from the metric's best value, divided by the largest of them; all 0 where none errs."""
     metric = requested([key])[0].metric
     best = {"zero": 0.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
-    away = {model: None if v is None or best is None else abs(v - best) for model, v in values.items()}
+    away = {
+        model: None if v is None or best is None else abs(v - best) for model, v in values.items()
+    }
     worst = max((each for each in away.values() if each is not None), default=0.0)
-    return {model: None if each is None else each / worst if worst else 0.0 for model, each in away.items()}
+    return {
+        model: None if each is None else each / worst if worst else 0.0
+        for model, each in away.items()
+    }

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers
-from service.drawings.confidence_histogram import draw_confidence
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import ClockQuery
-from service.reads import TheRead
-from workers.answers.confidence_histogram import ConfidenceHistogramQuery
+from calibrant_server.service.figures.confidence_histogram import draw_confidence
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -22,7 +22,7 @@ class ConfidenceParameters(ClockQuery, ConfidenceHistogramQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class ConfidenceAnswer(BaseModel):
+class ConfidenceResponse(BaseModel):
     """Mass by class, by wrong and right, by fine bin [i / bins, (i + 1) / bins), the last with 1."""
 
     model_config = ConfigDict(extra="allow")
@@ -42,16 +42,22 @@ class ConfidenceAnswer(BaseModel):
     label: list[list[list[float]]] | None = Field(
         description="By class: mass where it is not the reference, and where it is."
     )
-    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
+    prediction: list[list[float]] | None = Field(
+        None, description="Of the top class, wrong and right."
+    )
     uncertainty: list[list[float]] | None = Field(
         None, description="Of the entropy over log K, wrong and right; of divisors of 240 bins."
     )
-    exact: dict[str, float] | None = Field(None, description="Sums of NLL and Brier that no bin rounds.")
+    exact: dict[str, float] | None = Field(
+        None, description="Sums of NLL and Brier that no bin rounds."
+    )
     missing: dict[str, str] | None = Field(None, description="Why a part is null.")
     reason: str | None = None
 
 
-HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawing of it", ETag="State and query.")
+HISTOGRAM: dict[str, Any] = answers(
+    ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -59,6 +65,8 @@ HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawi
     operation_id="getConfidenceHistogram",
     responses=or_drawn(HISTOGRAM),
 )
-async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceParameters, Query()]) -> Response:
+async def get_confidence_histogram(
+    read: TheRead, query: Annotated[ConfidenceParameters, Query()]
+) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
     return await read.answer(await read.ask(query), query.format, draw_confidence)

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers
-from service.drawings.label_distribution import draw_label_distribution
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import AgainstQuery, ClockQuery
-from service.reads import TheRead
-from workers.answers.label_distribution import LabelDistributionQuery
+from calibrant_server.service.figures.label_distribution import draw_label_distribution
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.label_distribution import LabelDistributionQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -22,7 +22,7 @@ class LabelDistributionParameters(ClockQuery, AgainstQuery, LabelDistributionQue
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class LabelDistributionAnswer(BaseModel):
+class LabelDistributionResponse(BaseModel):
     """The three measures, with quantiles and a histogram over predictions."""
 
     model_config = ConfigDict(extra="allow")
@@ -37,7 +37,9 @@ class LabelDistributionAnswer(BaseModel):
     rank_cs: Estimate
 
 
-MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or their histograms", ETag="State and query.")
+MEASURES: dict[str, Any] = answers(
+    LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
+)
 
 
 @router.get(
@@ -45,6 +47,8 @@ MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or th
     operation_id="getLabelDistribution",
     responses=or_drawn(MEASURES),
 )
-async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionParameters, Query()]) -> Response:
+async def get_label_distribution(
+    read: TheRead, query: Annotated[LabelDistributionParameters, Query()]
+) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
     return await read.answer(await read.ask(query), query.format, draw_label_distribution)

@@ -5,15 +5,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers, problems
-from service.estimates import Estimates, WindowShown
-from service.queries import AgainstQuery, ClockQuery, Duration, unanswerable
-from service.reads import TheRead
-from workers.answers.metrics import MetricsQuery
-from workers.answers.metrics_series import MetricsSeriesQuery
-from workers.durations import parse_duration
-from workers.queries.query import Query as AnyQuery
-from workers.state.registry import ModelConfig
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimates, WindowShown
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
+from calibrant_server.workers.queries.query import Query as AnyQuery
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -41,7 +41,7 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
         return MetricsSeriesQuery.model_construct(**dict(query), every_s=int(every_s))
 
 
-class MetricsAnswer(BaseModel):
+class MetricsResponse(BaseModel):
     """Metrics of a model over a window."""
 
     model_config = ConfigDict(extra="allow")
@@ -53,23 +53,33 @@ class MetricsAnswer(BaseModel):
     state_version: str | None = None
     metrics: Estimates | None = None
     label_coverage: dict[str, Any] | None = Field(
-        None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+        None,
+        description="Labelled share overall, by bin, its gradient in the score, delays of labels.",
     )
     against: dict[str, Any] | None = Field(
-        None, description="What it is compared with, how much that holds, and how much both sides share."
+        None,
+        description="What it is compared with, how much that holds, and how much both sides share.",
     )
-    clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
+    clock: str | None = Field(
+        None, description="Where the model declares a label horizon: event or sealed."
+    )
     sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
-    matured: bool | None = Field(None, description="Whether all of the window's cohorts are sealed.")
-    series: list[dict[str, Any]] | None = Field(None, description="With `every`: one object a part.")
-    slices: dict[str, dict[str, Any]] | None = Field(None, description="With `by`: one answer a value.")
+    matured: bool | None = Field(
+        None, description="Whether all of the window's cohorts are sealed."
+    )
+    series: list[dict[str, Any]] | None = Field(
+        None, description="With `every`: one object a part."
+    )
+    slices: dict[str, dict[str, Any]] | None = Field(
+        None, description="With `by`: one answer a value."
+    )
 
 
 @router.get(
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: answers(MetricsAnswer, "The metrics", ETag="State and query."),
+        200: answers(MetricsResponse, "The metrics", ETag="State and query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers, problems
-from service.estimates import WindowShown
-from service.queries import WindowQuery
-from service.reads import TheRead
-from workers.answers.raters import RatersQuery
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.workers.queries.kinds.raters import RatersQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -26,7 +26,7 @@ class RaterValue(BaseModel):
     reason: str | None = None
 
 
-class RatersAnswer(BaseModel):
+class RatersResponse(BaseModel):
     """A metric of each named rater, of the records of a window that came with ids."""
 
     model_config = ConfigDict(extra="allow")
@@ -36,19 +36,25 @@ class RatersAnswer(BaseModel):
     state_version: str
     metric: str
     n_labelled: int = Field(description="Labelled predictions of the window, with ids or without.")
-    n_records: int = Field(description="Those of them that came with an id: all that is told is of these.")
+    n_records: int = Field(
+        description="Those of them that came with an id: all that is told is of these."
+    )
     n_raters: int
-    n_raters_over: int = Field(description="Named raters beyond the 64 who rated most; they are not told.")
+    n_raters_over: int = Field(
+        description="Named raters beyond the 64 who rated most; they are not told."
+    )
     by_rater: dict[str, RaterValue] = Field(description="Who rated most first.")
     mean_of_raters: float | None = Field(description="Of the raters told; null with a `reason`.")
-    policies: dict[str, float | None] | None = Field(description="The metric under every label policy.")
+    policies: dict[str, float | None] | None = Field(
+        description="The metric under every label policy."
+    )
     disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
     n_majority_ties: int | None
     consistent: bool = Field(description="false: the window changed while its records were read.")
     reason: str | None = None
 
 
-RATERS: dict[str, Any] = answers(RatersAnswer, "The raters side by side", ETag="State and query.")
+RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag="State and query.")
 
 
 @router.get(

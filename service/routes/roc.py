@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers
-from service.drawings.roc import draw_roc
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import AgainstQuery, ClockQuery
-from service.reads import TheRead
-from workers.answers.roc import RocQuery
+from calibrant_server.service.figures.roc import draw_roc
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.roc import RocQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -22,7 +22,7 @@ class RocParameters(ClockQuery, AgainstQuery, RocQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class RocAnswer(BaseModel):
+class RocResponse(BaseModel):
     """The curve from the highest threshold down, and the area under it."""
 
     model_config = ConfigDict(extra="allow")
@@ -35,17 +35,23 @@ class RocAnswer(BaseModel):
     n: int | None
     n_ratings: int
     auc: float | None = Field(description="Ties count half.")
-    error_bound: float | None = Field(None, description="How far cells of the grid may leave it off.")
+    error_bound: float | None = Field(
+        None, description="How far cells of the grid may leave it off."
+    )
     positives: float | None = Field(None, description="Weight.")
     negatives: float | None = None
-    threshold: list[float | None] = Field(description="This score or a higher one counts as positive.")
+    threshold: list[float | None] = Field(
+        description="This score or a higher one counts as positive."
+    )
     true_positive_rate: list[float]
     false_positive_rate: list[float]
     area: Estimate = Field(description="The metric `auc`, with its interval and null reference.")
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = answers(RocAnswer, "The curve, or a drawing of it", ETag="State and query.")
+CURVE: dict[str, Any] = answers(
+    RocResponse, "The curve, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))

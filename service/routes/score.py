@@ -7,26 +7,31 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from calibrant.batch import Checked
-from calibrant.errors import CalibrationInputError, Offence
-from calibrant.estimators.roc import MOST_POINTS
+from calibrant.core.batch import Checked
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.options import Option
+from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
-from calibrant.options import Option
-from calibrant.score import score_batch
-from calibrant.sections import SECTIONS, chosen
-from service.bodies import Body, read_body
-from service.columns import Posted, read_columns
-from service.dependencies import AppSettings, Scorer, TheReception
-from service.document import ProblemError, answers, problems, takes
-from service.estimates import Estimates, TemperatureAnswer
-from service.names import Name
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.problem_responses import invalid_input, offence_of
-from service.queries import invalid_query
-from service.settings import Settings
-from service.threads import aside
-from workers.queries.query import Edges, MetricBinning, Raters
+from calibrant.report import score_batch
+from calibrant.report_sections import SECTIONS, chosen
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
+from calibrant_server.service.reads.queries import invalid_query
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
 
 COMPOSITE = r"^[A-Za-z0-9._-]{1,60}$"
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -54,7 +59,9 @@ class ScoreParameters(BaseModel):
     ci: float = Field(0.95, ge=0.5, lt=1)
     partial: bool = Field(False, description="Score the valid rows and return the invalid ones.")
     include: str | None = Field(
-        None, max_length=400, description=f"Further results, with commas between: {', '.join(SECTIONS)}."
+        None,
+        max_length=400,
+        description=f"Further results, with commas between: {', '.join(SECTIONS)}.",
     )
 
 
@@ -64,27 +71,43 @@ class SectionOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     metric: str | None = Field(
-        None, max_length=400, description="Of `stability` and `by_case`: a metric as in `metrics`. Default: ece."
+        None,
+        max_length=400,
+        description="Of `stability` and `by_case`: a metric as in `metrics`. Default: ece.",
     )
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
-    points: int | None = Field(None, ge=2, le=MOST_POINTS, description="Of `roc`, at most.")
+    points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
-    case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
-    sensitivity: bool = Field(False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too.")
+    case: str | None = Field(
+        None, max_length=200, description="Of `cases`: one whose table is added."
+    )
+    sensitivity: bool = Field(
+        False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
+    )
     composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
-        None, description="Unions of classes instead of the classes of cases: {\"whole\": [1, 2], \"core\": [2]}."
+        None,
+        description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
     )
 
 
 def _option_field(option: Option) -> Any:
     kind: Any = Literal[option.allowed] if option.allowed else option.type
-    limits: dict[str, Any] = {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
-    given = {name: limit for name, limit in limits.items() if limit is not None and not option.allowed}
-    return (kind | None, Field(None, description=f"{option.description} Default: {option.default}.", **given))
+    limits: dict[str, Any] = (
+        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    )
+    given = {
+        name: limit for name, limit in limits.items() if limit is not None and not option.allowed
+    }
+    return (
+        kind | None,
+        Field(None, description=f"{option.description} Default: {option.default}.", **given),
+    )
 
 
 # One source: the options that the metrics declare are those that a body may set for all of them.
-_OPTION_FIELDS: dict[str, Any] = {name: _option_field(option) for name, option in sorted(OPTIONS.items())}
+_OPTION_FIELDS: dict[str, Any] = {
+    name: _option_field(option) for name, option in sorted(OPTIONS.items())
+}
 ScoreOptions = create_model(
     "ScoreOptions",
     __base__=SectionOptions,
@@ -97,10 +120,11 @@ class ScoredBody(PredictionsBody):
     """A batch with labels, and who gave them."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
-        None, description="Who rated, in the order of `labels`: each named rater is scored separately too."
+        None,
+        description="Who rated, in the order of `labels`: each named rater is scored separately too.",
     )
     options: ScoreOptions | None = Field(
-        None, description="In NDJSON a first line of its own: {\"options\": {...}}."
+        None, description='In NDJSON a first line of its own: {"options": {...}}.'
     )
 
 
@@ -120,7 +144,7 @@ class Baselines(BaseModel):
     )
 
 
-class PlainAnswer(BaseModel):
+class PlainResponse(BaseModel):
     """Metrics, reliability and temperature of the batch."""
 
     model_config = ConfigDict(extra="allow")
@@ -129,7 +153,7 @@ class PlainAnswer(BaseModel):
     n_ratings: int
     metrics: Estimates
     reliability: dict[str, Any]
-    temperature: TemperatureAnswer
+    temperature: TemperatureResponse
     baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
     rejected: int = 0
     errors: list[ProblemError] = []
@@ -137,18 +161,24 @@ class PlainAnswer(BaseModel):
 
 # One source: what may be included is what the answer may hold.
 _INCLUDED: dict[str, Any] = {
-    name: (dict[str, Any] | None, Field(None, description="With `include`, as its endpoint tells it."))
+    name: (
+        dict[str, Any] | None,
+        Field(None, description="With `include`, as its endpoint tells it."),
+    )
     for name in SECTIONS
 }
-ScoreAnswer = create_model(
-    "ScoreAnswer", __base__=PlainAnswer, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
+ScoreResponse = create_model(
+    "ScoreResponse",
+    __base__=PlainResponse,
+    __doc__="Metrics, reliability and temperature of the batch.",
+    **_INCLUDED,
 )
 
 
 @router.post(
     "/v1/score",
     operation_id="scoreOnce",
-    responses={200: answers(ScoreAnswer, "The scores"), **problems(408, 413, 415, 422)},
+    responses={200: answers(ScoreResponse, "The scores"), **problems(408, 413, 415, 422)},
     openapi_extra=takes("Predictions", json=ScoredBody, ndjson=ScoredRecord),
 )
 async def score_once(
@@ -178,7 +208,7 @@ def _keys(text: str) -> list[str]:
         raise invalid_query(error) from error
 
 
-def options_in(posted: Posted) -> dict[str, Any]:
+def options_in(posted: ParsedBatch) -> dict[str, Any]:
     """Return the options in the body, or raise every rule that they break."""
     if posted.options is None:
         return {}
@@ -186,8 +216,10 @@ def options_in(posted: Posted) -> dict[str, Any]:
     try:
         options = ScoreOptions.model_validate(posted.options).model_dump(exclude_none=True)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *place, *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [
+            violation_of({**each, "loc": ("body", *place, *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
     if "metric" in options:
         requested([options["metric"]], f"/{'/'.join(place)}/metric")
     return options
@@ -213,28 +245,39 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     plain.pop("raters", None)
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
-    offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    violations = [posted.place(violation) for violation in checked.violations]
+    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
-        raise CalibrationInputError([Offence("/labels", "labels_required", detail)])
+        raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     raters = _raters(posted, names, checked)
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:
-        in_body = [each for each in error.offences if each.pointer.split("/")[1:2] and each.pointer.split("/")[1] in options]
+        in_body = [
+            each
+            for each in error.violations
+            if each.pointer.split("/")[1:2] and each.pointer.split("/")[1] in options
+        ]
         if not in_body:
             raise invalid_query(error) from error
-        raise invalid_input([replace(each, pointer=f"/options{each.pointer}") for each in in_body]) from error
-    rejected = {"rejected": len(offences), "errors": [vars(offence) for offence in offences]}
+        raise invalid_input(
+            [replace(each, pointer=f"/options{each.pointer}") for each in in_body]
+        ) from error
+    rejected = {
+        "rejected": len(violations),
+        "errors": [vars(violation) for violation in violations],
+    }
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _raters(posted: Posted, names: Any, checked: Checked) -> dict[str, Any] | None:
+def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
     """Return the classes of each named rater for the rows that are scored, None where nobody is named."""
     if names is None:
         return None
     try:
-        return named_raters(posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows)
+        return named_raters(
+            posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
+        )
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error

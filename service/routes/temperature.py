@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.document import answers
-from service.drawings.losses import draw_losses
-from service.estimates import TemperatureAnswer
-from service.pictures import Format, or_drawn
-from service.queries import AgainstQuery, ClockQuery
-from service.reads import TheMapRead
-from workers.answers.temperature import TemperatureQuery
+from calibrant_server.service.figures.losses import draw_losses
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import TemperatureResponse
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -22,11 +22,17 @@ class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-CURVE: dict[str, Any] = answers(TemperatureAnswer, "The temperature, or its losses drawn", ETag="State and query.")
+CURVE: dict[str, Any] = answers(
+    TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
-async def get_temperature(read: TheMapRead, query: Annotated[TemperatureParameters, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE)
+)
+async def get_temperature(
+    read: TheMapRead, query: Annotated[TemperatureParameters, Query()]
+) -> Response:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
     if read.is_drawn(query.format):
         query = query.model_copy(update={"include": "curve"})

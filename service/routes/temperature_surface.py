@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.document import answers
-from service.drawings.surface import draw_surface
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import ClockQuery
-from service.reads import TheMapRead
-from workers.answers.temperature_surface import SurfaceQuery
+from calibrant_server.service.figures.surface import draw_surface
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 Lines = list[list[float | None]]
@@ -25,7 +25,7 @@ class SurfaceParameters(ClockQuery, SurfaceQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class SurfaceAnswer(BaseModel):
+class SurfaceResponse(BaseModel):
     """Losses by the temperature of class 1 (rows) and of class 0 (columns)."""
 
     model_config = ConfigDict(extra="allow")
@@ -35,7 +35,8 @@ class SurfaceAnswer(BaseModel):
     state_version: str
     n: int
     source: Literal["sample", "cells", "case"] | None = Field(
-        None, description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits."
+        None,
+        description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits.",
     )
     n_used: int | None = None
     background: list[float] | None = Field(description="Temperatures of class 0.")
@@ -43,11 +44,15 @@ class SurfaceAnswer(BaseModel):
     nll: Lines | None
     brier: Lines | None
     ece: Lines | None
-    lowest: dict[str, dict[str, float] | None] | None = Field(description="By loss: where the grid is lowest.")
+    lowest: dict[str, dict[str, float] | None] | None = Field(
+        description="By loss: where the grid is lowest."
+    )
     reason: str | None = None
 
 
-SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of it", ETag="State and query.")
+SURFACE: dict[str, Any] = answers(
+    SurfaceResponse, "The surface, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -55,7 +60,9 @@ SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of i
     operation_id="getTemperatureSurface",
     responses=or_drawn(SURFACE),
 )
-async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceParameters, Query()]) -> Response:
+async def get_temperature_surface(
+    read: TheMapRead, query: Annotated[SurfaceParameters, Query()]
+) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
     draw = partial(draw_surface, objective=query.objective)
     ask = await read.ask(query, objective=query.objective)

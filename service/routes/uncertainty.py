@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.document import answers
-from service.drawings.uncertainty import draw_uncertainty
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import AgainstQuery, ClockQuery
-from service.reads import TheRead
-from workers.answers.uncertainty import UncertaintyQuery
+from calibrant_server.service.figures.uncertainty import draw_uncertainty
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.uncertainty import UncertaintyQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -22,7 +22,7 @@ class UncertaintyParameters(ClockQuery, AgainstQuery, UncertaintyQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class UncertaintyAnswer(Estimate):
+class UncertaintyResponse(Estimate):
     """The uncertainty calibration error, and the table behind its diagram."""
 
     model: str
@@ -39,10 +39,16 @@ class UncertaintyAnswer(Estimate):
     )
 
 
-TABLE: dict[str, Any] = answers(UncertaintyAnswer, "The table, or the diagram", ETag="State and query.")
+TABLE: dict[str, Any] = answers(
+    UncertaintyResponse, "The table, or the diagram", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE))
-async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyParameters, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE)
+)
+async def get_uncertainty(
+    read: TheRead, query: Annotated[UncertaintyParameters, Query()]
+) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
     return await read.answer(await read.ask(query), query.format, draw_uncertainty)

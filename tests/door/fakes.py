@@ -5,12 +5,23 @@ from dataclasses import replace
 
 import orjson
 
-from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
-from workers.parked import Troubles
-from workers.questions import Answer
-from workers.state.maps import CurrentMap, NoSuchMap, PromotionConflict
-from workers.state.marks import Marks
-from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.ingest.inbox import (
+    BatchConflict,
+    IngestBatch,
+    ModelMismatch,
+    Receipt,
+    StoreUnavailable,
+)
+from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
+from calibrant_server.workers.store.registry import (
+    FIXED,
+    FixedProperty,
+    ModelConfig,
+    RevisionConflict,
+)
+from calibrant_server.workers.store.watermarks import Watermarks
 
 
 class FakeRegistry:
@@ -72,7 +83,9 @@ class FakeAlarms:
         return [max((each.number for each in self.held), default=0)]
 
     async def changed_since(self, tenant, numbers):
-        return [(0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]]
+        return [
+            (0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]
+        ]
 
     async def reference(self, model, slice_):
         return None
@@ -130,7 +143,7 @@ class FakeMaps:
 class FakeState:
     """State that is named by a number, whatever the window."""
 
-    marks = Marks()
+    marks = Watermarks()
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -145,7 +158,7 @@ class FakeInbox:
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.maps = FakeMaps()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False
         self.trouble: Exception | None = None
@@ -236,7 +249,7 @@ class FakeInbox:
 
     async def marks(self, model, slice_):
         self._stumble()
-        return Marks()
+        return Watermarks()
 
     async def state_version(self, model, slice_, window, needs=None):
         return (await self.state(model, slice_, needs)).name(window)
@@ -253,8 +266,12 @@ class FakeInbox:
     async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
-        body = {"model": model.model, "window": window.to_dict(), **self.answers.get(query.kind, {})}
-        return Answer(orjson.dumps(body), "", window, f"v{self.version}")
+        body = {
+            "model": model.model,
+            "window": window.to_dict(),
+            **self.answers.get(query.kind, {}),
+        }
+        return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")
 
 
 def unavailable() -> StoreUnavailable:

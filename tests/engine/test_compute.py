@@ -11,20 +11,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries import compute
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, Other, UnknownQuestion
+from calibrant_server.workers.queries.kind import Against, ResultKind
+from calibrant_server.workers.queries.kinds.counts import CountsQuery
+from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, Bench, delivery
-from workers import compute
-from workers.answers.counts import CountsQuery
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.queries.kind import Against, ResultKind
-from workers.queries.query import Needs, Query
-from workers.questions import AnswerFailed, AnswerTimeout, Other, UnknownQuestion
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000
@@ -78,7 +78,9 @@ class UnknownQuery(Query):
     kind = "nothing"
 
 
-QUERIES = {each.kind: each for each in (SumsQuery, OnlySumsQuery, SlowQuery, ByPaneQuery, UnknownQuery)}
+QUERIES = {
+    each.kind: each for each in (SumsQuery, OnlySumsQuery, SlowQuery, ByPaneQuery, UnknownQuery)
+}
 KINDS = {
     "sums": ResultKind(SumsQuery, sums),
     "only_sums": ResultKind(OnlySumsQuery, sums, accumulators=lambda query: ["sums"]),
@@ -155,7 +157,7 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 def test_errors_are_answers(asked):
     with pytest.raises(CalibrationInputError) as refused:
         asked(params={"refuse": True})
-    assert refused.value.offences[0].pointer == "/bins"
+    assert refused.value.violations[0].pointer == "/bins"
     with pytest.raises(AnswerFailed, match="by zero"):
         asked(params={"fail": True})
     with pytest.raises(AnswerFailed):
@@ -218,7 +220,9 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     started = time.monotonic()
-    assert json.loads(bench.run(bench.inbox.ask(SlowQuery(pause=1.0), MODEL, EVER)).body)["total"] == 6
+    assert (
+        json.loads(bench.run(bench.inbox.ask(SlowQuery(pause=1.0), MODEL, EVER)).body)["total"] == 6
+    )
     assert time.monotonic() - started < 0.5 and len(calls) == 1
 
 
@@ -288,7 +292,7 @@ def test_merges_of_neighbours_are_used_again(bench, asked):
 def test_the_ground_floor_end_to_end(bench):
     """The real classes: several batches in one run equal the panes of each, whatever units they name."""
     bench.put_model()
-    ground = Ground()
+    ground = Numerics()
     chance = np.random.default_rng(1)
     batches = []
     for i in range(12):
@@ -299,7 +303,7 @@ def test_the_ground_floor_end_to_end(bench):
         batches.append(Batch.from_columns(columns).batch)
     bench.deliver(
         *(
-            Delivery(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
             for i, batch in enumerate(batches)
         )
     )
@@ -335,7 +339,9 @@ def test_a_comparison_is_of_two_states(bench):
         return {"totals": [inputs.pane.total, other.pane.total], "against": str(against)}
 
     bench.put_model()
-    bench.engine(kinds={"sums": ResultKind(SumsQuery, sums, compare=compare), "by_pane": KINDS["by_pane"]})
+    bench.engine(
+        kinds={"sums": ResultKind(SumsQuery, sums, compare=compare), "by_pane": KINDS["by_pane"]}
+    )
     bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
     bench.merged("b1")
     early = Other(Against("window", "PT2H"), MODEL, "", Window(0, 7200))
@@ -343,6 +349,9 @@ def test_a_comparison_is_of_two_states(bench):
     told = json.loads(found.body)
     assert (told["totals"], told["against"]) == ([3, 3], "window:PT2H")
     plain = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32)))
-    assert plain.etag != found.etag and told["state_version"] == found.state_version != plain.state_version
+    assert (
+        plain.etag != found.etag
+        and told["state_version"] == found.state_version != plain.state_version
+    )
     with pytest.raises(CalibrationInputError, match="by_pane is not compared"):
         bench.run(bench.inbox.ask(ByPaneQuery(), MODEL, EVER, against=early))

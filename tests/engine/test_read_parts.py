@@ -7,10 +7,10 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS
-from workers.compute import KINDS
-from workers.queries.kind import Against, Inputs
-from workers.state.registry import ModelConfig
-from workers.windows import Window
+from calibrant_server.workers.queries.compute import KINDS
+from calibrant_server.workers.queries.kind import Against, Inputs
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
 
 EVER = Window(0, 1 << 32)
 
@@ -40,7 +40,9 @@ def part_and_all(pane: Pane, kind: str, **fields) -> tuple[dict, dict]:
     declared = KINDS[kind]
     query = declared.query(**fields)
     wanted = declared.reads(query, compared=False)
-    return declared.compute(query, inputs(read(pane, wanted))), declared.compute(query, inputs(pane))
+    return declared.compute(query, inputs(read(pane, wanted))), declared.compute(
+        query, inputs(pane)
+    )
 
 
 def read(pane: Pane, wanted) -> Pane:
@@ -50,9 +52,11 @@ def read(pane: Pane, wanted) -> Pane:
 
 @pytest.mark.parametrize("slug", [*sorted(METRICS), "ece sample"])
 def test_stability(pane, slug, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.answer.N_BOOTSTRAPS", 2)
-    monkeypatch.setattr("calibrant.stability.of_rows._SLOW_ORDERS", 1)
-    part, whole = part_and_all(pane, "stability", **dict(zip(("metric", "source"), slug.split(), strict=False)))
+    monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)
+    part, whole = part_and_all(
+        pane, "stability", **dict(zip(("metric", "source"), slug.split(), strict=False))
+    )
     assert part == whole
 
 
@@ -76,9 +80,12 @@ COMPARED = {
 }
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.compare and kind.query.needs.panes == "merged"])
+@pytest.mark.parametrize(
+    "kind",
+    [name for name, kind in KINDS.items() if kind.compare and kind.query.needs.panes == "merged"],
+)
 def test_a_comparison_reads_what_it_declares(pane, kind, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.answer.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
     declared = KINDS[kind]
     query = declared.query(**COMPARED[kind])
     part = read(pane, declared.reads(query, compared=True))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.metrics import METRICS, Question, View, compute_metrics, requested
+from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics, requested
 
 
 def keys(text: str) -> list[str]:
@@ -45,7 +45,11 @@ def test_every_own_option_can_be_written_in_brackets_and_its_default_is_dropped(
         ("widest", "unknown_metric", "the nearest is"),
         ("eces", "unknown_metric", "the nearest is ece."),
         ("kde-ece", "unknown_metric", "kde_ece"),
-        ("lp_ece(power=2)", "unknown_option", "it takes ties, order, bins, binning, edges, raters, scope, min_count"),
+        (
+            "lp_ece(power=2)",
+            "unknown_option",
+            "it takes ties, order, bins, binning, edges, raters, scope, min_count",
+        ),
         ("brier(bins=10)", "unknown_option", "it takes raters"),
         ("lp_ece(order=0)", "range", "lp_ece: order lies in [1, 100]"),
         ("lp_ece(order=x)", "type", "lp_ece: order is a number"),
@@ -64,9 +68,9 @@ def test_every_own_option_can_be_written_in_brackets_and_its_default_is_dropped(
 def test_what_cannot_be_read_is_rejected_with_what_could(text: str, rule: str, named: str) -> None:
     with pytest.raises(CalibrationInputError) as rejected:
         requested(text)
-    (offence,) = rejected.value.offences
-    assert (offence.pointer, offence.rule) == ("/metrics", rule)
-    assert named in offence.detail
+    (violation,) = rejected.value.violations
+    assert (violation.pointer, violation.rule) == ("/metrics", rule)
+    assert named in violation.detail
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +78,16 @@ def view() -> View:
     rng = np.random.default_rng(3)
     p = rng.dirichlet(np.ones(3), 400)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 400).tolist()}).batch)
-    return View(pane, Question(bins=10))
+    pane.fill_batch(
+        Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 400).tolist()}).batch
+    )
+    return View(pane, PaneQuery(bins=10))
 
 
 def test_options_in_brackets_hold_for_their_metric_alone(view: View) -> None:
-    found = compute_metrics(view, ["ece", "ece(bins=5)", "lp_ece(order=1)", "lp_ece", "rmsce", "ece(scope=class:1)"], 1)
+    found = compute_metrics(
+        view, ["ece", "ece(bins=5)", "lp_ece(order=1)", "lp_ece", "rmsce", "ece(scope=class:1)"], 1
+    )
     assert found["ece"]["bins"] == 10 and found["ece(bins=5)"]["bins"] == 5
     assert found["lp_ece(order=1)"]["value"] == pytest.approx(found["ece"]["value"], abs=1e-15)
     assert found["lp_ece"]["value"] == pytest.approx(found["rmsce"]["value"], abs=1e-15)
@@ -87,7 +95,17 @@ def test_options_in_brackets_hold_for_their_metric_alone(view: View) -> None:
 
 
 def test_brackets_give_what_the_question_gives(view: View) -> None:
-    for fields in ({"bins": 5}, {"binning": "equal_mass"}, {"edges": "left"}, {"raters": "mean"}, {"scope": "class:1"}):
+    for fields in (
+        {"bins": 5},
+        {"binning": "equal_mass"},
+        {"edges": "left"},
+        {"raters": "mean"},
+        {"scope": "class:1"},
+    ):
         ((name, value),) = fields.items()
-        shared = compute_metrics(View(view.pane, Question(**{"bins": 10, **fields})), ["ece"], 1)["ece"]
-        assert compute_metrics(view, [f"ece({name}={value})"], 1) == {f"ece({name}={value})": shared}
+        shared = compute_metrics(View(view.pane, PaneQuery(**{"bins": 10, **fields})), ["ece"], 1)[
+            "ece"
+        ]
+        assert compute_metrics(view, [f"ece({name}={value})"], 1) == {
+            f"ece({name}={value})": shared
+        }

@@ -8,16 +8,16 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
 from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
-from calibrant.pane import Pane
-from workers import answers
-from workers.alarm.view import AlarmView
-from workers.queries.query import Query
-from workers.state.registry import ModelConfig
-from workers.window_records import WindowRecords
-from workers.windows import Dated, Window
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.queries import kinds
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Dated, Window
 
 Q = TypeVar("Q", bound=Query)
 Result = dict[str, object]
@@ -125,10 +125,10 @@ class ResultKind(Generic[Q]):
 
 
 def find_kinds() -> dict[str, ResultKind[Any]]:
-    """Return the kinds of the folder `workers/answers` by name."""
+    """Return the kinds of the folder `workers/queries/kinds` by name."""
     found = {}
-    for each in iter_modules(answers.__path__):
-        kind: ResultKind[Any] = import_module(f"{answers.__name__}.{each.name}").KIND
+    for each in iter_modules(kinds.__path__):
+        kind: ResultKind[Any] = import_module(f"{kinds.__name__}.{each.name}").KIND
         if kind.name != each.name:
             raise ImportError(f"{each.name}.py declares the kind {kind.name}")
         found[kind.name] = kind

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.cases.errors import MEMBERSHIP
-from calibrant.drift.mapped import OWN_SCORE
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, takes
-from calibrant.question import Question, default_bins
-from workers.alarm.cohorts import RATER
-from workers.state.registry import ModelConfig
+from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant_server.workers.alarm.cohorts import RATER
+from calibrant_server.workers.store.registry import ModelConfig
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
@@ -32,8 +32,12 @@ SCOPE = Field(
     max_length=200,
     description="top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
 )
-BINS = Field(15, ge=1, le=3600, description="Number of bins; one that the model's grid gives exactly.")
-MIN_COUNT = Field(0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with fewer samples are left out.")
+BINS = Field(
+    15, ge=1, le=3600, description="Number of bins; one that the model's grid gives exactly."
+)
+MIN_COUNT = Field(
+    0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with fewer samples are left out."
+)
 EDGES: Any = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
 
 
@@ -83,7 +87,10 @@ class Query(BaseModel):
         """Return the kind's own query, without the further parameters of a request, with some fields changed."""
         cls: type[Query] = next(each for each in type(self).__mro__ if "kind" in vars(each))
         fields = {name: getattr(self, name) for name in cls.model_fields} | changed
-        return cast("Self", cls.model_construct(self.model_fields_set & fields.keys() | changed.keys(), **fields))
+        return cast(
+            "Self",
+            cls.model_construct(self.model_fields_set & fields.keys() | changed.keys(), **fields),
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values: the identity of the query, and how it travels."""
@@ -120,7 +127,9 @@ class Including(Query):
 
 def include_field(parts: tuple[str, ...]) -> Any:
     """Return the field of a query that has these parts."""
-    described = f"Costly parts of the response, with commas between: {', '.join(parts)}. Default: none."
+    described = (
+        f"Costly parts of the response, with commas between: {', '.join(parts)}. Default: none."
+    )
     return Field(None, max_length=400, description=described)
 
 
@@ -142,13 +151,13 @@ class BinnedQuery(Query):
         question.check(config.spec())
         return {"bins": bins, "scope": question.scope_for(config.spec())}
 
-    def question(self, **changed: Any) -> Question:
+    def question(self, **changed: Any) -> PaneQuery:
         """Return what the view of a pane is asked."""
         known = type(self).model_fields
         fields: dict[str, Any] = {name: getattr(self, name) for name in QUESTION if name in known}
         if fields["binning"] in MEMBERSHIP.allowed:
             fields |= {"binning": "equal_width", "options": {MEMBERSHIP.name: fields["binning"]}}
-        return Question(**(fields | changed))
+        return PaneQuery(**(fields | changed))
 
 
 class DetectorQuery(Query):
@@ -195,7 +204,7 @@ class MetricQuery(BinnedQuery):
         """The requested metric's slug."""
         return self.request.metric.slug
 
-    def asked(self) -> Question:
+    def asked(self) -> PaneQuery:
         """Return what the view is asked, options in brackets included."""
         return self.request.question(self.question())
 
@@ -215,7 +224,7 @@ def scope_by_index(scope: str | None, config: ModelConfig) -> str | None:
 
 def scope_of(scope: str | None, config: ModelConfig) -> str:
     """Return the requested scope, or the model's own."""
-    return Question(scope=scope_by_index(scope, config)).scope_for(config.spec())
+    return PaneQuery(scope=scope_by_index(scope, config)).scope_for(config.spec())
 
 
 def class_index(name: str, config: ModelConfig, pointer: str) -> int:
@@ -246,9 +255,11 @@ def requests_in(text: str, config: ModelConfig, pointer: str = "/metrics") -> li
     found = []
     for each in requested(text, pointer):
         scope = dict(each.options).get("scope")
-        found.append(each if scope is None else each.with_option("scope", scope_of(str(scope), config)))
+        found.append(
+            each if scope is None else each.with_option("scope", scope_of(str(scope), config))
+        )
     for each in found:
-        each.question(Question(bins=bins_of(config, None))).check(config.spec())
+        each.question(PaneQuery(bins=bins_of(config, None))).check(config.spec())
     return found
 
 
@@ -264,8 +275,12 @@ def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
         value = getattr(query, name)
         if value is None or any(_takes(each, name, value) for each in requests):
             continue
-        taken = sorted({other for each in requests for other in SHARED if takes(each.metric, other)})
-        detail = f"None of the requested metrics takes {name}={value}; they take {', '.join(taken)}."
+        taken = sorted(
+            {other for each in requests for other in SHARED if takes(each.metric, other)}
+        )
+        detail = (
+            f"None of the requested metrics takes {name}={value}; they take {', '.join(taken)}."
+        )
         raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
 
 

@@ -1,0 +1,54 @@
+"""The question for a calibration map, and the shape of its answer."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+class MapParameters(ClockQuery, CalibrationMapQuery):
+    """Which map, fitted to what."""
+
+
+class MapResponse(BaseModel):
+    """A map as plain numbers, from which any client can compute it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    method: str
+    scope: Literal["positive", "top_label", "class", "full"]
+    parameters: dict[str, Any] | None
+    digest: str | None
+    n: int
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    heldout: dict[str, Any] | None = None
+    gradient_norm: float | None = Field(None, description="Largest slope of the mean loss.")
+    iterations: int | None = None
+    objective_before: float | None = None
+    objective_after: float | None = None
+    at_bound: bool | None = None
+    standard_errors: dict[str, Any] | None = Field(None, description="Of the parameters.")
+    sample: dict[str, Any] | None = Field(
+        None, description="Of maps fitted to the kept sample: n, threshold, complete."
+    )
+    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
+        None, description="The simplest change that no other beats on held-out labels."
+    )
+    recommendation_evidence: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+def map_ask(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
+    """Return the query for a map; a class is named by its index from here on.
+
+    Raises
+    ------
+    CalibrationInputError
+        The model cannot be asked this.
+    """
+    return ReadQuery(parameters.resolved(config), config, parameters)

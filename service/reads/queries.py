@@ -1,0 +1,237 @@
+"""Query parameters of reads: every one known, every value checked, every refusal listing what would do."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.metrics import METRICS, OPTIONS
+from calibrant.metrics.requests import options_of
+from calibrant_server.service.http.errors import InvalidQuery, escaped
+from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
+
+RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
+LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
+
+AGAINST = f"^(window:P[0-9A-Z.,]{{1,40}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
+Clock = Literal["event", "sealed"]
+# What replaces parameters of the first edition. Options of metrics are replaced by brackets, see `replacement`.
+REMOVED: dict[str, str] = {
+    "last": "window, an ISO 8601 duration: window=PT24H for 24 hourly panes",
+    "against_model": "against=model:ID",
+    "sensitivity": "include=sensitivity",
+    "centred": "method=isotonic(centred=true)",
+    "regularisation": "method=dirichlet(regularisation=...)",
+}
+IN_A_BODY = (
+    "composites",
+    "metric",
+    "subsets",
+    "points",
+    "frequency_bins",
+    "case",
+    "sensitivity",
+    *OPTIONS,
+)
+
+_known: dict[Any, list[str]] = {}
+
+
+def instant(text: Any) -> datetime:
+    """Return an RFC 3339 instant."""
+    if isinstance(text, str) and RFC3339.fullmatch(text):
+        try:
+            return datetime.fromisoformat(text.upper())
+        except ValueError:
+            pass
+    raise PydanticCustomError(
+        "rfc3339",
+        "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}",
+        {"hint": _hint(text) if isinstance(text, str) else ""},
+    )
+
+
+def _hint(text: str) -> str:
+    if LOST_PLUS.fullmatch(text):
+        return " (in a query + is written %2B)"
+    if LEAP_SECOND.fullmatch(text):
+        return " (seconds run from 00 to 59: a leap second is the one before it)"
+    return ""
+
+
+def duration(text: str) -> str:
+    """Return an ISO 8601 duration as it is, once it was read."""
+    try:
+        if parse_duration(text) > 0:
+            return text
+    except ValueError:
+        pass
+    raise PydanticCustomError("iso_8601", "an ISO 8601 duration such as P7D or PT12H")
+
+
+def slice_name(text: str) -> str:
+    """Return `name:value` as it is, once it was read."""
+    if SLICE.fullmatch(text):
+        return text
+    raise PydanticCustomError("slice", "a slice is written name:value, such as site:A")
+
+
+Instant = Annotated[datetime, BeforeValidator(instant)]
+Duration = Annotated[
+    str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})
+]
+SliceName = Annotated[
+    str,
+    AfterValidator(slice_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{SLICE.pattern}$"}),
+]
+
+
+class WindowQuery(BaseModel):
+    """Which data: an interval or a duration back from its end, and one slice of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    from_: Instant | None = Field(None, alias="from", description="First instant inside.")
+    to: Instant | None = Field(None, description="First instant after. Default: now.")
+    window: Duration | None = Field(
+        None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
+    )
+    slice: SliceName | None = Field(None, description="One slice, as name:value.")
+
+    @property
+    def on_clock(self) -> Clock:
+        """The clock of the window."""
+        clock: Clock = getattr(self, "clock", "event")
+        return clock
+
+
+class ClockQuery(WindowQuery):
+    """Which data, and by which clock."""
+
+    clock: Clock = Field(
+        "event",
+        description="event: everything by its event time, as it is now. sealed: cohorts that have reached the "
+        "model's label_horizon, as they were then; now is where the last one ended.",
+    )
+
+
+class AgainstQuery(BaseModel):
+    """What a result is compared with, if with anything."""
+
+    against: Annotated[str, Field(pattern=AGAINST)] | None = Field(
+        None,
+        description="Also return the difference, with its interval, from: `window:P7D`, the window of that length "
+        "before this one; `baseline:NAME`; `model:ID`, another model over the same window, paired where ids are "
+        "shared; `reference`, the cohorts that the alarm's reference holds.",
+    )
+
+    @property
+    def compared_with(self) -> Against | None:
+        """What is named, if anything."""
+        if self.against is None:
+            return None
+        by, _, name = self.against.partition(":")
+        if by == "window":
+            _check_length(name)
+        return Against(by, name)  # type: ignore[arg-type]  # the pattern holds
+
+
+def _check_length(name: str) -> None:
+    try:
+        duration(name)
+    except PydanticCustomError as error:
+        raise unanswerable("/against", error.type, error.message()) from error
+
+
+def resolved_query(query: Query, config: ModelConfig) -> Query:
+    """Return a query as the model is asked it.
+
+    Raises
+    ------
+    InvalidQuery
+        The model cannot be asked this.
+    """
+    try:
+        return query.resolved(config)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+
+
+def invalid_query(error: CalibrationInputError) -> InvalidQuery:
+    """Return the problem of a question that cannot be asked."""
+    return InvalidQuery(" ".join(each.detail for each in error.violations), errors=error.violations)
+
+
+def refuse_unread(request: Request) -> None:
+    """Refuse what would be passed over in a query: a parameter that is unknown, stands twice or has no value."""
+    given = request.query_params.multi_items()
+    seen: set[str] = set()
+    for name, value in given:
+        known = _parameters(request.scope["route"])
+        place, shown = f"/{escaped(name)}", name[:60]
+        if name not in known:
+            instead = replacement(name, request.scope["route"].operation_id, known)
+            if instead is not None:
+                detail = f"There is no query parameter {name} here; use {instead}."
+                raise unanswerable(place, "removed_parameter", detail)
+            listed = f"known: {', '.join(known)}" if known else "this path takes none"
+            raise unanswerable(
+                place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}."
+            )
+        if name in seen:
+            raise unanswerable(place, "repeated_parameter", f"{name} stands twice in the query.")
+        if not value:
+            raise unanswerable(
+                place, "empty", f"{name} has no value; leave it out for what it is by itself."
+            )
+        seen.add(name)
+
+
+def replacement(name: str, operation: str, known: list[str]) -> str | None:
+    """Return what replaces a removed parameter in an operation that takes the `known` ones."""
+    if operation == "scoreOnce":
+        return f'the body: "options": {{"{name}": ...}}' if name in IN_A_BODY else None
+    if name in REMOVED:
+        return REMOVED[name]
+    place = next((each for each in ("metrics", "metric") if each in known), None)
+    takers = [slug for slug, metric in METRICS.items() if name in options_of(metric)]
+    if place is None or not takers or name == "raters":
+        return None
+    slug = next((each for each in ("ece", "ml1_ece") if each in takers), takers[0])
+    return f"{place}={slug}({name}=...)"
+
+
+def _parameters(route: APIRoute) -> list[str]:
+    """Return the names that the query of a route may have."""
+    if route.endpoint not in _known:
+        asked = Dependant(query_params=route.dependant.query_params)
+        _known[route.endpoint] = sorted(each.alias for each in get_flat_params(asked))
+    return _known[route.endpoint]
+
+
+def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:
+    """Return the problem of one query parameter."""
+    return InvalidQuery(detail, errors=[Violation(pointer, rule, detail)])

@@ -1,0 +1,225 @@
+"""Query → window → result. `workers/queries/serve.py` takes queries from the store.
+
+The panes of a window are one state (`workers/queries/window_panes.py`). Results are cached in the store by state version: nothing is
+invalidated, old versions are merely never requested again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+# `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
+import scipy.stats  # noqa: F401
+from pydantic import ValidationError
+from redis.exceptions import RedisError
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.ask import (
+    FAILED,
+    GONE,
+    OK,
+    REFUSED,
+    UNKNOWN,
+    QueryRequest,
+    Reply,
+    Side,
+)
+from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
+from calibrant_server.workers.queries.query import DetectorQuery, Query
+from calibrant_server.workers.queries.versions import joined, with_records
+from calibrant_server.workers.queries.window_panes import WindowPanes, WindowState
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.registry import ModelConfig, read_configs
+from calibrant_server.workers.store.watermarks import is_sealed, plain_slice, sealed_slice
+from calibrant_server.workers.store.windows import Window, rfc3339
+
+log = logging.getLogger(__name__)
+
+
+KINDS: dict[str, ResultKind[Any]] = find_kinds()
+
+
+class Compute:
+    """Computes queries from the state in the store. One object may serve several threads."""
+
+    def __init__(
+        self, store: Store, ground: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
+    ):
+        self._store = store
+        self._settings = store.settings
+        self._ground = ground
+        self._kinds = KINDS if kinds is None else kinds
+        self._panes = WindowPanes(store, ground)
+
+    def is_slow(self, question: QueryRequest) -> bool:
+        """Whether a result of this kind may take seconds."""
+        kind = self._kinds.get(question.kind)
+        if kind is None:
+            return False
+        try:
+            return kind.is_slow(kind.query.model_validate(question.query))
+        except ValidationError:
+            return False
+
+    def answer(self, question: QueryRequest) -> Reply:
+        """Compute a result; errors are results too."""
+        kind = self._kinds.get(question.kind)
+        if kind is None:
+            return _told(UNKNOWN, "", f"there is no result kind {question.kind}")
+        version = ""
+        try:
+            query = kind.query.model_validate(question.query)
+            config = self._config(question.side.model)
+            if config is None:
+                return _told(GONE, "", "the model is gone")
+            state, inputs = self._inputs(kind, query, config, question)
+            version = state.version
+            if question.against is None:
+                found = kind.compute(query, inputs)
+            else:
+                other = self._other(kind, query, question)
+                version = joined(version, other.version)
+                found = _compared(kind, query, inputs, other.inputs, question.against)
+            if kind.query.needs.records:
+                # Records are read piece by piece while others continue to be written.
+                now = self._state(kind, query, config, question.side, inputs.of_alarm, False)
+                found["consistent"] = now.version == state.version
+            body = json.dumps(
+                {**_head(config, question.side.slice, state), "state_version": version, **found},
+                allow_nan=False,
+                separators=(",", ":"),
+            ).encode()
+            return Reply(OK, version, body)
+        except RedisError:
+            raise
+        except Exception as error:
+            violations = getattr(error, "violations", None)
+            if violations:
+                body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
+                return Reply(REFUSED, version, body)
+            log.exception("the result %s failed", question.kind)
+            return _told(FAILED, version, f"{type(error).__name__}: {error}")
+
+    def _inputs(
+        self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
+    ) -> tuple[WindowState, Inputs]:
+        """The window's state and what the kind computes from."""
+        needs, side = kind.query.needs, question.side
+        alarm = self._alarm(config, side, query) if needs.alarm else None
+        state = self._state(kind, query, config, side, alarm, question.against is not None)
+        records = self._records(config, side.slice, state) if needs.records else None
+        return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
+
+    def _other(self, kind: ResultKind[Any], query: Query, question: QueryRequest) -> _Other:
+        """The state of what a result is compared with."""
+        side = question.other
+        if side is None:
+            raise ValueError("this result is of two windows")
+        config = self._config(side.model)
+        if config is None:
+            detail = "the model that is compared with is gone"
+            raise CalibrationInputError.at("/against", "unknown_model", detail)
+        state = self._state(kind, query, config, side, None, True)
+        return _Other(state.version, Inputs(config, state.window, state.merged, state.panes))
+
+    def _state(
+        self,
+        kind: ResultKind[Any],
+        query: Query,
+        config: ModelConfig,
+        side: Side,
+        alarm: AlarmView | None,
+        compared: bool,
+    ) -> WindowState:
+        """One side's panes, as the kind needs them."""
+        wanted = kind.reads(query, compared)
+        window, version = Window(*side.window), alarm.version if alarm else b""
+        needs = kind.query.needs
+        if needs.panes == "none":
+            return self._panes.none(config, side.slice, window, version)
+        read = self._panes.each if needs.panes == "each" else self._panes.merged
+        state = read(config, side.slice, window, wanted, version)
+        return _recorded(state) if needs.records else state
+
+    def _records(self, config: ModelConfig, slice_: str, state: WindowState) -> WindowRecords:
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        return WindowRecords(node, keys, config, slice_, state.window, state.marks)
+
+    def _config(self, model: str) -> ModelConfig | None:
+        partition = self._store.keys.partition_of(model)
+        models = self._store.keys.partition(partition).models
+        return read_configs(self._store.node(partition), models, [model]).get(model)
+
+    def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmView:
+        """The state of the model's alarm, with the sealed panes that the kind needs."""
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        scope = query.scope if isinstance(query, DetectorQuery) else None
+        view = read_view(node, keys, config, side.slice, Window(*side.window), scope)
+        since, sealed = view.since_baseline(config), query.needs.sealed
+        if since is None or not sealed:
+            return view
+        wanted = tuple(sorted(sealed))
+        state = self._panes.merged(config, sealed_slice(plain_slice(side.slice)), since, wanted)
+        return replace(view, sealed=state.merged)
+
+
+class _Other(NamedTuple):
+    version: str
+    inputs: Inputs
+
+
+def _compared(
+    kind: ResultKind[Any], query: Query, inputs: Inputs, other: Inputs, against: Against
+) -> Result:
+    if kind.compare is None:
+        raise CalibrationInputError.at("/against", "not_comparable", f"{kind.name} is not compared")
+    return kind.compare(query, inputs, other, against)
+
+
+def _recorded(state: WindowState) -> WindowState:
+    """The same under the name of a state whose records are read too."""
+    starts = (start_s for start_s, _ in state.spans)
+    return replace(state, version=with_records(state.version, starts, state.marks))
+
+
+def _told(status: str, version: str, detail: str) -> Reply:
+    return Reply(status, version, json.dumps({"detail": detail}).encode())
+
+
+def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
+    """What every result starts with: its model, slice, clock and window.
+
+    A window without a beginning begins where its data do.
+    """
+    window = state.window
+    if window.from_s == 0 and state.spans:
+        window = Window(state.spans[0][0], window.to_s)
+    head: Result = {
+        "model": config.model,
+        "window": window.to_dict(),
+        "state_version": state.version,
+    }
+    if (name := plain_slice(slice_)) != "":
+        head["slice"] = name
+    return head | _clock(config, slice_, state)
+
+
+def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:
+    """Where labels are waited for: which clock it is, and whether all that were waited for have had their time."""
+    if config.label_horizon_s is None:
+        return {}
+    sealed_to = Window(0, state.marks.sealed_to).to_at if state.marks.sealed_to else None
+    ends = max((start_s + length_s for start_s, length_s in state.spans), default=0)
+    return {
+        "clock": "sealed" if is_sealed(slice_) else "event",
+        "sealed_to": None if sealed_to is None else rfc3339(sealed_to),
+        "matured": ends <= state.marks.sealed_to if state.spans else None,
+    }

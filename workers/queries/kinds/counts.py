@@ -1,0 +1,22 @@
+"""How much a window holds."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Query
+
+
+class CountsQuery(Query):
+    """No further question."""
+
+    kind: ClassVar[str] = "counts"
+
+
+def compute(query: CountsQuery, inputs: Inputs) -> Result:
+    """Numbers of predictions, ratings and units."""
+    return dict(inputs.pane.counts)
+
+
+KIND = ResultKind(CountsQuery, compute, accumulators=lambda query: ["counts"])

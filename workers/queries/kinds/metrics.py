@@ -1,0 +1,142 @@
+"""Any set of metrics over a window."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from calibrant.core.pane import Pane
+from calibrant.core.view import View
+from calibrant.inference.metrics_differences import differences
+from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
+from calibrant.metrics.requests import split
+from calibrant.raters.label_coverage import PARTS, coverage
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import (
+    CI,
+    EDGES,
+    BinnedQuery,
+    Edges,
+    MetricBinning,
+    Query,
+    Raters,
+    refuse_untaken,
+    requests_in,
+)
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+class MetricsQuery(BinnedQuery):
+    """Which metrics, and how they are computed."""
+
+    kind: ClassVar[str] = "metrics"
+
+    metrics: str = Field(
+        ",".join(DEFAULT_METRICS),
+        min_length=1,
+        max_length=4000,
+        description="Slugs with commas between, each with its options in brackets: ece,lp_ece(order=3). "
+        "Default: 12 metrics. GET /v1/metrics lists all.",
+    )
+    binning: MetricBinning = Field(  # type: ignore[assignment]
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; `spline` and `gaussian` need raw rows.",
+    )
+
+    edges: Edges = EDGES
+    raters: Raters = "pooled"
+    ci: float = CI
+
+    def resolved(self, config: ModelConfig) -> Query:
+        requests = requests_in(self.metrics, config)
+        refuse_untaken(self, requests)
+        return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
+
+    @property
+    def listed(self) -> list[str]:
+        """The requested metrics, one by one."""
+        return split(self.metrics)
+
+
+def accumulators(query: MetricsQuery) -> frozenset[str]:
+    """Return what the requested metrics read."""
+    return accumulators_for(query.listed) | {"unit_sample", *PARTS}
+
+
+def compute(query: MetricsQuery, inputs: Inputs) -> Result:
+    """Counts of the window, and each metric by its key."""
+    pane = inputs.pane
+    view = View(pane, query.question())
+    found = compute_metrics(view, query.listed, inputs.seed)
+    return _around(pane, view) | {
+        "metrics": _named(found, inputs.config.classes),
+        "label_coverage": coverage(pane, ci=query.ci),
+    }
+
+
+def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's value, the difference and its interval in each metric."""
+    refuse_other_classes(inputs.config, other.config)
+    pane, question = inputs.pane, query.question()
+    view = View(pane, question)
+    found = differences(view, View(other.pane, question), query.listed, inputs.seed)
+    return _around(pane, view) | {
+        "metrics": _named(found, inputs.config.classes),
+        "label_coverage": coverage(pane, ci=query.ci),
+        "against": other_side(against, pane, other),
+    }
+
+
+def _around(pane: Pane, view: View) -> Result:
+    held = pane.counts
+    return {
+        **held,
+        **_histograms(pane, held),
+        "weight": pane.weight,
+        **_units(pane),
+        "raters": view.question.raters,
+        "scope": view.scope,
+    }
+
+
+def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[str, dict[str, Any]]:
+    """Name the classes of errors over cases as the model declares them."""
+    for each in found.values():
+        if names and "classes" in each:
+            each["classes"] = [names[int(class_index)] for class_index in each["classes"]]
+    return found
+
+
+def _histograms(pane: Pane, held: dict[str, int]) -> Result:
+    """Plain histograms by what they count; several may count the same predictions, so the largest number is added."""
+    kept = pane.histograms
+    if kept.is_empty:
+        return {}
+    found = [
+        {
+            **dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)),
+            "weight": kept.weight(key),
+        }
+        | {"n_predictions": kept.n_predictions(key)}
+        for key in sorted(kept.blocks)
+    ]
+    most = max((kept.n_predictions(key) or 0 for key in kept.blocks), default=0)
+    return {"n_predictions": held["n_predictions"] + most, "histograms": found}
+
+
+def _units(pane: Pane) -> Result:
+    """Where units come from, and how many came in more than one batch or pane and so count more than once."""
+    split_units = pane.units_split
+    found: Result = {"unit_source": pane.unit_source, "n_units_split": split_units["n"]}
+    return found | ({"n_units_split_estimated": True} if split_units["estimated"] else {})
+
+
+KIND = ResultKind(MetricsQuery, compute, accumulators, compare, compared_accumulators=("sample",))

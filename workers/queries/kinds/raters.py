@@ -1,0 +1,91 @@
+"""A metric of each named rater alone, with the label policies and the raters' disagreement, from retained records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
+from calibrant.input.labels import WITHDRAWN
+from calibrant.report import raters_compared
+from calibrant_server.workers.alarm.rows import CohortRows, batch_of
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import EDGES, MIN_COUNT, Edges, MetricQuery, Needs
+
+MAX_RATERS = 64
+_NOTHING = ("disagreement", "n_majority_ties", "policies", "mean_of_raters")
+
+
+class RatersQuery(MetricQuery):
+    """Which metric, and how scores are binned; ratings are read under every label policy."""
+
+    kind: ClassVar[str] = "raters"
+    needs: ClassVar[Needs] = Needs(records=True)
+
+    edges: Edges = EDGES
+    min_count: float = MIN_COUNT
+
+
+def accumulators(query: RatersQuery) -> Iterable[str]:
+    """The counts alone: all else is computed from the records."""
+    return ["counts"]
+
+
+def is_slow(query: RatersQuery) -> bool:
+    """All records of the model are read."""
+    return True
+
+
+def compute(query: RatersQuery, inputs: Inputs) -> Result:
+    """The raters with most ratings, each with `value` and `n`; `mean_of_raters` is None, with a `reason`, where none is named.
+
+    `n_labelled` is of the window, `n_records` those of them with an id, which all else is about.
+    """
+    rows = inputs.records.read()
+    everyone = rows.raters
+    names = sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
+    n_labelled = inputs.pane.counts["n_labelled"]
+    found: Result = {
+        "metric": query.metric,
+        "n_labelled": n_labelled,
+        "n_records": len(rows.facts),
+        "n_raters": len(everyone),
+        "n_raters_over": len(everyone) - len(names),
+        "by_rater": {},
+    }
+    batch = batch_of(rows, inputs.config.task, as_sent=True)
+    if batch is None:
+        return found | dict.fromkeys(_NOTHING) | _why_nothing(n_labelled)
+    raw = Pane(PaneSpec(batch.task, batch.n_classes))
+    raw.fill_batch(batch)
+    view = View(raw, query.asked(), batch)
+    compared = raters_compared(view, [query.slug], {name: classes_of(rows, name) for name in names})
+    found |= {name: compared[name] for name in ("disagreement", "n_majority_ties")}
+    found |= compared["metrics"][query.slug]
+    if not names:
+        return found | {
+            "reason": "no_named_raters",
+            "detail": "no label of the window names its rater",
+        }
+    return found | {"reason": None}
+
+
+def _why_nothing(n_labelled: int) -> dict[str, str]:
+    if not n_labelled:
+        return {"reason": "no_data", "detail": "no prediction of the window has a label"}
+    detail = "no labelled prediction of the window has an id, so no record names its raters"
+    return {"reason": "no_records", "detail": detail}
+
+
+def classes_of(rows: CohortRows, rater: str) -> NDArray[np.int64]:
+    """A rater's class for every row, int64 (n,), -1 where they gave none or withdrew it."""
+    ratings = [facts.ratings.get(rater) for _, facts in rows.facts]
+    return np.array([WITHDRAWN if each is None else each.klass for each in ratings], np.int64)
+
+
+KIND = ResultKind(RatersQuery, compute, accumulators, is_slow=is_slow)

@@ -1,0 +1,81 @@
+"""The temperature that fits a window's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from calibrant.calibrators.recommendation import Weighing
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.view import View
+from calibrant.inference.temperature_differences import temperature_difference
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, Including, Query, Raters, include_field
+from calibrant_server.workers.store.registry import ModelConfig
+
+PARTS = ("recommendation", "heldout", "curve")
+
+
+class TemperatureQuery(Including):
+    """What the temperature is fitted to."""
+
+    kind: ClassVar[str] = "temperature"
+    parts: ClassVar[tuple[str, ...]] = PARTS
+
+    objective: Literal["nll", "brier", "ece"] = Field(
+        "nll", description="Loss that the temperature minimises."
+    )
+    raters: Raters = "pooled"
+    ci: float = CI
+    include: str | None = include_field(PARTS)
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(include=self.canonical_include())
+
+
+def accumulators(query: TemperatureQuery) -> Iterable[str]:
+    """Counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample."""
+    return ("counts", "histograms", "temperature", "sample")
+
+
+def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
+    """Temperature, standard error, losses before and after; the requested parts."""
+    pane = inputs.pane
+    found = fit_temperature(
+        pane, objective=query.objective, raters=query.raters, ci=query.ci, rows_if_complete=True
+    )
+    if "curve" not in query.included:
+        found.pop("curve", None)
+    if not {"recommendation", "heldout"} & query.included:
+        return found
+    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=query.raters, ci=query.ci))
+    weighing = Weighing(view, found["temperature"])
+    if "heldout" in query.included:
+        found |= weighing.held_out_temperature(query.objective)
+    if "recommendation" in query.included:
+        found |= weighing.recommended()
+    return found
+
+
+def compare(query: TemperatureQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's temperature, the difference and the ratio."""
+    refuse_other_classes(inputs.config, other.config)
+    plain = query.own(include=None)
+    mine, theirs = compute(query, inputs), compute(plain, other)
+    found = temperature_difference(mine, theirs, inputs.pane, other.pane)
+    fitted = found.pop("against")
+    del found["shared"]
+    return mine | found | {"against": other_side(against, inputs.pane, other) | fitted}
+
+
+KIND = ResultKind(TemperatureQuery, compute, accumulators, compare)
