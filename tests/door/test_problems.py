@@ -1,14 +1,15 @@
 """Every error is a problem document, and every problem has its page."""
 
 import asyncio
+import re
 
 import orjson
 import pytest
 
-from service import admission
+from service import admission, errors
 from service.admission import Admission
 from service.auth import Key, Keyring
-from service.errors import PROBLEMS, Saturated
+from service.errors import PROBLEMS, RetryLater, Saturated
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
 from workers.inbox import BacklogFull, IdsFull, StoreFull
@@ -28,6 +29,24 @@ async def test_other_methods(client):
         answer = await client.request(method, url)
         problem(answer, 405, "method-not-allowed")
         assert answer.headers["allow"]
+
+
+def test_the_drawn_family_is_the_registry():
+    drawn: dict[tuple[bool, int], set[str]] = {}
+    block = errors.__doc__.split("\n\n")[1]
+    assert block.split()[0] == "Problem" and "RetryLater" in block
+    key = (False, 0)
+    for word in re.findall(r"\w+", block)[1:]:
+        if word == "RetryLater":
+            key = (True, 0)
+        elif word.isdecimal():
+            key = (key[0], int(word))
+        else:
+            drawn.setdefault(key, set()).add(word)
+    found: dict[tuple[bool, int], set[str]] = {}
+    for each in PROBLEMS.values():
+        found.setdefault((issubclass(each, RetryLater), each.status), set()).add(each.__name__)
+    assert drawn == found
 
 
 @pytest.mark.parametrize(
