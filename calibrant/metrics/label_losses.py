@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses.by_bin import ClassBins, calibration_interval, class_bins
-from calibrant.label_losses.by_row import (
+from calibrant.metrics.base import Estimate, FunctionMetric, share
+from calibrant.raters.label_losses_by_bin import ClassBins, calibration_interval, class_bins
+from calibrant.raters.label_losses_by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,
@@ -21,8 +23,6 @@ from calibrant.label_losses.by_row import (
     row_losses,
     rows_with_spread,
 )
-from calibrant.metrics.base import Estimate, FunctionMetric, share
-from calibrant.view import View
 
 
 def squared_loss(view: View, seed: int) -> Estimate:
@@ -91,7 +91,11 @@ def refinement_loss(view: View, seed: int) -> Estimate:
     choice = Choice.of(view)
     rows, bins = row_losses(view, choice), class_bins(view, choice)
     total = rows.mean(rows.squared)
-    extra = {"plugin": total - bins.plugin, "squared_loss": total, "calibration_loss": bins.debiased}
+    extra = {
+        "plugin": total - bins.plugin,
+        "squared_loss": total,
+        "calibration_loss": bins.debiased,
+    }
     return Estimate(total - bins.debiased, extra=extra | _weight(choice) | _not_replicated(view))
 
 
@@ -101,7 +105,11 @@ def grouping_loss(view: View, seed: int) -> Estimate:
     rows = rows_with_spread(view, choice)
     bins = class_bins(view, choice, several_only=not choice.keep_one_vote)
     epistemic = rows.mean(rows.epistemic)
-    extra = {"plugin": rows.mean(rows.squared_gap) - bins.plugin, "epistemic_loss": epistemic, "calibration_loss": bins.debiased}
+    extra = {
+        "plugin": rows.mean(rows.squared_gap) - bins.plugin,
+        "epistemic_loss": epistemic,
+        "calibration_loss": bins.debiased,
+    }
     return Estimate(epistemic - bins.debiased, extra=extra | choice.named | _not_replicated(view))
 
 
@@ -121,9 +129,13 @@ def root(loss: float) -> float:
     return math.sqrt(max(loss, 0.0))
 
 
-def _of_rows(view: View, rows: RowLosses, sums: str, value: float, extra: dict[str, Any]) -> Estimate:
+def _of_rows(
+    view: View, rows: RowLosses, sums: str, value: float, extra: dict[str, Any]
+) -> Estimate:
     interval, about = row_interval(view, getattr(rows, sums), rows)
-    return Estimate(value, interval=interval, extra=extra | {"n_one_vote": n_one_vote(view)} | about)
+    return Estimate(
+        value, interval=interval, extra=extra | {"n_one_vote": n_one_vote(view)} | about
+    )
 
 
 def _weight(choice: Choice) -> dict[str, str]:
@@ -131,7 +143,11 @@ def _weight(choice: Choice) -> dict[str, str]:
 
 
 def _not_replicated(view: View) -> dict[str, Any]:
-    return {"bins": view.question.bins, "n_one_vote": n_one_vote(view), "interval_reason": "not_replicated"}
+    return {
+        "bins": view.question.bins,
+        "n_one_vote": n_one_vote(view),
+        "interval_reason": "not_replicated",
+    }
 
 
 def _squared(view: View) -> Ratio:
