@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError
 
 from service.settings import Settings
 from tests.stores import StoreServer
-from workers.settings import NAMES
+from workers.settings import EngineSettings, variables
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"
@@ -102,7 +102,7 @@ def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(compose
 
 
 def test_every_setting_named_in_the_file_exists(compose: dict[str, Any]) -> None:
-    known = {*NAMES, *(f"CALIBRANT_{name.upper()}" for name in Settings.model_fields)}
+    known = variables(Settings).keys() | variables(EngineSettings).keys()
     for service in compose["services"].values():
         assert set(service.get("environment", {})) <= known
 

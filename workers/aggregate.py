@@ -17,7 +17,7 @@ from itertools import takewhile
 from calibrant.packing import PackingError
 from workers.alarm.orders import write_order
 from workers.baselines import Baselines, write_outcome
-from workers.chain import Chain, Overtaken
+from workers.chain import MAX_COMMIT_ENTRIES, Chain, Overtaken
 from workers.child import DisposableReducer, EntryKills, EntryRefused
 from workers.entries import ALARM, ALONE, BASELINE, CONTROL, Entry, EntryError, check_control
 from workers.filling import Ground
@@ -40,6 +40,18 @@ log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
 _LONGEST_GAP_S = 1.0
+# A read returns at once when an entry arrives. Without one, the loop looks this often at leases and its stop event.
+READ_BLOCK_S = 0.3
+# Target of one read: longer replies of large entries are slower than several short ones.
+READ_BYTES = 2 << 20
+# State that one commit writes, unless one batch touches more. The store serves nothing else while it runs a commit:
+# 8 MiB take it some tens of milliseconds.
+COMMIT_BYTES = 8 << 20
+# State written per second at most: commits are spaced to stay below what a network disk keeps up with.
+COMMIT_WRITE_RATE = 20_000_000
+# For one suspected entry, filled in a process of its own: many times what the largest accepted batch takes.
+CHILD_TIMEOUT_S = 20.0
+CHILD_MEMORY_BYTES = 2 << 30
 
 
 class PartitionLoop:
@@ -55,7 +67,7 @@ class PartitionLoop:
         budget: PaneBudget | None = None,
     ):
         self._store = store
-        self._settings = settings = store.settings
+        self._settings = store.settings
         self._ground = ground
         self._leases = leases
         self._stop = stop
@@ -64,10 +76,8 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = Chain(store, self.keys)
-        self._shelf = Shelf(store, self.keys, ground, budget or PaneBudget.of(settings))
-        self._child = DisposableReducer(
-            ground, settings.child_timeout_s, settings.child_memory_bytes
-        )
+        self._shelf = Shelf(store, self.keys, ground, budget or PaneBudget.of(store.settings))
+        self._child = DisposableReducer(ground, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
         self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
@@ -132,7 +142,7 @@ class PartitionLoop:
         self._at_work = []
         if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
-        items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
+        items, dry = self._read(self._chain.cursor.id, READ_BLOCK_S)
         if not items:
             return
         self._busy()
@@ -185,8 +195,8 @@ class PartitionLoop:
 
     def _is_full(self, run: Run) -> bool:
         return (
-            len(run.items) >= self._settings.commit_entries
-            or run.n_bytes >= self._settings.commit_bytes
+            len(run.items) >= MAX_COMMIT_ENTRIES
+            or run.n_bytes >= COMMIT_BYTES
         )
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
@@ -204,7 +214,7 @@ class PartitionLoop:
             # By bytes, not by entries: long replies of large entries are slower than several short ones.
             mean = sum(item.n_bytes for item in items) / len(items)
             self._count = int(
-                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
+                min(max(1, READ_BYTES / mean), MAX_COMMIT_ENTRIES)
             )
         return items, dry
 
@@ -236,7 +246,7 @@ class PartitionLoop:
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
         self._shelf.trim()
-        gap_s = min(_LONGEST_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
+        gap_s = min(_LONGEST_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:

@@ -152,7 +152,7 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    refuse_too_many(checked.batch.n, offences)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")

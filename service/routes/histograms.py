@@ -101,7 +101,7 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
             offences += error.offences[: 1 if given.partial else None]
     if offences and not given.partial:
         raise CalibrationInputError(offences)
-    refuse_too_many(n_accepted, offences, given.settings.max_row_errors)
+    refuse_too_many(n_accepted, offences)
     if len(updates) > MAX_UPDATES:
         raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request, one a class counted.")
     _check_panes(updates, config, given)

@@ -107,7 +107,7 @@ def load_labels(body: Body, given: Circumstances) -> Load:
     except CalibrationInputError as error:
         raise CalibrationInputError([_placed(posted, offence) for offence in error.offences]) from error
     offences = [_placed(posted, offence) for offence in checked.offences]
-    refuse_too_many(len(checked.rows), offences, given.settings.max_row_errors)
+    refuse_too_many(len(checked.rows), offences)
     payload = pack_labels(checked.rows)
     bad = {int(each.pointer.split("/")[2]) for each in checked.offences}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)

@@ -44,7 +44,7 @@ def load_predictions(body: Body, given: Circumstances) -> Load:
     if given.config is not None:
         checked = _by_the_models_rules(checked, posted, given.config, given.partial)
     offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, given.settings.max_row_errors)
+    refuse_too_many(checked.batch.n, offences)
     config = given.config or config_for(checked.batch, given.sender)
     _check_panes(checked, config, posted, given)
     batch = checked.batch

@@ -177,7 +177,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
     offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    refuse_too_many(checked.batch.n, offences)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Offence("/labels", "labels_required", detail)])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
+from workers import aggregate, questions
 from workers.aggregate import PartitionLoop
 from workers.crew import Crew
 from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
@@ -35,11 +36,20 @@ class FreeLeases:
     busy = idle = give_back
 
 
+# Constants of the engine, for its tests: module, name, value.
+QUICK = [
+    (aggregate, "READ_BLOCK_S", 0.05),
+    (aggregate, "CHILD_TIMEOUT_S", 0.8),
+    (questions, "REASK_S", 0.3),
+]
+
+
 class Bench:
     """One namespace of a store with everything that works on it."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, **inbox):
         self.settings = settings
+        self._inbox = inbox
         self.ground = ledger_ground()
         self.store = Store(settings)
         self.client = self.store.client
@@ -47,7 +57,7 @@ class Bench:
         self.runner = asyncio.Runner()
 
     def __enter__(self):
-        self.inbox = Inbox(self.settings)
+        self.inbox = Inbox(self.settings, **self._inbox)
         self.run(self.inbox.open())
         return self
 

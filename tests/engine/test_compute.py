@@ -18,7 +18,7 @@ from workers.compute import ANSWERS, AnswerFunction
 from workers.entries import PREDICTIONS
 from workers.filling import Ground
 from workers.inbox import Delivery
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
+from workers.questions import MAX_QUESTIONS, AnswerFailed, AnswerTimeout, UnknownQuestion
 from workers.store import Store
 from workers.window_panes import WindowPanes
 from workers.windows import Window
@@ -152,7 +152,7 @@ def test_a_lost_question_is_asked_again(bench):
 
 def test_a_queue_that_is_full_is_told_at_once(bench):
     bench.put_model()
-    bench.client.rpush(bench.store.keys.questions, *["x"] * bench.settings.max_questions)
+    bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
     with pytest.raises(AnswerTimeout, match="too many"):
         bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
 

@@ -11,6 +11,7 @@ import pytest
 from calibrant import Batch
 from calibrant.input.labels import MOST_NAMED, WITHDRAWN, LabelRow
 from tests.engine.driving import MODEL, Bench, eventually
+from workers import aggregate
 from workers.entries import FIELD_OVERHEAD_BYTES, LABELS, PREDICTIONS, REMOVAL, pack_labels
 from workers.facts import FULL, GONE, MOST_VOTES, NEW, Facts
 from workers.filling import Ground
@@ -75,7 +76,7 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeyp
         return pack(facts)
 
     monkeypatch.setattr(Facts, "pack", failing)
-    bench.settings = replace(bench.settings, child_timeout_s=20.0)
+    monkeypatch.setattr(aggregate, "CHILD_TIMEOUT_S", 20.0)
     bench.engine(ground=Ground())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)
@@ -98,7 +99,7 @@ def full(bench, *deliveries):
 @pytest.fixture
 def bounded(settings, request):
     """A bench with other bounds, and a model."""
-    with Bench(replace(settings, **request.param)) as bench:
+    with Bench(settings.replace(**request.param)) as bench:
         bench.put_model()
         yield bench
 

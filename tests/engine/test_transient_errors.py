@@ -324,9 +324,9 @@ class TestSealing:
 def pause_storm(settings, server_binary, directory, n_stops, stop_s, n_batches):
     """Stop a real server for longer than the socket time-out while batches with ids and their labels are posted."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
-    quick = replace(settings.with_url(server.start()), socket_timeout_s=stop_s / 2, ingest_deadline_s=4 * stop_s + 20)
+    quick = settings.replace(redis_url=server.start(), socket_timeout_s=stop_s / 2)
     try:
-        with Bench(replace(quick, socket_timeout_s=stop_s + 10)) as bench:
+        with Bench(quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20) as bench:
             bench.ground = Ground()
             bench.put_model()
             bench.settings = quick
