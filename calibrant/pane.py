@@ -260,6 +260,12 @@ class Pane:
             self._digest = 0  # known again, whatever was added and taken away
         return self
 
+    def tighten(self) -> Pane:
+        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
+        for part in self._parts.values():
+            part.tighten()
+        return self
+
     def copy(self) -> Pane:
         twin = Pane(self.spec)
         twin._only = self._only
@@ -316,7 +322,7 @@ class Pane:
         if len(data) > MOST_BYTES:
             raise PackingError("a packed pane is larger than 256 MiB")
         head = packed_length(data)
-        about = unpack(data[:head])[1]
+        about = unpack(data[:head], largest=0)[1]
         try:
             if about["pane"] not in READ_FORMATS:
                 raise PackingError(f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}")

@@ -104,6 +104,9 @@ class LedgerPane:
     def memory_bytes(self) -> int:
         return 1000 + 100 * len(self.cells)
 
+    def tighten(self) -> LedgerPane:
+        return self
+
     def parts(self) -> dict[str, bytes]:
         sums = json.dumps([self.count, self.total, self.squares]).encode()
         return {"sums": sums, "cells": json.dumps(sorted(self.cells.items())).encode()}
