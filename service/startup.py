@@ -10,11 +10,17 @@ from pydantic import ValidationError
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.settings import Settings
-from workers.embedded import EmbeddedServerError
-from workers.inbox import StoreUnavailable
-from workers.settings import PREFIX, EngineSettings, SettingsError, explained, variables
-from workers.store import StoreMismatch
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.settings import (
+    PREFIX,
+    EngineSettings,
+    SettingsError,
+    explained,
+    variables,
+)
+from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError
 
 log = logging.getLogger("service")
 
@@ -53,7 +59,9 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> Iterable[tuple[Any, ...]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return dict.fromkeys(found) if port else found[:1]  # each socket would be given a port of its own
+    return (
+        dict.fromkeys(found) if port else found[:1]
+    )  # each socket would be given a port of its own
 
 
 def _shown(bound: socket.socket) -> str:
@@ -92,7 +100,9 @@ class Plainly:
             await send(message)
             if message["type"] == "lifespan.startup.complete":
                 for each in self.sockets:
-                    log.info("serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each))
+                    log.info(
+                        "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)
+                    )
 
         try:
             await self.app(scope, receive, hold_failure)

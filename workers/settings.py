@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from workers.durations import parse_duration
+from calibrant_server.workers.store.durations import parse_duration
 
 PREFIX = "CALIBRANT_"
 _STORE_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -173,7 +173,8 @@ def explained(error: ValidationError) -> str:
     """Return what is wrong with settings: each variable and its rule, never its value, which may be a secret."""
     told = error.errors(include_input=False, include_url=False)
     return "; ".join(
-        f"{_name(str(each['loc'][0]))}: {each['msg'].removeprefix('Value error, ')}" for each in told
+        f"{_name(str(each['loc'][0]))}: {each['msg'].removeprefix('Value error, ')}"
+        for each in told
     )
 
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from service import reading
-from service.app import create_app
-from service.engine import Connection
-from service.routes import alarms
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.reads import service
+from calibrant_server.service.routes import alarms
+from calibrant_server.service.settings import Settings
 from tests.conforming import CONFORMING
 from tests.door.fakes import FakeInbox, FakeRegistry
 
@@ -21,7 +21,7 @@ PREDICTIONS = {
 
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch):
-    monkeypatch.setattr(reading, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(alarms, "LOOK_INTERVAL_S", 0.01)
 
 
@@ -49,7 +49,9 @@ def client_of(app, **options) -> httpx.AsyncClient:
     """A client that fails where an answer does not stand in the API document."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     hooks = {"response": [_stands_in_the_document]}
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks=hooks, **options)
+    return httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", event_hooks=hooks, **options
+    )
 
 
 async def _stands_in_the_document(response: httpx.Response) -> None:

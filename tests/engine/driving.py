@@ -8,15 +8,16 @@ import time
 from dataclasses import replace
 from hashlib import blake2b
 
+from calibrant_server.workers.ingest import partition_loop
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.queries import ask
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.supervisor import Supervisor
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
-from workers import aggregate, questions
-from workers.aggregate import PartitionLoop
-from workers.crew import Crew
-from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
-from workers.inbox import Delivery, Inbox
-from workers.state.keys import LAST_CHANGE, PaneKey
-from workers.state.registry import ModelConfig
-from workers.store import Store
 
 MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
 
@@ -38,9 +39,9 @@ class FreeLeases:
 
 # Constants of the engine, for its tests: module, name, value.
 QUICK = [
-    (aggregate, "READ_BLOCK_S", 0.05),
-    (aggregate, "CHILD_TIMEOUT_S", 0.8),
-    (questions, "REASK_S", 0.3),
+    (partition_loop, "READ_BLOCK_S", 0.05),
+    (partition_loop, "CHILD_TIMEOUT_S", 0.8),
+    (ask, "REASK_S", 0.3),
 ]
 
 
@@ -74,7 +75,7 @@ class Bench:
 
     def engine(self, ground=None, **parts):
         """A started engine."""
-        engine = Crew(self.settings, ground or self.ground, **parts)
+        engine = Supervisor(self.settings, ground or self.ground, **parts)
         engine.start()
         self.engines.append(engine)
         return engine
@@ -162,7 +163,7 @@ def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
     batch = LedgerBatch(list(numbers), **columns)
     payload = batch.pack()
     digest = blake2b(payload, digest_size=16).digest()
-    return replace(Delivery(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
+    return replace(IngestBatch(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
 
 
 def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
@@ -171,4 +172,4 @@ def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
         [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
     )
     digest = blake2b(payload, digest_size=16).digest()
-    return Delivery(model, batch_id, HISTOGRAMS, payload, digest, 1)
+    return IngestBatch(model, batch_id, HISTOGRAMS, payload, digest, 1)
