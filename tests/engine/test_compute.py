@@ -17,7 +17,13 @@ from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import compute
-from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, Other, UnknownQuestion
+from calibrant_server.workers.queries.ask import (
+    MAX_QUESTIONS,
+    AnswerFailed,
+    AnswerTimeout,
+    Other,
+    UnknownQuestion,
+)
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.queries.query import Needs, Query
@@ -188,7 +194,7 @@ def test_a_lost_question_is_asked_again(bench):
 
 def test_a_queue_that_is_full_is_told_at_once(bench):
     bench.put_model()
-    bench.client.rpush(bench.store.keys.questions, *["x"] * bench.settings.max_questions)
+    bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
     with pytest.raises(AnswerTimeout, match="too many"):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=5))
 
