@@ -322,7 +322,7 @@ class Pane:
         if len(data) > MOST_BYTES:
             raise PackingError("a packed pane is larger than 256 MiB")
         head = packed_length(data)
-        about = unpack(data[:head])[1]
+        about = unpack(data[:head], largest=0)[1]
         try:
             if about["pane"] not in READ_FORMATS:
                 raise PackingError(f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}")
