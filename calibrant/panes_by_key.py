@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.pane import Pane
+from calibrant.core.routing import MICROSECONDS, apart, rows_by_pane
+from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import Column, Lists, is_arrow, plain, read_table
-from calibrant.pane import Pane
-from calibrant.routing import MICROSECONDS, apart, rows_by_pane
-from calibrant.spec import PaneSpec
 
 _SCORES = ("probabilities", "logits", "confidences")
 _LABELS = ("labels", "label_counts")
 _SHORT = re.compile(r"(\d+)(s|min|m|h|d)", re.ASCII)
 _ISO = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.ASCII)
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_LONGEST_S = 366 * 86_400
+_MAX_S = 366 * 86_400
 
 
 class Key(NamedTuple):
@@ -138,16 +138,23 @@ def fill_by(
     wanted = _wanted(named, columns)
     given = {name: _one_column(name, column, columns) for name, column in wanted.items()}
     if spec.task == "binary" and "probabilities" in given and _is_flat(given["probabilities"]):
-        given["confidences"], wanted["confidences"] = given.pop("probabilities"), wanted["probabilities"]
+        given["confidences"], wanted["confidences"] = (
+            given.pop("probabilities"),
+            wanted["probabilities"],
+        )
     keys = [slices] if isinstance(slices, str) else list(slices)
-    given["slices"] = {key: _one_column(f"slices/{key}", key, columns) for key in keys} if keys else None
+    given["slices"] = (
+        {key: _one_column(f"slices/{key}", key, columns) for key in keys} if keys else None
+    )
     scores = next((given[name] for name in _SCORES if name in given), None)
     if scores is not None and len(scores) == 0:
         return PanesByKey()
     try:
-        checked = Batch.from_columns(given, task=spec.task, n_classes=spec.n_classes, class_names=class_names)
+        checked = Batch.from_columns(
+            given, task=spec.task, n_classes=spec.n_classes, class_names=class_names
+        )
     except CalibrationInputError as error:
-        raise CalibrationInputError(_in_table(error.offences, wanted)) from None
+        raise CalibrationInputError(_in_table(error.violations, wanted)) from None
     return _filled(checked.batch, spec, pane_s if time is not None else None)
 
 
@@ -173,7 +180,9 @@ def _n_units_split(batch: Batch, pane_s: int | None) -> int:
     if pane_s is None or batch.event_times is None or batch.unit_source not in ("unit", "case"):
         return 0
     unit = np.unique(batch.unit_hash, return_inverse=True)[1].reshape(-1)
-    pane = np.unique(batch.event_times // (pane_s * MICROSECONDS), return_inverse=True)[1].reshape(-1)
+    pane = np.unique(batch.event_times // (pane_s * MICROSECONDS), return_inverse=True)[1].reshape(
+        -1
+    )
     n_panes = int(pane.max()) + 1
     in_panes = np.bincount(np.unique(unit * n_panes + pane) // n_panes)
     return int((in_panes > 1).sum())
@@ -188,10 +197,14 @@ def _columns(table: Any) -> Mapping[str, Any]:
     raise CalibrationInputError.at("", "table", detail)
 
 
-def _wanted(named: Mapping[str, str | Sequence[str] | None], columns: Mapping[str, Any]) -> dict[str, list[str]]:
+def _wanted(
+    named: Mapping[str, str | Sequence[str] | None], columns: Mapping[str, Any]
+) -> dict[str, list[str]]:
     """Columns of the table by the name that batches have for them."""
     found = {
-        name: [column] if isinstance(column, str) else list(column) for name, column in named.items() if column is not None
+        name: [column] if isinstance(column, str) else list(column)
+        for name, column in named.items()
+        if column is not None
     }
     for group in (_SCORES, _LABELS, ("ids",), ("cases",), ("weights",)):
         if not any(name in found for name in group):
@@ -199,7 +212,9 @@ def _wanted(named: Mapping[str, str | Sequence[str] | None], columns: Mapping[st
     for name in {column for some in found.values() for column in some}:
         if name not in columns:
             known = ", ".join(map(str, list(columns)[:20]))
-            raise CalibrationInputError.at(f"/{name}", "missing", f"The table has no column {name!r}; it has {known}.")
+            raise CalibrationInputError.at(
+                f"/{name}", "missing", f"The table has no column {name!r}; it has {known}."
+            )
     return found
 
 
@@ -207,7 +222,9 @@ def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
     """The column, or several as one: matrices of numbers side by side, raters' labels as lists."""
     if isinstance(names, str):
         if names not in columns:
-            raise CalibrationInputError.at(f"/{names}", "missing", f"The table has no column {names!r}.")
+            raise CalibrationInputError.at(
+                f"/{names}", "missing", f"The table has no column {names!r}."
+            )
         return columns[names]
     if len(names) == 1 and name not in ("probabilities", "logits", "label_counts"):
         return columns[names[0]]
@@ -215,7 +232,9 @@ def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
     if len(names) == 1:
         return parts[0]
     if len({len(part) for part in parts}) > 1:
-        raise CalibrationInputError.at(f"/{names[0]}", "length", "columns of one table have equally many rows")
+        raise CalibrationInputError.at(
+            f"/{names[0]}", "length", "columns of one table have equally many rows"
+        )
     return _raters(parts) if name == "labels" else _matrix(names, parts)
 
 
@@ -232,7 +251,13 @@ def _raters(parts: Sequence[Any]) -> Any:
     if all(_is_integers(part) for part in parts):
         arrays = [np.asarray(part.values if isinstance(part, Column) else part) for part in parts]
         values = np.stack(arrays, axis=1)
-        null = np.stack([part.null if isinstance(part, Column) else np.zeros(len(part), bool) for part in parts], axis=1)
+        null = np.stack(
+            [
+                part.null if isinstance(part, Column) else np.zeros(len(part), bool)
+                for part in parts
+            ],
+            axis=1,
+        )
         lengths = (~null).sum(axis=1)
         offsets = np.append(0, np.cumsum(lengths))
         return Column(Lists(values[~null], offsets, lengths == 0), lengths == 0)
@@ -257,17 +282,21 @@ def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Any:
     for name, part in zip(names, parts, strict=True):
         array = part.values if isinstance(part, Column) else np.asarray(part)
         if isinstance(array, Lists) or array.ndim != 1 or array.dtype.kind not in "fiu":
-            raise CalibrationInputError.at(f"/{name}", "vector", f"{name} is one of several columns; expected numbers.")
+            raise CalibrationInputError.at(
+                f"/{name}", "vector", f"{name} is one of several columns; expected numbers."
+            )
         arrays.append(array)
     null = [part.null for part in parts if isinstance(part, Column)]
     matrix = np.stack(arrays, axis=1)
     return Column(matrix, np.any(null, axis=0) if null else np.zeros(len(matrix), np.bool_))
 
 
-def _in_table(offences: Iterable[Offence], wanted: Mapping[str, Sequence[str]]) -> list[Offence]:
-    """Offences with the names of the table's own columns."""
+def _in_table(
+    violations: Iterable[Violation], wanted: Mapping[str, Sequence[str]]
+) -> list[Violation]:
+    """Violations with the names of the table's own columns."""
     found = []
-    for each in offences:
+    for each in violations:
         head, _, rest = each.pointer[1:].partition("/")
         if head == "slices":
             pointer = f"/{rest}"
@@ -295,8 +324,11 @@ def _seconds(every: str | timedelta) -> int:
     elif (short := _SHORT.fullmatch(every)) is not None:
         total = int(short[1]) * _UNIT_S[short[2]]
     elif (iso := _ISO.fullmatch(every)) is not None:
-        total = sum(int(number or 0) * _UNIT_S[unit] for number, unit in zip(iso.groups(), "dhms", strict=True))
-    if not 1 <= total <= _LONGEST_S or total != int(total):
+        total = sum(
+            int(number or 0) * _UNIT_S[unit]
+            for number, unit in zip(iso.groups(), "dhms", strict=True)
+        )
+    if not 1 <= total <= _MAX_S or total != int(total):
         detail = f"Received {every!r}; expected whole seconds up to 366 days, for example '15m', '1h', '1d' or 'PT1H'."
         raise CalibrationInputError.at("/every", "duration", detail)
     return int(total)

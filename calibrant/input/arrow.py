@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
 
 _NUMBERS = {
     "c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2", "f": "f4", "g": "f8",
@@ -85,7 +85,11 @@ class Column:
         if not isinstance(self.values, Lists):
             return self.values
         lengths = self.values.lengths[~self.null]
-        if not len(lengths) or (lengths != lengths[0]).any() or self.values.values.dtype.kind not in "fiu":
+        if (
+            not len(lengths)
+            or (lengths != lengths[0]).any()
+            or self.values.values.dtype.kind not in "fiu"
+        ):
             return self.values.as_lists()
         matrix = np.zeros((len(self), int(lengths[0])), self.values.values.dtype)
         matrix[~self.null] = self.values.values[self._inside()].reshape(len(lengths), -1)
@@ -104,8 +108,13 @@ class Column:
         if values.dtype.kind in "iu":
             width = 1 if values.ndim == 1 else values.shape[1]
             lengths = np.where(self.null, 0, width)
-            return Lists(values[~self.null].reshape(-1), np.append(0, np.cumsum(lengths)), self.null)
-        return [None if null else value for null, value in zip(self.null.tolist(), values.tolist(), strict=True)]
+            return Lists(
+                values[~self.null].reshape(-1), np.append(0, np.cumsum(lengths)), self.null
+            )
+        return [
+            None if null else value
+            for null, value in zip(self.null.tolist(), values.tolist(), strict=True)
+        ]
 
     def _inside(self) -> Bools:
         """Which values of lists are of a row that is not null."""
@@ -165,15 +174,21 @@ def read_table(value: Any) -> dict[str, Column]:
     """
     schema, arrays = _stream(value)
     if schema.format != "+s":
-        raise CalibrationInputError.at("", "table", "Received a single Arrow column; expected a table.")
+        raise CalibrationInputError.at(
+            "", "table", "Received a single Arrow column; expected a table."
+        )
     chunks = list(arrays)
     views = [chunk.view() for chunk in chunks]
     found: dict[str, Column] = {}
     for i in range(schema.n_children):
         child = schema.child(i)
         if child.name in found:
-            raise CalibrationInputError.at(f"/{child.name}", "table", f"The table has two columns {child.name!r}.")
-        parts = [_column(child.name, child, view.child(i), view.offset, view.length) for view in views]
+            raise CalibrationInputError.at(
+                f"/{child.name}", "table", f"The table has two columns {child.name!r}."
+            )
+        parts = [
+            _column(child.name, child, view.child(i), view.offset, view.length) for view in views
+        ]
         found[child.name] = _joined(parts) if parts else Column(np.zeros(0), np.zeros(0, np.bool_))
     return found
 
@@ -220,7 +235,9 @@ def _column(name: str, schema: Any, view: Any, first: int, n: int) -> Column:
     if form.startswith("+w:"):
         return _fixed_lists(name, schema, view, start, n, null)
     if form == "+s":
-        children = [_column(name, schema.child(i), view.child(i), start, n) for i in range(view.n_children)]
+        children = [
+            _column(name, schema.child(i), view.child(i), start, n) for i in range(view.n_children)
+        ]
         return _side_by_side(name, children, null)
     raise _unknown(name, f"the Arrow format {form!r}")
 
@@ -327,7 +344,9 @@ def _selected(column: Column, kept: Bools) -> Column:
 def _side_by_side(name: str, children: Sequence[Column], null: Bools) -> Column:
     """The columns of a table of numbers as rows of a matrix."""
     arrays = [child.values for child in children]
-    if not arrays or any(isinstance(a, Lists) or a.ndim != 1 or a.dtype.kind not in "fiu" for a in arrays):
+    if not arrays or any(
+        isinstance(a, Lists) or a.ndim != 1 or a.dtype.kind not in "fiu" for a in arrays
+    ):
         raise _unknown(name, "a table whose columns are not all numbers")
     matrix = np.stack([np.asarray(array) for array in arrays], axis=1)
     return Column(matrix, null | np.any([child.null for child in children], axis=0))
@@ -340,7 +359,9 @@ def _joined(chunks: Sequence[Column]) -> Column:
     broken = None
     if any(chunk.broken is not None for chunk in chunks):
         none = [np.zeros(len(chunk), np.bool_) for chunk in chunks]
-        broken = np.concatenate([n if c.broken is None else c.broken for c, n in zip(chunks, none, strict=True)])
+        broken = np.concatenate(
+            [n if c.broken is None else c.broken for c, n in zip(chunks, none, strict=True)]
+        )
     lists = [chunk.values for chunk in chunks if isinstance(chunk.values, Lists)]
     if lists:
         starts = np.cumsum([0, *(len(each.values) for each in lists)])

@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, Bench, delivery
-from workers.compute import ANSWERS, AnswerFunction
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000
@@ -42,7 +42,10 @@ def sums(pane, config, params, seed):
 
 
 def by_pane(panes, config, params, seed):
-    return {"starts": [each.start_s for each in panes], "totals": [each.pane.total for each in panes]}
+    return {
+        "starts": [each.start_s for each in panes],
+        "totals": [each.pane.total for each in panes],
+    }
 
 
 FUNCTIONS = {
@@ -121,7 +124,7 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 def test_errors_are_answers(asked):
     with pytest.raises(CalibrationInputError) as refused:
         asked(params={"refuse": True})
-    assert refused.value.offences[0].pointer == "/bins"
+    assert refused.value.violations[0].pointer == "/bins"
     with pytest.raises(AnswerFailed, match="by zero"):
         asked(params={"fail": True})
     with pytest.raises(AnswerFailed):
@@ -184,7 +187,10 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     started = time.monotonic()
-    assert json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"] == 6
+    assert (
+        json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"]
+        == 6
+    )
     assert time.monotonic() - started < 0.5 and len(calls) == 1
 
 
@@ -254,7 +260,7 @@ def test_merges_of_neighbours_are_used_again(bench, asked):
 def test_the_ground_floor_end_to_end(bench):
     """The real classes: several batches in one run equal the panes of each, whatever units they name."""
     bench.put_model()
-    ground = Ground()
+    ground = Numerics()
     chance = np.random.default_rng(1)
     batches = []
     for i in range(12):
@@ -265,7 +271,7 @@ def test_the_ground_floor_end_to_end(bench):
         batches.append(Batch.from_columns(columns).batch)
     bench.deliver(
         *(
-            Delivery(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
             for i, batch in enumerate(batches)
         )
     )

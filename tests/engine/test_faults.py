@@ -19,12 +19,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant_server.workers.ingest.inbox import Inbox, Saturated, StoreUnavailable
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.store.embedded import EmbeddedServer
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
 from tests.engine.processes import ForgetfulLoop, WorkerProcess, without_token_check
-from workers.aggregate import PartitionLoop
-from workers.embedded import EmbeddedServer
-from workers.inbox import Inbox, Saturated, StoreUnavailable
 
 HOUR_US = 3_600_000_000
 

@@ -29,7 +29,7 @@ def batch(**columns: Any) -> Batch:
 def refused(**columns: Any) -> list[tuple[str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         batch(**columns)
-    return [(each.pointer, each.rule) for each in caught.value.offences]
+    return [(each.pointer, each.rule) for each in caught.value.violations]
 
 
 def flat(rows: list[list[float]]) -> pa.Array:
@@ -75,7 +75,9 @@ RATINGS: dict[str, Callable[[], Any]] = {
     "pyarrow narrow": lambda: pa.array(LABELS, pa.list_(pa.uint8())),
     "pyarrow chunked": lambda: pa.chunked_array([pa.array(LABELS[:2]), pa.array(LABELS[2:])]),
     "pyarrow null with content": lambda: pa.ListArray.from_arrays(
-        [0, 2, 4, 5, 8], pa.array([0, 1, 2, 2, 2, 1, 1, 0]), mask=pa.array([False, True, False, False])
+        [0, 2, 4, 5, 8],
+        pa.array([0, 1, 2, 2, 2, 1, 1, 0]),
+        mask=pa.array([False, True, False, False]),
     ),
     "polars": lambda: pl.Series(LABELS),
 }
@@ -124,18 +126,28 @@ def test_texts_of_every_kind(name: str) -> None:
     texts: dict[str, list[Any]] = {
         "ids": ["a", "b2", LONG, "é".encode().hex()], "units": ["u", LONG, "u", LONG + "2"], "cases": ["c"] * 4
     }  # fmt: skip
-    found = batch(**{key: make(values) for key, values in texts.items()}, slices={"site": make(["A", "B", "A", LONG])})
+    found = batch(
+        **{key: make(values) for key, values in texts.items()},
+        slices={"site": make(["A", "B", "A", LONG])},
+    )
     assert found.digest() == batch(**texts, slices={"site": ["A", "B", "A", LONG]}).digest()
-    assert refused(units=make(["u", None, "v", None])) == [("/units/1", "null"), ("/units/3", "null")]
+    assert refused(units=make(["u", None, "v", None])) == [
+        ("/units/1", "null"),
+        ("/units/3", "null"),
+    ]
     assert refused(slices={"site": make(["A", "B", None, "A"])}) == [("/slices/site/2", "null")]
     names = make(["cat", None, "dog", "cat"])
-    named = Batch.from_columns({"probabilities": ROWS, "labels": names}, class_names=["cat", "cow", "dog"]).batch
+    named = Batch.from_columns(
+        {"probabilities": ROWS, "labels": names}, class_names=["cat", "cow", "dog"]
+    ).batch
     assert named.digest() == batch(labels=[0, None, 2, 0]).digest()
 
 
 def test_lists_of_class_names() -> None:
     column = pa.array([["cat", "dog"], None, ["cow"], ["cow", "cow", "cat"]])
-    found = Batch.from_columns({"probabilities": ROWS, "labels": column}, class_names=["cat", "cow", "dog"]).batch
+    found = Batch.from_columns(
+        {"probabilities": ROWS, "labels": column}, class_names=["cat", "cow", "dog"]
+    ).batch
     assert found.digest() == batch(labels=[[0, 2], None, [1], [1, 1, 0]]).digest()
 
 
@@ -160,7 +172,12 @@ def test_timestamps_with_a_zone_are_instants(unit: str) -> None:
 
 def test_times_without_a_zone_are_refused() -> None:
     at = [datetime(2026, 1, 1, 9)] * 4
-    for column in (pa.array(at), pl.Series(at), pd.Series(at), pd.Series(at, dtype="timestamp[us][pyarrow]")):
+    for column in (
+        pa.array(at),
+        pl.Series(at),
+        pd.Series(at),
+        pd.Series(at, dtype="timestamp[us][pyarrow]"),
+    ):
         assert refused(event_times=column) == [("/event_times", "time_zone")]
     times = pa.array([*at[:3], None], pa.timestamp("us", "UTC"))
     assert refused(event_times=times) == [("/event_times/3", "null")]
@@ -178,24 +195,38 @@ def test_nulls_are_refused_with_their_row() -> None:
         assert refused(probabilities=chunks) == [("/probabilities/2", "null")]
     assert refused(labels=pa.array([[0], [1, None], None, [2]])) == [("/labels/1", "null")]
     assert refused(labels=pa.array([[0], [], None, [2]])) == [("/labels/1", "empty_ratings")]
-    assert refused(labels=pa.array([[0], [7, 1], None, [-1]])) == [("/labels/1", "class_range"), ("/labels/3", "class_range")]
-    assert refused(labels=pa.array([2**64 - 1, 0, 0, 0], pa.uint64())) == [("/labels/0", "class_range")]
+    assert refused(labels=pa.array([[0], [7, 1], None, [-1]])) == [
+        ("/labels/1", "class_range"),
+        ("/labels/3", "class_range"),
+    ]
+    assert refused(labels=pa.array([2**64 - 1, 0, 0, 0], pa.uint64())) == [
+        ("/labels/0", "class_range")
+    ]
     assert refused(weights=pa.array([1.0, None, 2.0, 0.0])) == [("/weights/1", "null")]
-    assert refused(probabilities=None, confidences=pa.array([0.1, 0.2, None])) == [("/confidences/2", "null")]
+    assert refused(probabilities=None, confidences=pa.array([0.1, 0.2, None])) == [
+        ("/confidences/2", "null")
+    ]
     assert refused(labels=pa.array([0.5, 1.0, None, 2.0])) == [("/labels/0", "class_index"), ("/labels/1", "class_index"),
                                                              ("/labels/3", "class_index")]  # fmt: skip
 
 
 def test_rows_of_other_lengths_are_refused_with_their_row() -> None:
-    assert refused(probabilities=pa.array([*ROWS[:3], [0.5, 0.5]])) == [("/probabilities/3", "n_classes")]
-    assert refused(label_counts=pa.array([[1, 0, 0], [0, 1], None, [0, 0, 1]])) == [("/label_counts/1", "n_classes")]
+    assert refused(probabilities=pa.array([*ROWS[:3], [0.5, 0.5]])) == [
+        ("/probabilities/3", "n_classes")
+    ]
+    assert refused(label_counts=pa.array([[1, 0, 0], [0, 1], None, [0, 0, 1]])) == [
+        ("/label_counts/1", "n_classes")
+    ]
 
 
 def test_bad_rows_can_be_dropped() -> None:
-    columns = {"probabilities": pa.array([ROWS[0], None, ROWS[2], ROWS[3]]), "labels": pa.array([0, 1, None, 9])}
+    columns = {
+        "probabilities": pa.array([ROWS[0], None, ROWS[2], ROWS[3]]),
+        "labels": pa.array([0, 1, None, 9]),
+    }
     checked = Batch.from_columns(columns, partial=True)
     assert checked.accepted_rows.tolist() == [0, 2]
-    assert [(each.pointer, each.rule) for each in checked.offences] == [
+    assert [(each.pointer, each.rule) for each in checked.violations] == [
         ("/probabilities/1", "null"), ("/labels/3", "class_range"),
     ]  # fmt: skip
 
@@ -219,7 +250,11 @@ def test_columns_share_no_memory_with_what_they_were_read_from() -> None:
         values = read_column("x", array).values
         parts = [values.values, values.offsets] if isinstance(values, Lists) else [values]
         buffers = [numbers.buffers()[1], times.buffers()[1], ragged.buffers()[1]]
-        assert not any(np.shares_memory(part, np.frombuffer(buffer, "i8")) for part in parts for buffer in buffers[:2])
+        assert not any(
+            np.shares_memory(part, np.frombuffer(buffer, "i8"))
+            for part in parts
+            for buffer in buffers[:2]
+        )
         assert not any(np.shares_memory(part, np.frombuffer(buffers[2], "i4")) for part in parts)
 
 
@@ -258,7 +293,7 @@ def test_other_types_are_refused_everywhere(column: pa.Array) -> None:
         given = {name: column} if name == "probabilities" else {"probabilities": ROWS, name: column}
         with pytest.raises(CalibrationInputError) as caught:
             Batch.from_columns(given)
-        assert caught.value.offences[0].pointer.startswith(f"/{name}")
+        assert caught.value.violations[0].pointer.startswith(f"/{name}")
 
 
 def test_masks_on_any_bit_boundary() -> None:
@@ -267,7 +302,9 @@ def test_masks_on_any_bit_boundary() -> None:
     for start in range(20):
         found = read_column("labels", pa.array(values).slice(start, 19))
         assert found.null.tolist() == [value is None for value in values[start : start + 19]]
-        bits = read_column("x", pa.array([None if v is None else v == 1 for v in values]).slice(start, 19)).values
+        bits = read_column(
+            "x", pa.array([None if v is None else v == 1 for v in values]).slice(start, 19)
+        ).values
         assert isinstance(bits, np.ndarray)
         assert [bool(b) for b, v in zip(bits, values[start:], strict=False) if v is not None] == [
             v == 1 for v in values[start : start + 19] if v is not None
@@ -276,7 +313,13 @@ def test_masks_on_any_bit_boundary() -> None:
 
 def test_tables() -> None:
     table = pa.table({"a": [1.0, 2.0], "b": ["x", None]})
-    for each in (table, pl.from_arrow(table), table.to_pandas(), table.to_batches()[0], table.to_reader()):
+    for each in (
+        table,
+        pl.from_arrow(table),
+        table.to_pandas(),
+        table.to_batches()[0],
+        table.to_reader(),
+    ):
         found = read_table(each)
         assert list(found) == ["a", "b"]
         assert found["b"].null.tolist() == [False, True]
@@ -295,9 +338,16 @@ def test_what_is_no_column_stays_as_it_is() -> None:
 
 def test_duckdb_relations() -> None:
     duckdb = pytest.importorskip("duckdb")
-    relation = duckdb.sql("select * from (values (0.25::double, 1), (0.5, null)) t(confidences, labels)")
-    found = Batch.from_columns({name: column for name, column in read_table(relation).items()}).batch
-    assert found.digest() == Batch.from_columns({"confidences": [0.25, 0.5], "labels": [1, None]}).batch.digest()
+    relation = duckdb.sql(
+        "select * from (values (0.25::double, 1), (0.5, null)) t(confidences, labels)"
+    )
+    found = Batch.from_columns(
+        {name: column for name, column in read_table(relation).items()}
+    ).batch
+    assert (
+        found.digest()
+        == Batch.from_columns({"confidences": [0.25, 0.5], "labels": [1, None]}).batch.digest()
+    )
 
 
 WITHOUT = """
@@ -318,5 +368,7 @@ else:
 
 
 def test_without_the_extra_an_error_names_it() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

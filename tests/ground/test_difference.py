@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.differences.metrics import differences
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.inference.metrics_differences import differences
+from calibrant.metrics import PaneQuery, View, compute_metrics
 
 SPEC = PaneSpec("binary", 2)
 SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece", "refinement_loss"]
-QUESTION = Question(bins=10, scope="positive")
+QUESTION = PaneQuery(bins=10, scope="positive")
 
 
 def view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:

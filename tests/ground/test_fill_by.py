@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.core.routing import ROWS_TOGETHER, apart
 from calibrant.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill_by
-from calibrant.routing import ROWS_TOGETHER, apart
+from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
+from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
 from tests.engine.driving import MODEL
 from tests.ground.panes import assert_same, pane_of
-from workers.entries import PREDICTIONS, Entry
-from workers.filling import Ground, Reduction, reduce_entry
 
 SPEC = PaneSpec("multiclass", 3)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,7 +26,10 @@ def table(n: int = 300, seed: int = 0) -> dict[str, Any]:
     """Rows of three hours and two sites; patients stay in one hour."""
     rng = np.random.default_rng(seed)
     patient = rng.integers(0, n // 3, n)
-    hours = [START + timedelta(hours=int(p) % 3, minutes=int(m)) for p, m in zip(patient, rng.integers(0, 60, n), strict=True)]
+    hours = [
+        START + timedelta(hours=int(p) % 3, minutes=int(m))
+        for p, m in zip(patient, rng.integers(0, 60, n), strict=True)
+    ]
     labels = rng.integers(0, 3, (n, 2))
     return {
         "ts": [at.isoformat() for at in hours],
@@ -45,13 +48,20 @@ OPTIONS: dict[str, Any] = {"time": "ts", "every": "1h", "slices": ["site"], "uni
 def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
     """What the engine fills from the same rows."""
     given = {name: columns[name] for name in ("probabilities", "labels", "weights")}
-    given |= {"units": columns["patient"], "event_times": columns["ts"], "slices": {"site": columns["site"]}}
+    given |= {
+        "units": columns["patient"],
+        "event_times": columns["ts"],
+        "slices": {"site": columns["site"]},
+    }
     payload = Batch.from_columns(given).batch.pack()
     entry = Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, payload, id="1-0")
-    into, ground = Reduction(), Ground()
+    into, ground = Reduction(), Numerics()
     reduce_entry(entry, MODEL, ground, into)
     into.close(ground)
-    return {(datetime.fromtimestamp(key.start_s, UTC), key.slice): pane for key, pane in into.deltas.items()}
+    return {
+        (datetime.fromtimestamp(key.start_s, UTC), key.slice): pane
+        for key, pane in into.deltas.items()
+    }
 
 
 def same_parts(one: Pane, other: Pane) -> None:
@@ -81,10 +91,16 @@ def frames(columns: dict[str, Any]) -> dict[str, Any]:
             **{name: columns[name] for name in ("patient", "labels", "weights")},
             "site": pa.array(columns["site"]).dictionary_encode(),
             "ts": pa.array(at, pa.timestamp("ns", "America/New_York")),
-            "probabilities": pa.FixedSizeListArray.from_arrays(columns["probabilities"].reshape(-1), 3),
+            "probabilities": pa.FixedSizeListArray.from_arrays(
+                columns["probabilities"].reshape(-1), 3
+            ),
         }
     )
-    return {"pyarrow": arrow, "polars": pl.from_arrow(arrow), "pandas": arrow.to_pandas(types_mapper=pd_types)}
+    return {
+        "pyarrow": arrow,
+        "polars": pl.from_arrow(arrow),
+        "pandas": arrow.to_pandas(types_mapper=pd_types),
+    }
 
 
 def pd_types(kind: pa.DataType) -> Any:
@@ -96,7 +112,10 @@ def pd_types(kind: pa.DataType) -> Any:
 @pytest.mark.parametrize("library", ["pyarrow", "polars", "pandas"])
 def test_tables_of_every_library_give_the_same_panes(library: str) -> None:
     columns = table()
-    found, expected = fill_by(frames(columns)[library], SPEC, **OPTIONS), fill_by(columns, SPEC, **OPTIONS)
+    found, expected = (
+        fill_by(frames(columns)[library], SPEC, **OPTIONS),
+        fill_by(columns, SPEC, **OPTIONS),
+    )
     assert found.keys() == expected.keys()
     for key, pane in expected.items():
         same_parts(found[key], pane)
@@ -123,7 +142,9 @@ def test_pieces_add_up_where_units_are_complete() -> None:
         piece = {name: [column[i] for i in rows] for name, column in columns.items()}
         for key, pane in fill_by(piece, SPEC, **OPTIONS).items():
             total[key] = total[key].merge(pane) if key in total else pane
-    assert {key: pane.digest() for key, pane in total.items()} == {key: pane.digest() for key, pane in whole.items()}
+    assert {key: pane.digest() for key, pane in total.items()} == {
+        key: pane.digest() for key, pane in whole.items()
+    }
 
 
 def test_a_unit_in_several_panes_is_reported() -> None:
@@ -163,19 +184,33 @@ def test_raters_columns_are_ratings() -> None:
     texts = [[None if k is None else str(names[k]) for k in column] for column in (first, second)]
     for each in (list, pa.array):
         given = columns | {"reader a": each(texts[0]), "reader b": each(texts[1])}
-        found = fill_by(given, SPEC, labels=["reader a", "reader b"], class_names=names.tolist(), **OPTIONS)
+        found = fill_by(
+            given, SPEC, labels=["reader a", "reader b"], class_names=names.tolist(), **OPTIONS
+        )
         assert {key: pane.digest() for key, pane in found.items()} == digests
 
 
 def test_scores_and_counts_in_a_column_per_class() -> None:
     columns = table(30)
     counts = np.random.default_rng(1).integers(0, 3, (30, 3))
-    expected = fill_by(columns | {"labels": None, "label_counts": counts}, SPEC, label_counts="label_counts", **OPTIONS)
-    wide = {f"p{k}": columns["probabilities"][:, k] for k in range(3)} | {f"n{k}": counts[:, k] for k in range(3)}
+    expected = fill_by(
+        columns | {"labels": None, "label_counts": counts},
+        SPEC,
+        label_counts="label_counts",
+        **OPTIONS,
+    )
+    wide = {f"p{k}": columns["probabilities"][:, k] for k in range(3)} | {
+        f"n{k}": counts[:, k] for k in range(3)
+    }
     rest = {name: columns[name] for name in ("ts", "site", "patient", "weights")}
     for given in (rest | wide, pa.table(rest | wide), pl.DataFrame(rest | wide)):
         found = fill_by(
-            given, SPEC, probabilities=["p0", "p1", "p2"], label_counts=["n0", "n1", "n2"], weight="weights", **OPTIONS
+            given,
+            SPEC,
+            probabilities=["p0", "p1", "p2"],
+            label_counts=["n0", "n1", "n2"],
+            weight="weights",
+            **OPTIONS,
         )
         for key, pane in expected.items():
             assert found[key].digest() == pane.digest()
@@ -187,7 +222,9 @@ def test_numbers_of_a_binary_model_are_those_of_class_one() -> None:
     for column in (p, np.array(p), pa.array(p)):
         found = fill_by({"probabilities": column, "labels": labels}, PaneSpec("binary", 2))
         assert found[Key(None, "")].digest() == expected[Key(None, "")].digest()
-    two = fill_by({"p": [[1 - x, x] for x in p], "labels": labels}, PaneSpec("binary", 2), probabilities="p")
+    two = fill_by(
+        {"p": [[1 - x, x] for x in p], "labels": labels}, PaneSpec("binary", 2), probabilities="p"
+    )
     assert two[Key(None, "")].digest() == expected[Key(None, "")].digest()
 
 
@@ -197,7 +234,7 @@ def test_numbers_of_a_binary_model_are_those_of_class_one() -> None:
 def refused(given: Any, **options: Any) -> list[tuple[str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         fill_by(given, SPEC, **{**OPTIONS, **options})
-    return [(each.pointer, each.rule) for each in caught.value.offences]
+    return [(each.pointer, each.rule) for each in caught.value.violations]
 
 
 def test_violations_name_the_table_s_own_columns_and_rows() -> None:
@@ -212,10 +249,15 @@ def test_violations_name_the_table_s_own_columns_and_rows() -> None:
         column = list(whole[name])
         column[4] = value
         assert refused(whole | {name: column}) == [(f"/{name}/4", rule)]
-    assert refused(columns | {"p": whole["probabilities"][:5]}, probabilities="p") == [("/patient", "length")]
+    assert refused(columns | {"p": whole["probabilities"][:5]}, probabilities="p") == [
+        ("/patient", "length")
+    ]
     assert refused(columns, unit="nobody") == [("/nobody", "missing")]
     assert refused(columns, slices=["town"]) == [("/town", "missing")]
-    assert refused({name: columns[name] for name in ("ts", "site", "patient")})[0][1] == "one_score_column"
+    assert (
+        refused({name: columns[name] for name in ("ts", "site", "patient")})[0][1]
+        == "one_score_column"
+    )
     assert refused(pa.table({"ts": [None]}))[0][0] in ("/patient", "/site")
     assert refused([1, 2]) == [("", "table")]
     times = pa.array([START.replace(tzinfo=None)] * 6)
@@ -227,19 +269,25 @@ def test_violations_name_the_table_s_own_columns_and_rows() -> None:
     assert refused(columns | wide, probabilities=["p0", "p1", "p2"]) == [("/p0,p1,p2/5", "null")]
 
 
-@pytest.mark.parametrize("every", ["0h", "1w", "P", "PT", "h", "400d", "", timedelta(milliseconds=1500), timedelta(0)])
+@pytest.mark.parametrize(
+    "every", ["0h", "1w", "P", "PT", "h", "400d", "", timedelta(milliseconds=1500), timedelta(0)]
+)
 def test_lengths_that_are_none(every: Any) -> None:
     assert refused(table(6), every=every) == [("/every", "duration")]
 
 
 @pytest.mark.parametrize("every", ["90m", "PT1H30M", "PT90M", "5400s", timedelta(minutes=90)])
 def test_lengths_of_panes(every: Any) -> None:
-    starts = {key.start for key in fill_by(table(), SPEC, **{**OPTIONS, "every": every, "unit": None})}
+    starts = {
+        key.start for key in fill_by(table(), SPEC, **{**OPTIONS, "every": every, "unit": None})
+    }
     assert starts == {START, START + timedelta(minutes=90)}
 
 
 def test_a_table_without_rows_gives_no_panes() -> None:
-    empty = pa.table({"ts": pa.array([], pa.timestamp("us", "UTC")), "confidences": pa.array([], pa.float64())})
+    empty = pa.table(
+        {"ts": pa.array([], pa.timestamp("us", "UTC")), "confidences": pa.array([], pa.float64())}
+    )
     assert fill_by(empty, PaneSpec("binary", 2), time="ts") == {}
     assert isinstance(fill_by({"confidences": []}, PaneSpec("binary", 2)), PanesByKey)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from calibrant.maps.base import digest
+from calibrant.calibrators.base import digest
 from tests.whole.deployment import Deployment
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -164,7 +164,10 @@ def test_an_unchanged_map_costs_one_read_of_the_store_and_no_worker(played: Depl
     try:
         with redis.Redis.from_url(played.store.url) as store:
             store.config_resetstat()
-            statuses = [client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code for _ in range(n)]
+            statuses = [
+                client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code
+                for _ in range(n)
+            ]
             calls = {name[8:]: each["calls"] for name, each in store.info("commandstats").items()}
         assert statuses == [304] * n
         assert n <= calls.pop("hget") <= n + 20, calls
