@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.routing import ROWS_TOGETHER, apart
 from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill_by
+from calibrant.core.routing import ROWS_TOGETHER, apart
 from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
 from tests.engine.driving import MODEL
