@@ -101,7 +101,7 @@ def fill_by(
     ------
     CalibrationInputError
         A column is missing, or rows break a rule; each violation names column, row and rule (`/column/row`).
-    ArrowSupportMissing
+    ImportError
         The table is an Arrow table, and the extra `arrow` is not installed.
 
     Warns

@@ -27,13 +27,6 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-class ArrowSupportMissing(ImportError):
-    """Received Arrow data, and nanoarrow is not installed; expected the extra `arrow`: pip install calibrant[arrow]"""
-
-    def __init__(self) -> None:
-        super().__init__(type(self).__doc__)
-
-
 @dataclass(frozen=True, eq=False)
 class Lists:
     """Lists of different lengths: list i is `values[offsets[i]:offsets[i + 1]]`, or no list where `null[i]`."""
@@ -139,7 +132,7 @@ def plain(name: str, value: Any) -> Any:
     ------
     CalibrationInputError
         A type that no column can have (`arrow_type`), or times without a time zone (`time_zone`).
-    ArrowSupportMissing
+    ImportError
         nanoarrow is not installed.
     """
     if isinstance(value, np.ndarray | list | Column):
@@ -169,7 +162,7 @@ def read_table(value: Any) -> dict[str, Column]:
     ------
     CalibrationInputError
         A single column (`table`), a type that no column can have (`arrow_type`), or times without a zone (`time_zone`).
-    ArrowSupportMissing
+    ImportError
         nanoarrow is not installed.
     """
     schema, arrays = _stream(value)
@@ -198,7 +191,9 @@ def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
     try:
         import nanoarrow
     except ModuleNotFoundError as error:
-        raise ArrowSupportMissing from error
+        raise ImportError(
+            "Arrow data need nanoarrow, which is not installed. Install the extra: pip install calibrant[arrow]"
+        ) from error
     if hasattr(value, "__arrow_c_stream__"):
         stream = nanoarrow.c_array_stream(value)
         return stream.get_schema(), iter(stream)
