@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer, find_binary
-from tests.engine.driving import Bench
+from tests.engine.driving import QUICK, Bench
 
 SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
 _numbers = count()
@@ -32,6 +32,12 @@ def server_url(server_binary, tmp_path_factory):
         yield url
 
 
+@pytest.fixture(autouse=True)
+def _quick_engine(monkeypatch):
+    for module, name, value in QUICK:
+        monkeypatch.setattr(module, name, value)
+
+
 @pytest.fixture
 def settings(server_url, tmp_path):
     """Settings of a small, quick engine."""
@@ -41,9 +47,6 @@ def settings(server_url, tmp_path):
         namespace=f"t{next(_numbers)}",
         partitions=2,
         lease_s=1.0,
-        read_block_s=0.05,
-        child_timeout_s=0.8,
-        reask_s=0.3,
         compact_after_s=0,
     )
 

@@ -8,9 +8,11 @@ import time
 from dataclasses import replace
 from hashlib import blake2b
 
+from calibrant_server.workers.ingest import partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
@@ -35,11 +37,20 @@ class FreeLeases:
     busy = idle = give_back
 
 
+# Constants of the engine, for its tests: module, name, value.
+QUICK = [
+    (partition_loop, "READ_BLOCK_S", 0.05),
+    (partition_loop, "CHILD_TIMEOUT_S", 0.8),
+    (ask, "REASK_S", 0.3),
+]
+
+
 class Bench:
     """One namespace of a store with everything that works on it."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, **inbox):
         self.settings = settings
+        self._inbox = inbox
         self.ground = ledger_ground()
         self.store = Store(settings)
         self.client = self.store.client
@@ -47,7 +58,7 @@ class Bench:
         self.runner = asyncio.Runner()
 
     def __enter__(self):
-        self.inbox = Inbox(self.settings)
+        self.inbox = Inbox(self.settings, **self._inbox)
         self.run(self.inbox.open())
         return self
 

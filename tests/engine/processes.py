@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from calibrant_server.workers import main, supervisor
@@ -15,7 +14,7 @@ from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import scripts
-from tests.engine.driving import FreeLeases
+from tests.engine.driving import QUICK, FreeLeases
 from tests.engine.ledger import ledger_ground
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +52,11 @@ class EverybodysLeases(FreeLeases):
 class WorkerProcess:
     """A worker in a process of its own, started again as often as it dies."""
 
-    def __init__(self, settings, mode="", **changes):
-        self._settings = replace(settings, **changes)
+    def __init__(self, settings, mode="", constants=()):
+        self._settings = settings
+        self._constants = [
+            (module.__name__, name, value) for module, name, value in (*QUICK, *constants)
+        ]
         self._mode = mode
         self._process = None
 
@@ -68,12 +70,9 @@ class WorkerProcess:
 
     def start(self):
         """Begin (again)."""
-        kept = {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in self._settings.__dict__.items()
-        }
+        kept = json.dumps([self._settings.model_dump(mode="json"), self._constants])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.processes", self._mode, json.dumps(kept)],
+            [sys.executable, "-m", "tests.engine.processes", self._mode, kept],
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -104,9 +103,12 @@ class WorkerProcess:
         return self._process.wait(timeout=15)
 
 
-def work(mode: str, kept: dict) -> int:
+def work(mode: str, kept: dict, constants: list) -> int:
     """The process."""
-    settings = EngineSettings(**{**kept, "data_dir": Path(kept["data_dir"])})
+    settings = EngineSettings(**kept)
+    for module, name, value in constants:
+        assert hasattr(sys.modules[module], name)
+        setattr(sys.modules[module], name, value)
     parts = {}
     if "no-lease" in mode:
         supervisor.Leases = EverybodysLeases
@@ -114,10 +116,10 @@ def work(mode: str, kept: dict) -> int:
         parts["script_texts"] = without_token_check()
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
-    main.EngineSettings.from_environment = staticmethod(lambda: settings)
+    main.EngineSettings = lambda: settings
     numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(work(sys.argv[1], *json.loads(sys.argv[2])))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 
 import pytest
 
 from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.store import leases
 from calibrant_server.workers.store.keys import PaneKey
 from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerBatch, LedgerHistogram, ledger_ground, pane_of
@@ -71,7 +71,7 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     chance = random.Random(11)
     bad = set(chance.sample(range(60), n_bad))
     bench.deliver(*(delivery(f"b{i}", [i], trick=trick if i in bad else "") for i in range(60)))
-    with WorkerProcess(bench.settings, stuck_s=0.3) as worker:
+    with WorkerProcess(bench.settings, constants=[(leases, "STUCK_S", 0.3)]) as worker:
         deaths = worker.keep_alive_until(
             lambda: bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0, seconds=40
         )
@@ -82,9 +82,9 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     assert 1 <= deaths <= 2 * n_bad
 
 
-def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench):
+def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench, monkeypatch):
     """In the door's own process the loop cannot be ended, but it is overtaken."""
-    bench.settings = replace(bench.settings, stuck_s=0.4)
+    monkeypatch.setattr(leases, "STUCK_S", 0.4)
     bench.put_model()
     bench.engine()
     bench.deliver(delivery("b1", [1], trick="loop"), delivery("b2", [2]))

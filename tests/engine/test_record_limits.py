@@ -10,6 +10,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN, LabelRow
+from calibrant_server.workers.ingest import partition_loop
 from calibrant_server.workers.ingest.entries import (
     FIELD_OVERHEAD_BYTES,
     LABELS,
@@ -97,7 +98,7 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeyp
         return pack(facts)
 
     monkeypatch.setattr(Facts, "pack", failing)
-    bench.settings = replace(bench.settings, child_timeout_s=20.0)
+    monkeypatch.setattr(partition_loop, "CHILD_TIMEOUT_S", 20.0)
     bench.engine(ground=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)
@@ -122,7 +123,7 @@ def full(bench, *deliveries):
 @pytest.fixture
 def bounded(settings, request):
     """A bench with other bounds, and a model."""
-    with Bench(replace(settings, **request.param)) as bench:
+    with Bench(settings.replace(**request.param)) as bench:
         bench.put_model()
         yield bench
 
