@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from service.auth import KeysUnreadable, load_keyring
 from service.settings import Settings
 from service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from tests.waiting import PATIENCE_S
 from workers.embedded import EmbeddedServer, EmbeddedServerError
 from workers.settings import EngineSettings, SettingsError
 from workers.state.keys import SCHEMA
@@ -27,7 +28,7 @@ def start(**environment: str) -> subprocess.CompletedProcess[str]:
         env={**inherited, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.engine.driving import Bench
+from tests.waiting import PATIENCE_S
 from workers.embedded import EmbeddedServer, find_binary
 from workers.settings import EngineSettings
 
@@ -15,11 +16,16 @@ SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server
 _numbers = count()
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes more than a few seconds")
+def pytest_generate_tests(metafunc):
+    """Run on each server program what uses one; on the first alone what is marked `one_server`."""
+    if "server_binary" in metafunc.fixturenames:
+        found = [name for name, path in SERVERS.items() if path]
+        if metafunc.definition.get_closest_marker("one_server"):
+            found = found[:1]
+        metafunc.parametrize("server_binary", found, indirect=True, scope="session")
 
 
-@pytest.fixture(scope="session", params=[name for name, path in SERVERS.items() if path])
+@pytest.fixture(scope="session")
 def server_binary(request):
     """Path of each server program to be tested with."""
     return SERVERS[request.param]
@@ -34,7 +40,7 @@ def server_url(server_binary, tmp_path_factory):
 
 @pytest.fixture
 def settings(server_url, tmp_path):
-    """Settings of a small, quick engine."""
+    """Settings of a small engine: quick where it pauses, patient where a busy machine makes it wait."""
     return EngineSettings(
         redis_url=server_url,
         data_dir=tmp_path,
@@ -42,9 +48,13 @@ def settings(server_url, tmp_path):
         partitions=2,
         lease_s=1.0,
         read_block_s=0.05,
-        child_timeout_s=0.8,
         reask_s=0.3,
         compact_after_s=0,
+        socket_timeout_s=PATIENCE_S,
+        connect_timeout_s=PATIENCE_S,
+        ingest_deadline_s=PATIENCE_S,
+        answer_deadline_s=PATIENCE_S,
+        child_timeout_s=PATIENCE_S,
     )
 
 

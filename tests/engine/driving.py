@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from hashlib import blake2b
 
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
+from tests.waiting import PATIENCE_S
+from tests.waiting import eventually as eventually
 from workers.aggregate import PartitionLoop
 from workers.crew import Crew
 from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
@@ -52,11 +53,11 @@ class Bench:
         return self
 
     def __exit__(self, *exc):
-        for engine in self.engines:
-            engine.stop()
+        stopped = [engine.stop(PATIENCE_S) for engine in self.engines]
         self.run(self.inbox.close())
         self.runner.close()
         self.store.close()
+        assert all(stopped), "a thread of an engine outlives its test"
 
     def run(self, coroutine):
         """Run a coroutine to its end."""
@@ -91,7 +92,7 @@ class Bench:
 
         return self.run(all_of_them())
 
-    def merged(self, batch_id, model=MODEL, seconds=10.0):
+    def merged(self, batch_id, model=MODEL, seconds=PATIENCE_S):
         """The receipt of a batch once it has been dealt with."""
         return self.run(self.inbox.wait_merged(model.key, batch_id, seconds))
 
@@ -134,14 +135,6 @@ class Bench:
                 match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"
             )
         )
-
-
-def eventually(condition, seconds=10.0):
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def delivery(batch_id, numbers=(1,), model=MODEL, **changes):

@@ -1,24 +1,22 @@
-"""Worker processes to be killed. Run as `python -m tests.engine.processes`, it is such a worker."""
+"""Worker processes to be killed."""
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from tests.engine.driving import FreeLeases
 from tests.engine.ledger import ledger_ground
+from tests.forking import ForkedProcess
+from tests.waiting import PATIENCE_S
 from workers import crew, main
 from workers.aggregate import PartitionLoop
 from workers.filling import Ground
 from workers.settings import EngineSettings
 from workers.store import scripts
 
-ROOT = Path(__file__).parents[2]
 TOKEN_CHECK = "if current ~= ARGV[1] then return {0, current} end"
 
 
@@ -72,10 +70,7 @@ class WorkerProcess:
             name: str(value) if isinstance(value, Path) else value
             for name, value in self._settings.__dict__.items()
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.processes", self._mode, json.dumps(kept)],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self._process = ForkedProcess(work, self._mode, kept)
 
     def signal(self, number):
         """Send a signal."""
@@ -87,7 +82,7 @@ class WorkerProcess:
         self._process.wait()
         self.start()
 
-    def keep_alive_until(self, condition, seconds):
+    def keep_alive_until(self, condition, seconds=PATIENCE_S):
         """Start it again whenever it dies, until something holds; returns how often it died."""
         deadline, deaths = time.monotonic() + seconds, 0
         while not condition():
@@ -101,7 +96,7 @@ class WorkerProcess:
     def terminate(self):
         """End it in good order; returns its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=15)
+        return self._process.wait(timeout=PATIENCE_S)
 
 
 def work(mode: str, kept: dict) -> int:
@@ -118,6 +113,3 @@ def work(mode: str, kept: dict) -> int:
     numbers = Ground() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)
 
-
-if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], json.loads(sys.argv[2])))

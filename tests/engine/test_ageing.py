@@ -25,6 +25,8 @@ from workers.store import Store
 from workers.window_panes import WindowPanes
 from workers.windows import Window
 
+pytestmark = pytest.mark.one_server
+
 DAY_S = 86_400
 HOUR_US = 3_600_000_000
 EVER = Window(0, 1 << 33)

@@ -29,6 +29,8 @@ from workers.questions import Question
 from workers.sealing import Sealing
 from workers.store import Store
 
+pytestmark = pytest.mark.one_server
+
 DAY_S, HOUR_S = 86_400, 3600
 START_S = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 BINARY = replace(MODEL, task="binary", n_classes=2, pane_s=HOUR_S, label_horizon_s=DAY_S, alarm={"tolerance": 0.0})

@@ -15,6 +15,8 @@ from workers.alarm.view import read_view
 from workers.answers.drift import answer
 from workers.windows import ALL_ROWS, Dated, Window
 
+pytestmark = pytest.mark.one_server
+
 
 def told(sealing):
     """The verdict of all rows."""

@@ -21,6 +21,8 @@ from workers.sealing import Sealing
 from workers.state.marks import sealed_slice
 from workers.store import Store
 
+pytestmark = pytest.mark.one_server
+
 DAY_S = 86_400
 N_DAYS, A_DAY = 60, 80
 HORIZON_DAYS = 35

@@ -19,6 +19,8 @@ from workers.alarm.view import read_view
 from workers.answers.expected_delay import answer
 from workers.windows import ALL_ROWS, Dated, Window
 
+pytestmark = pytest.mark.one_server
+
 
 def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""

@@ -22,6 +22,7 @@ import pytest
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
 from tests.engine.processes import ForgetfulLoop, WorkerProcess, without_token_check
+from tests.waiting import PATIENCE_S
 from workers.aggregate import PartitionLoop
 from workers.embedded import EmbeddedServer
 from workers.inbox import Inbox, Saturated, StoreUnavailable
@@ -48,7 +49,7 @@ class Storm:
         chance = random.Random(next(numbers))
         # On a slow machine, as long as it takes to mean something.
         while time.monotonic() < until or (
-            len(self.acknowledged) < 60 and time.monotonic() < until + 30
+            len(self.acknowledged) < 60 and time.monotonic() < until + PATIENCE_S
         ):
             i = next(numbers)
             times = np.array([chance.randrange(3) * HOUR_US for _ in range(3)])
@@ -119,7 +120,7 @@ class Storm:
     def check(self, bench):
         """Drain, then: nothing lost, nothing twice, nothing set aside."""
         keys = bench.store.keys.of_model(MODEL.key)
-        eventually(lambda: bench.client.ping() and bench.client.xlen(keys.stream) == 0, 40)
+        eventually(lambda: bench.client.ping() and bench.client.xlen(keys.stream) == 0)
 
         async def records():
             return [await bench.inbox.record(MODEL.key, f"b{i}") for i in self.acknowledged]
@@ -157,7 +158,7 @@ def storm(settings, server_binary, tmp_path, name, seed, seconds):
     raging = Storm(quick, server, seed, mode)
     try:
         # Who checks is patient: only the clients and workers of the storm are not.
-        with Bench(replace(quick, socket_timeout_s=5.0, ingest_deadline_s=30.0)) as bench:
+        with Bench(replace(quick, socket_timeout_s=PATIENCE_S, ingest_deadline_s=PATIENCE_S)) as bench:
             bench.put_model()
             raging.rage(seconds, faults)
             raging.check(bench)
@@ -261,7 +262,7 @@ def test_a_worker_ends_in_good_order(bench):
     bench.put_model()
     bench.deliver(*(delivery(f"b{i}", [i]) for i in range(30)))
     with WorkerProcess(bench.settings) as worker:
-        bench.merged("b0", seconds=20)
+        bench.merged("b0")
         assert worker.terminate() == 0
     keys = [bench.store.keys.partition(p).lease for p in range(bench.settings.partitions)]
     assert bench.client.exists(*keys) == 0
@@ -276,4 +277,4 @@ def test_partitions_are_shared_and_taken_over(bench):
     bench.engines.remove(second)
     second.stop()
     eventually(lambda: len(first.partitions) == 2)
-    assert first.is_alive
+    eventually(lambda: first.is_alive)

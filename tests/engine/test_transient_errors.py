@@ -351,7 +351,7 @@ def pause_storm(settings, server_binary, directory, n_stops, stop_s, n_batches):
             while stopper.is_alive():
                 posting.set()
                 stopper.join(0.05)
-            statuses = {bench.merged(f"{kind}{i}", seconds=30).status for kind in "pl" for i in range(n_batches)}
+            statuses = {bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)}
             assert statuses == {"merged"} and bench.dead_letters() == []
             found = counts(bench)
             assert (found["n_predictions"], found["n_labelled"]) == (2 * n_batches, 2 * n_batches)

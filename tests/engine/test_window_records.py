@@ -25,6 +25,8 @@ from workers.state.marks import DAY_S, KEPT_FROM, Marks, daily_to
 from workers.window_records import WindowRecords
 from workers.windows import Window
 
+pytestmark = pytest.mark.one_server
+
 HOUR_S = MODEL.pane_s
 
 
