@@ -36,7 +36,7 @@ def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
         score = rng.beta(0.7, 2.2, 50 if slice_ else 50 * n_slices)
         label = (rng.random(len(score)) < score).astype(int)
         pane = Pane(spec)
-        pane.fill(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+        pane.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
         found[slice_] = pane
     return found
 

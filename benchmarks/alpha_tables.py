@@ -81,7 +81,7 @@ class Votes:
 
     def pane(self, temperature: float = 1.0) -> Pane:
         pane = Pane(PaneSpec("multiclass", self.counts.shape[1]))
-        pane.fill(self.batch(temperature))
+        pane.fill_batch(self.batch(temperature))
         return pane
 
     def concentration(self, temperature: float, penalty: float = 0.0) -> Concentration:

@@ -20,7 +20,7 @@ def packed(seed: int) -> dict[str, bytes]:
         "probabilities": rng.dirichlet(np.full(N_CLASSES, 0.3), ROWS),
         "labels": rng.integers(0, N_CLASSES, (ROWS, N_RATERS)).tolist(),
     }
-    pane.fill(Batch.from_columns(columns).batch)
+    pane.fill_batch(Batch.from_columns(columns).batch)
     return pane.parts()
 
 

@@ -22,12 +22,12 @@ def prepare() -> list[Case]:
     batch = Batch.from_columns(columns, task="multiclass", n_classes=N_CLASSES).batch
     spec = PaneSpec(task="multiclass", n_classes=N_CLASSES)
     filled, other = Pane(spec), Pane(spec)
-    filled.fill(batch)
+    filled.fill_batch(batch)
     packed = filled.pack()
     return [
         Case("sort each row", lambda: np.sort(probabilities, axis=1), N_PREDICTIONS),
         Case("check columns", lambda: Batch.from_columns(columns), N_PREDICTIONS),
-        Case("fill a pane", lambda: other.fill(batch), N_PREDICTIONS),
+        Case("fill a pane", lambda: other.fill_batch(batch), N_PREDICTIONS),
         Case("merge a pane", lambda: Pane(spec).merge(filled), N_PREDICTIONS),
         Case("pack a pane", filled.pack, N_PREDICTIONS),
         Case("unpack a pane", lambda: Pane.unpack(packed), N_PREDICTIONS),

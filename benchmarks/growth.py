@@ -23,7 +23,7 @@ def pane_of(n: int) -> Pane:
         scores = rng.dirichlet(np.full(N_CLASSES, 0.1), ROWS) + 1e-9
         scores /= scores.sum(axis=1, keepdims=True)
         counts = rng.multinomial(N_RATERS, scores)
-        pane.fill(Batch.from_columns({"probabilities": scores, "label_counts": counts}).batch)
+        pane.fill_batch(Batch.from_columns({"probabilities": scores, "label_counts": counts}).batch)
     return pane
 
 

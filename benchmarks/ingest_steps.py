@@ -47,7 +47,7 @@ def steps(n: int, form: str, repeats: int) -> list[tuple[str, float]]:
 
     def fill() -> Pane:
         pane = Pane(SPEC)
-        pane.fill(Batch.unpack(packed))
+        pane.fill_batch(Batch.unpack(packed))
         return pane
 
     fill_s, delta = timed(fill, repeats)

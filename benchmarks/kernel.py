@@ -38,7 +38,7 @@ def prepare() -> list[Case]:
     score, hits = predictions()
     batch = Batch.from_columns({"confidences": score, "labels": hits}).batch
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     many = Pane.unpack(pane.pack())
     for _ in range(N_DOUBLINGS):
         many.merge(Pane.unpack(many.pack()))

@@ -28,7 +28,7 @@ def large_pane() -> Pane:
     """1.28e7 binary predictions."""
     score, hits = predictions()
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(Batch.from_columns({"confidences": score, "labels": hits}).batch)
+    pane.fill_batch(Batch.from_columns({"confidences": score, "labels": hits}).batch)
     for _ in range(N_DOUBLINGS):
         pane.merge(Pane.unpack(pane.pack()))
     return pane
@@ -76,7 +76,7 @@ def main(repeats: int) -> None:
         taken = _send(client, "voxels", {"histograms": case_updates("scan-0")})
         table.add_row("POST a case of 1e8 voxels", f"{taken * 1e3:.0f}", "", "", "")
         small = Pane(PaneSpec("binary", 2))
-        small.fill(Batch.from_columns({"confidences": [0.5], "labels": [1]}).batch)
+        small.fill_batch(Batch.from_columns({"confidences": [0.5], "labels": [1]}).batch)
         more = {"rows": {"kind": "pane", "packed": base64.b64encode(small.pack()).decode()}}
         for model, path, params in (
             ("rows", "metrics", {"metrics": "kde_ece"}),

@@ -47,7 +47,7 @@ def batch_of(logits: NDArray[Any], **labels: Any) -> Batch:
 
 def pane_of(batch: Batch) -> Pane:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return pane
 
 

@@ -53,7 +53,7 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     for i, name in enumerate(names):
         own = batch.take(place == i)
         pane = Pane(view.spec)
-        pane.fill(own)
+        pane.fill_batch(own)
         told: dict[str, Any] = {"case": name, "n": own.n}
         try:
             value = metric.value(View(pane, replace(view.question), own))

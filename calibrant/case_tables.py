@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.filling import Filling, Hits
 from calibrant.grid import Grid
@@ -39,6 +40,13 @@ SUMS = (
     "product_majority",
     "product_single",
 )
+RANGES = {
+    **{name: MASS for name in SUMS[:2]},
+    **{name: in_cell(name.replace("confidence", "weight")) for name in SUMS[2:4]},
+    **{name: in_cell(name.replace("confidence_squared", "weight"), 2) for name in SUMS[4:6]},
+    **HITS,
+    **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
+}
 MOST_DENSE = 1 << 22
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

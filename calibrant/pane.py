@@ -42,7 +42,7 @@ class Pane:
     Examples
     --------
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
+    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
     >>> pane.counts["n_labelled"]
     2
     """
@@ -168,9 +168,9 @@ class Pane:
         >>> batch = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch
         >>> import numpy as np
         >>> whole, part, rest = (Pane(PaneSpec("binary", 2)) for _ in range(3))
-        >>> whole.fill(batch)
-        >>> part.fill(batch.take(np.array([1])))
-        >>> rest.fill(batch.take(np.array([0])))
+        >>> whole.fill_batch(batch)
+        >>> part.fill_batch(batch.take(np.array([1])))
+        >>> rest.fill_batch(batch.take(np.array([0])))
         >>> whole.digest() == part.merge(rest).digest()
         True
         >>> whole.subtract(part).digest()
@@ -188,7 +188,7 @@ class Pane:
         held = held_bytes(chain.from_iterable(part.held_arrays() for part in self._parts.values()))
         return held + sum(part.object_bytes for part in self._parts.values())
 
-    def fill(self, batch: Batch) -> None:
+    def fill_batch(self, batch: Batch) -> None:
         """Add a batch's predictions.
 
         Raises
@@ -260,6 +260,12 @@ class Pane:
             self._digest = 0  # known again, whatever was added and taken away
         return self
 
+    def tighten(self) -> Pane:
+        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
+        for part in self._parts.values():
+            part.tighten()
+        return self
+
     def copy(self) -> Pane:
         twin = Pane(self.spec)
         twin._only = self._only
@@ -316,7 +322,7 @@ class Pane:
         if len(data) > MOST_BYTES:
             raise PackingError("a packed pane is larger than 256 MiB")
         head = packed_length(data)
-        about = unpack(data[:head])[1]
+        about = unpack(data[:head], largest=0)[1]
         try:
             if about["pane"] not in READ_FORMATS:
                 raise PackingError(f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}")

@@ -48,7 +48,7 @@ def score_batch(
     """
     question = question_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     view = View(pane, question, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
     temperature = fit_temperature_exact(

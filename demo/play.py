@@ -95,7 +95,7 @@ def columns(deployment: Deployment, timeline: Timeline, rows: NDArray[np.int64])
 def fill(columns_: dict[str, Any]) -> Pane:
     """A pane of the network, filled here."""
     pane = Pane(PaneSpec(task="multiclass", n_classes=N_CLASSES))
-    pane.fill(Batch.from_columns(columns_, task="multiclass", n_classes=N_CLASSES).batch)
+    pane.fill_batch(Batch.from_columns(columns_, task="multiclass", n_classes=N_CLASSES).batch)
     return pane
 
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from service.admission import Admission
+from workers.parked import Troubles
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -113,6 +114,29 @@ class DriftMeters(Collector):
         yield GaugeMetricFamily(
             "calibrant_drift_models_left_out", "Models beyond the bound.", value=self.left_out
         )
+
+
+class OperationMeters(Collector):
+    """What waits for an operator."""
+
+    def __init__(self, troubles: Troubles) -> None:
+        self.troubles = troubles
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        for name, text, value in (
+            ("calibrant_parked_entries", "Batches kept for a replay, not merged.", self.troubles.parked_entries),
+            ("calibrant_unsealed_models", "Models with a cohort that a damaged pane keeps unsealed.",
+             self.troubles.unsealed_models),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(name, text, value=value)
+
+
+def registry_of_operation(troubles: Troubles) -> CollectorRegistry:
+    """Return the meters of what waits for an operator."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(OperationMeters(troubles))
+    return registry
 
 
 def registry_of_models(

@@ -46,7 +46,9 @@ class IngestAnswer(BaseModel):
 
     model: str
     batch_id: str
-    status: str = Field(description="accepted, merged, rejected or dead_lettered")
+    status: str = Field(
+        description="accepted, parked, merged, rejected or dead_lettered. Parked: kept, and merged once an operator replays it"
+    )
     accepted: int
     rejected: int
     duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
@@ -155,10 +157,10 @@ class Reception:
     async def _answered(self, request: Request, delivery: Delivery, receipt: Receipt) -> Response:
         wait = preferred_wait(request)
         headers = {} if wait is None else {"Preference-Applied": f"wait={wait}"}
-        if wait and receipt.status == "accepted":
+        if wait and not receipt.is_final:
             with engine_errors():
                 receipt = await self._merged(delivery, receipt, wait)
-        status = 202 if receipt.status == "accepted" else 200
+        status = 200 if receipt.is_final else 202
         if status == 202:
             headers["Location"] = f"/v1/models/{delivery.model.model}/batches/{receipt.batch_id}"
         body = receipt_body(delivery.model.model, receipt)

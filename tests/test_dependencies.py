@@ -10,27 +10,41 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "dependencies.md").read_text()
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 
 
 def names(requirements: list[Any]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9._-]", each)[0] for each in requirements if isinstance(each, str)}
 
 
-def declared() -> dict[str, set[str]]:
-    groups = PROJECT["dependency-groups"].values()
-    return {
-        "At run time": names(PROJECT["project"]["dependencies"]),
-        "For demo, tests and checks": set().union(*(names(group) for group in groups)),
-    }
+LIBRARY = names(PROJECT["project"]["dependencies"])
+SERVER = LIBRARY | names(EXTRAS["server"])
+DEVELOPMENT = set().union(*(names(group) for group in PROJECT["dependency-groups"].values()))
 
 
-@pytest.mark.parametrize("heading", declared())
-def test_reasons_match_dependencies(heading: str) -> None:
-    text = (ROOT / "docs" / "dependencies.md").read_text()
-    section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| ([a-z][^|]*) \|", section, re.MULTILINE)
-    assert {name for row in rows for name in row.split(", ")} == declared()[heading]
+def rows(heading: str) -> list[list[str]]:
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    found = re.findall(r"^\| ([a-z].*) \|$", section, re.MULTILINE)
+    return [row.split(" | ") for row in found]
+
+
+@pytest.mark.parametrize(
+    ("heading", "declared"),
+    [("Library", LIBRARY), ("Demo, tests and checks", DEVELOPMENT)],
+)
+def test_reasons_match_dependencies(heading: str, declared: set[str]) -> None:
+    assert {name for row in rows(heading) for name in row[0].split(", ")} == declared
+
+
+def test_reasons_match_extras() -> None:
+    declared = {(extra, name) for extra, needs in EXTRAS.items() for name in names(needs)}
+    assert {(row[0], row[1]) for row in rows("Extras")} == declared
+
+
+def test_the_library_needs_three_packages() -> None:
+    assert {"numpy", "scipy", "zstandard"} == LIBRARY
 
 
 @pytest.mark.parametrize("lock", ["run", "dev"])
@@ -38,10 +52,11 @@ def test_locks_hold_what_is_declared(lock: str) -> None:
     locked = set(
         re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / f"{lock}.txt").read_text(), re.M)
     )
-    wanted = declared()["At run time"]
+    wanted = SERVER
     if lock == "dev":
         groups = PROJECT["dependency-groups"]
         wanted = wanted.union(*(names(groups[name]) for name in ("demo", "test", "check")))
+        wanted = wanted.union(*(names(EXTRAS[name]) for name in ("plot", "arrow")))
     assert wanted <= locked
 
 

@@ -77,7 +77,7 @@ def test_starts_in_order(compose: dict[str, Any]) -> None:
     assert all("healthcheck" in service for service in services.values())
     healthy = {"condition": "service_healthy"}
     assert services["workers"]["depends_on"] == {"redis": healthy}
-    assert services["service"]["depends_on"] == {"redis": healthy, "workers": healthy}
+    assert services["service"]["depends_on"] == {"redis": healthy, "workers": {"condition": "service_started"}}
 
 
 def test_runs_without_privileges(compose: dict[str, Any]) -> None:

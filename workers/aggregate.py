@@ -30,7 +30,7 @@ from workers.run import Item, Run, arrived
 from workers.shelf import Shelf
 from workers.slices import SliceNames
 from workers.state.commit import Commit, id_order
-from workers.state.records import BatchRecord
+from workers.state.records import ACCEPTED, PARKED, BatchRecord
 from workers.state.registry import ModelConfig, read_configs
 from workers.store import Store
 from workers.transient_errors import NO_VERDICT
@@ -143,7 +143,9 @@ class PartitionLoop:
             self._counted = True
             return
         self._at_work = [items[0].id]
-        if _is_alone(items[0]):
+        if self._tries.are_spent(items[0].id):
+            self._park(items[0])
+        elif _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit_one(items[0])
@@ -152,6 +154,21 @@ class PartitionLoop:
         else:
             self._commit(self._gather(items, dry))
         self._tries.succeeded()
+
+    def _park(self, item: Item) -> None:
+        """Put an entry aside for a replay: one commit keeps it, leaves its id open and moves on."""
+        commit, entry = Commit(self.keys), item.entry
+        commit.park(item.id, self._tries.why, int(time.time() * 1000))
+        # Room for its records is reserved again by the replay.
+        arrived(item, commit, self.keys)
+        if entry is not None and entry.batch_id:
+            key = self.keys.record(entry.model, entry.generation, entry.batch_id)
+            text = self._node.get(key)
+            record = BatchRecord(ACCEPTED, entry.digest.hex()) if text is None else BatchRecord.from_json(text)
+            if not record.is_final:
+                commit.record(key, record.ended(PARKED).to_json(), 0)
+        log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)
+        self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
 
     def _single(self, item: Item) -> Run:
         run = Run(self._ground, self._busy, self._records, self._names())

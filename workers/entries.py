@@ -13,7 +13,8 @@ Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `
 - `control`: JSON, `{"op": "delete_model"}`
 - `alarm`: JSON, `{"op": ...}`: something is done about a model's alarm (`workers.alarm.orders`)
 
-Where they say something: `p` what is good of it is taken, `w` places of its rows, `r` retained records that may come of it.
+Where they say something: `p` what is good of it is taken, `w` places of its rows, `r` retained records that may come of it,
+`o` the id under which an entry came that was parked and replayed.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Entry:
     partial : what is good of it is taken
     places : of its rows as the client sent them; None where they are numbered as they were sent
     n_records : retained records that may come of it, at most
+    first_id : under which it came, where it was replayed
     """
 
     batch_id: str
@@ -96,6 +98,7 @@ class Entry:
     partial: bool = False
     places: Places | None = None
     n_records: int = 0
+    first_id: str = ""
 
     @property
     def received_at(self) -> datetime:
@@ -119,6 +122,8 @@ class Entry:
             fields["w"] = self.places.to_json()
         if self.n_records:
             fields["r"] = b"%d" % self.n_records
+        if self.first_id:
+            fields["o"] = self.first_id.encode()
         return fields
 
     @classmethod
@@ -137,6 +142,7 @@ class Entry:
                 partial=b"p" in fields,
                 places=Places.from_json(fields[b"w"]) if b"w" in fields else None,
                 n_records=int(fields.get(b"r", 0)),
+                first_id=fields.get(b"o", b"").decode(),
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error

@@ -7,7 +7,7 @@ count in integers instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,7 @@ from calibrant.accumulators.delays import delay_bin
 from calibrant.batch import Batch
 from calibrant.histogram import Histogram
 from calibrant.pane import Pane
+from calibrant.routing import together
 from workers.entries import (
     HISTOGRAMS,
     LABELS,
@@ -34,35 +35,6 @@ from workers.state.commit import id_order
 from workers.state.keys import PaneKey
 from workers.state.registry import ModelConfig
 from workers.windows import ALL_ROWS, PaneRef, pane_start, panes_of
-
-# Filling costs milliseconds a call and microseconds a row; beyond some thousand rows the columns leave the
-# processor's cache and a row costs twice as much (measured: 4000 to 8000 rows are cheapest).
-_ROWS_TOGETHER = 8000
-
-
-def together(batches: list[Batch]) -> Iterator[Batch]:
-    """Batches put together where that changes no number, because filling costs much a call and little a row.
-
-    A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
-    not depend on which batches a worker happened to read at once.
-    """
-    open_groups: dict[Any, tuple[list[Batch], set[int]]] = {}
-    for batch in batches:
-        shape = batch.shape_key
-        named = set(batch.unit_hash.tolist()) if batch.unit_source in ("unit", "case") else set()
-        group, units = open_groups.setdefault(shape, ([], set()))
-        n_rows = sum(each.n for each in group)
-        if group and (n_rows + batch.n > _ROWS_TOGETHER or not units.isdisjoint(named)):
-            yield _one(group)
-            group, units = open_groups[shape] = ([], set())
-        group.append(batch)
-        units |= named
-    for group, _ in open_groups.values():
-        yield _one(group)
-
-
-def _one(group: list[Batch]) -> Batch:
-    return group[0] if len(group) == 1 else Batch.concatenate(group)
 
 
 @dataclass(frozen=True)
@@ -138,7 +110,8 @@ class Reduction:
         for key, (config, batches) in self._waiting.items():
             delta = self.delta(key, config, ground)
             for batch in ground.together(batches):
-                delta.fill(batch)
+                delta.fill_batch(batch)
+            delta.tighten()  # a run holds the deltas of all its panes at once
         self._waiting = {}
 
     def absorb(self, other: Reduction) -> None:
@@ -214,7 +187,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) ->
 
 def _labels(entry: Entry, config: ModelConfig, ground: Ground, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
-    milliseconds, sequence = id_order(entry.id or "0-0")
+    milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
     into.outcomes[entry.id] = into.join.labels(config, rows, entry.received_ms, order)
     return len(rows)

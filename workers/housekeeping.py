@@ -20,6 +20,7 @@ from workers.compaction import Compaction
 from workers.entries import Entry
 from workers.expiry import old_records, remove_records
 from workers.filling import Ground
+from workers.parked import parked_fields
 from workers.sealing import Sealing
 from workers.state.commit import Commit
 from workers.state.keys import LAST_CHANGE, PaneKey, PartitionKeys
@@ -199,6 +200,9 @@ class Housekeeping:
             self._remove(some)
         commit = remove_records(self._node, self._keys, model, generation)
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
+        name = (model.encode(), generation.encode())
+        parked = parked_fields(self._node, self._keys)
+        commit.forget_parked([each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name])
         self._chain.send(commit, self._chain.new_token())
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))

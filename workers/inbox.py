@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as StoreTimeoutError
 from workers.alarm.book import AlarmBook
 from workers.appending import Appending, NoRoom
 from workers.entries import RESTORE, Entry, alarm_order
+from workers.parked import Troubles, read_troubles
 from workers.pressure import DrainRates
 from workers.questions import Answer, Asking, Other
 from workers.receipts import (
@@ -231,6 +232,10 @@ class Inbox:
     async def ping(self) -> None:
         """Raises StoreUnavailable unless the store answers now."""
         await self._kept_up(self.client.ping, 0.0)
+
+    async def troubles(self) -> Troubles:
+        """What an operator must see to."""
+        return await self._kept_up(lambda: read_troubles(self.client, self.keys), 0.0)
 
     async def _kept_up(
         self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None

@@ -220,7 +220,7 @@ class Join:
                 lost, gained = make(model.config), make(model.config)
                 for rows, pane in ((old, lost), (new, gained)):
                     for batch in batches_of(rows, model.config.task):
-                        pane.fill(batch)
+                        pane.fill_batch(batch)
                 result[key] = (lost, gained)
         return result
 

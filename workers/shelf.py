@@ -158,6 +158,7 @@ class Shelf:
         """Put the changes of touched panes into a commit."""
         for key in dict.fromkeys(map(self.place, touched)):
             self._write(key, commit, version)
+            self._held[key].pane.tighten()
             self._used[key] = self._held[key].memory_bytes
 
     def _write(self, key: PaneKey, commit: Commit, version: bytes) -> None:

@@ -5,7 +5,7 @@ Panes are aligned to the epoch in UTC. Every resolution is pure: the caller pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrationInputError, Offence
+from calibrant.routing import ALL_ROWS, MICROSECONDS, pane_start, rows_by_pane
 from workers.durations import parse_duration
 
 if TYPE_CHECKING:
     from workers.state.registry import ModelConfig
 
 __all__ = [
-    "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
+    "ALL_ROWS", "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
     "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
 ]  # fmt: skip
 
 Times = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
-MICROSECONDS = 1_000_000
-ALL_ROWS = ""
 # The largest second of a four-digit year, so that every resolved window can be written as RFC 3339.
 LAST_SECOND = 253_402_300_799
 
@@ -114,7 +113,7 @@ def resolve(
         raise ValueError("now is needed where to is not given")
     end_us = _microseconds(end, "/to")
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
-    end_s = _up(end_us, pane_s) if to is not None else _down(end_us, pane_s) + pane_s
+    end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
     start_s = _start(from_, window, last, end_us, end_s, pane_s)
     start_s = max(0, start_s)
     if start_s >= end_s:
@@ -131,7 +130,7 @@ def _start(
     pane_s: int,
 ) -> int:
     if from_ is not None:
-        return _down(_microseconds(from_, "/from"), pane_s)
+        return pane_start(_microseconds(from_, "/from"), pane_s)
     if last is not None:
         if last < 1:
             raise _window_error("/last", "positive", "last must be at least one pane")
@@ -144,7 +143,7 @@ def _start(
         raise _window_error("/window", "iso_8601", str(error)) from error
     if length <= 0:
         raise _window_error("/window", "positive", "a window must be longer than zero")
-    return max(0, _down(end_us - int(length * MICROSECONDS), pane_s))
+    return max(0, pane_start(end_us - int(length * MICROSECONDS), pane_s))
 
 
 def _microseconds(instant: datetime, pointer: str) -> int:
@@ -152,10 +151,6 @@ def _microseconds(instant: datetime, pointer: str) -> int:
         raise _window_error(pointer, "time_zone", "an instant needs its offset, best Z")
     since = instant - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * MICROSECONDS + since.microseconds
-
-
-def _down(at_us: int, pane_s: int) -> int:
-    return at_us // (pane_s * MICROSECONDS) * pane_s
 
 
 def _up(at_us: int, pane_s: int) -> int:
@@ -182,11 +177,6 @@ class Limits:
     future_skew_s: int
 
 
-def pane_start(at_us: int, pane_s: int) -> int:
-    """Start, in seconds, of the pane that an instant (microseconds) falls into."""
-    return _down(int(at_us), pane_s)
-
-
 def panes_of(
     batch: Any, config: ModelConfig, received_at: datetime, limits: Limits | None = None
 ) -> dict[PaneRef, Rows | None]:
@@ -206,35 +196,10 @@ def panes_of(
     times = batch.event_times
     if limits is not None and times is not None:
         _check_times(times, received_us, config, limits)
-    groups = dict(_groups(batch, times, received_us, config.pane_s))
+    groups = {PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)}
     if limits is not None and len(groups) > limits.max_panes:
         raise _too_many(groups, limits.max_panes)
     return groups
-
-
-def _groups(
-    batch: Any, times: Times | None, received_us: int, pane_s: int
-) -> Iterator[tuple[PaneRef, Rows | None]]:
-    starts, which = _starts(batch.n, times, received_us, pane_s)
-    for position, start in enumerate(starts):
-        rows = None if len(starts) == 1 else np.flatnonzero(which == position)
-        yield PaneRef(ALL_ROWS, start), rows
-    for key, column in sorted((batch.slices or {}).items()):
-        values, value_of = np.unique(np.asarray(column).astype(str), return_inverse=True)
-        for number, value in enumerate(values):
-            in_slice = value_of.reshape(-1) == number
-            for position, start in enumerate(starts):
-                rows = np.flatnonzero(in_slice & (which == position))
-                if len(rows):
-                    yield PaneRef(f"{key}:{value}", start), rows
-
-
-def _starts(n: int, times: Times | None, received_us: int, pane_s: int) -> tuple[list[int], Rows]:
-    if times is None:
-        return [_down(received_us, pane_s)], np.zeros(n, dtype=np.intp)
-    pane_us = pane_s * MICROSECONDS
-    panes, which = np.unique(np.asarray(times, dtype=np.int64) // pane_us, return_inverse=True)
-    return [int(pane) * pane_s for pane in panes], which.reshape(-1)
 
 
 def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
@@ -250,7 +215,7 @@ def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Li
     ]
     if config.retention_s is not None:
         # Whole panes: the pane that still holds a retained instant is kept, and so may be filled.
-        oldest = _down(received_us - config.retention_s * MICROSECONDS, config.pane_s)
+        oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
         offences += [
             Offence(
                 f"/event_times/{row}",

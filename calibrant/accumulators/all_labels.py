@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.cells import empty_cells, fill_cells
+from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
+from calibrant.accumulators.ranges import Ranges, grid_edges
 from calibrant.filling import Filling
 from calibrant.spec import PaneSpec
 
@@ -20,6 +21,9 @@ class AllLabelCells(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"cells": empty_cells(self.spec.class_grid.n_positions)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        return {"cells": ranges_of_cells(self.spec.n_classes, grid_edges(self.spec.class_grid))}
 
     def fill(self, filling: Filling) -> None:
         place = self.spec.class_grid.locate(filling.columns)

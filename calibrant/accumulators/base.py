@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges
 from calibrant.array_memory import held_bytes
 from calibrant.filling import Filling
 from calibrant.packing import PackingError, pack, unpack
@@ -39,6 +40,14 @@ class Accumulator:
     def fill(self, filling: Filling) -> None:
         """Add a batch. `filling.batch` has at least one labelled prediction, or `filling.n` is 0."""
         raise NotImplementedError(f"{type(self).__name__} fills its blocks")
+
+    def ranges(self) -> dict[str, Ranges]:
+        """Ranges of each block's columns, by the block's name."""
+        raise NotImplementedError(f"{type(self).__name__} declares no ranges")
+
+    def shares(self) -> dict[str, tuple[float, str]]:
+        """By name, a number of this accumulator and the count of the pane (or "weight") that is at least as large."""
+        return {}
 
     @property
     def is_empty(self) -> bool:
@@ -76,6 +85,11 @@ class Accumulator:
         """Take the other's sums away."""
         for name, block in self.blocks.items():
             block.subtract(other.blocks[name])
+
+    def tighten(self) -> None:
+        """Take less memory where few cells are filled; no number changes."""
+        for block in self.blocks.values():
+            block.tighten()
 
     def copy(self) -> Accumulator:
         twin = type(self)(self.spec)

@@ -1,7 +1,8 @@
 """A table of counts and sums over cells that adds and subtracts: what every accumulator is made of.
 
 Counts are int64 and exact; sums are float64. A cell whose first count comes to zero is dropped with its sums, so that
-subtraction leaves no dust. A block read from bytes stays sparse until something is added to it.
+subtraction leaves no dust. A block read from bytes stays sparse until something is added to it, a tight one until it
+has more cells than sparse storage is good for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from calibrant.packing import PackingError
 
 Counts = NDArray[np.int64]
 Sums = NDArray[np.float64]
+Cells = tuple[NDArray[np.int64], Counts, Sums]
+# A block is made sparse at a sixteenth of its cells, and stays so up to an eighth: two tight blocks always add up sparse,
+# and none that grows is spread and gathered in turn.
+TIGHT_SHARE, SPARSE_SHARE = 16, 8
 
 
 class Block:
@@ -28,11 +33,12 @@ class Block:
         zero exactly, not what rounding left of it.
     """
 
-    __slots__ = ("_counts", "_places", "_sums", "n_counts", "n_sums", "rests_on", "size")
+    __slots__ = ("_counts", "_is_tight", "_places", "_sums", "n_counts", "n_sums", "rests_on", "size")
 
     def __init__(self, n_counts: int, n_sums: int, size: int, rests_on: tuple[int, ...] | None = None) -> None:
         self.n_counts, self.n_sums, self.size = n_counts, n_sums, size
         self.rests_on = (0,) * n_sums if rests_on is None else rests_on
+        self._is_tight = False
         self._places: NDArray[np.int64] | None = np.zeros(0, np.int64)
         self._counts: Counts = np.zeros((n_counts, 0), np.int64)
         self._sums: Sums = np.zeros((n_sums, 0))
@@ -53,7 +59,7 @@ class Block:
         self._spread()
         return self._sums
 
-    def filled(self) -> tuple[NDArray[np.int64], Counts, Sums]:
+    def filled(self) -> Cells:
         """Places of the cells that are there, in order, with their counts and sums."""
         if self._places is not None:
             return self._places, self._counts, self._sums
@@ -68,6 +74,9 @@ class Block:
         if self._places is not None and len(self._places) == 0:
             twin = other.copy()
             self._places, self._counts, self._sums = twin._places, twin._counts, twin._sums
+            self._is_tight = self._is_tight and self._places is not None
+        elif places is not None and self._unite(places, counts, sums):
+            return
         elif places is None:
             self.counts.__iadd__(counts)
             self.sums.__iadd__(sums)
@@ -96,6 +105,15 @@ class Block:
         yield self._sums
         if self._places is not None:
             yield self._places
+
+    def tighten(self) -> None:
+        """Store the cells sparsely where few are filled, also of what is added later; what packing drops is dropped.
+
+        A merge of sparse cells takes more time and less memory: it is for panes that are kept, not for windows.
+        """
+        if not self._is_tight and TIGHT_SHARE * np.count_nonzero(self._counts[0]) <= self.size:
+            self._places, self._counts, self._sums = self.filled()
+            self._is_tight = True
 
     @property
     def largest_bytes(self) -> int:
@@ -149,12 +167,34 @@ class Block:
             raise PackingError(f"a cell of {name} is empty")
         self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, len(places))
 
+    def _unite(self, places: NDArray[np.int64], counts: Counts, sums: Sums) -> bool:
+        """Add sparse cells and stay sparse; tells False where a dense table must do it."""
+        if not self._is_tight or self._places is None or SPARSE_SHARE * (len(self._places) + len(places)) > self.size:
+            return False
+        united = add_cells((self._places, self._counts, self._sums), (places, counts, sums))
+        if not united[1][0].all():
+            return False  # the sums of a cell without a count stay until something is taken away
+        self._places, self._counts, self._sums = united
+        return True
+
     def _spread(self) -> None:
         if self._places is None:
             return
         places, counts, sums = self._places, self._counts, self._sums
-        self._places = None
+        self._places, self._is_tight = None, False
         self._counts = np.zeros((self.n_counts, self.size), np.int64)
         self._sums = np.zeros((self.n_sums, self.size))
         self._counts[:, places] = counts
         self._sums[:, places] = sums
+
+
+def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:
+    """Cells of both, with places in order; where the sign is -1 the second are taken away. Counts may come to zero."""
+    places = np.union1d(own[0], added[0])
+    counts = np.zeros((len(own[1]), len(places)), np.int64)
+    sums = np.zeros((len(own[2]), len(places)))
+    for at, more_counts, more_sums, times in ((*own, 1), (*added, sign)):
+        index = np.searchsorted(places, at)
+        counts[:, index] += times * more_counts
+        sums[:, index] += times * more_sums
+    return places, counts, sums

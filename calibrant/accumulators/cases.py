@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.case_tables import COUNTS, SUMS, Layout, case_tables
+from calibrant.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
 from calibrant.filling import Filling
 from calibrant.hashing import hash_names
 from calibrant.histogram import Histogram
-from calibrant.packing import LARGEST_CONTENT, PackingError, pack
+from calibrant.packing import PackingError, pack
 from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
 
@@ -69,6 +70,17 @@ class Cases(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {}
+
+    def ranges(self) -> dict[str, Ranges]:
+        grid, n_classes = self.layout.grid, self.spec.n_classes
+        lower = np.concatenate([np.tile(grid.lower, n_classes), np.zeros(n_classes)])
+        upper = np.concatenate([np.tile(grid.upper, n_classes), np.ones(n_classes)])
+        return dict.fromkeys(self.tables, Ranges(COUNTS, SUMS, RANGES, edges=(lower, upper)))
+
+    def shares(self) -> dict[str, tuple[float, str]]:
+        first = self.spec.n_classes * self.layout.width
+        filled = (block.filled() for block in self.tables.values())
+        return {"predictions": (sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled), "n_labelled")}
 
     @property
     def names(self) -> list[str]:
@@ -150,8 +162,8 @@ class Cases(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        arrays, about = cls._own_arrays(spec, data, LARGEST_CONTENT)
         whole = cls(spec)
+        arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
         try:
             whole._read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
@@ -180,6 +192,12 @@ class Cases(Accumulator):
             held = self.sources.setdefault(name, {})
             for key, bins in sources.items():
                 held[key] = math.gcd(bins, held.get(key, 0))
+
+    @property
+    def _largest_bytes(self) -> int:
+        """What arrays take of as many cells as cases keep, and of the table that the rest share."""
+        lengths = 8 * (MOST_CASES + 1)
+        return lengths + 8 * (1 + len(COUNTS) + len(SUMS)) * (MOST_CELLS + self.layout.size)
 
     @property
     def _n_cells(self) -> int:

@@ -11,6 +11,18 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    HITS,
+    MAX_COUNT,
+    Edges,
+    Ranges,
+    grid_edges,
+    in_cell,
+    square_of,
+    variance_of,
+    weight_of,
+    within,
+)
 from calibrant.filling import Filling, Hits
 
 COUNTS = ("predictions", "ratings")
@@ -29,6 +41,18 @@ SUMS = (
     "null_variance_pooled",
     "null_variance",
 )
+RANGES = {
+    "weight_pooled": weight_of("ratings"),
+    "weight": weight_of("predictions"),
+    "confidence_pooled": in_cell("weight_pooled"),
+    "confidence": in_cell("weight"),
+    **HITS,
+    "correct_mean_squared": within("correct_mean"),
+    "weight_squared_pooled": square_of("weight_pooled"),
+    "weight_squared": square_of("weight"),
+    "null_variance_pooled": variance_of("weight_pooled"),
+    "null_variance": variance_of("weight"),
+}
 _AT = {name: i for i, name in enumerate(SUMS)}
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,6 +61,19 @@ Ints = NDArray[np.int64]
 def empty_cells(size: int) -> Block:
     """A block with the columns of this file."""
     return Block(len(COUNTS), len(SUMS), size)
+
+
+def ranges_of_cells(tables: int, edges: Edges) -> Ranges:
+    """Ranges of a block with the columns of this file.
+
+    Parameters
+    ----------
+    tables : tables in the block, each with every labelled prediction
+    edges : bounds of the scores in each cell
+    """
+    totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
+    few = {"ratings": within("predictions", 1, MAX_COUNT)}
+    return Ranges(COUNTS, SUMS, RANGES, few, totals, tables, edges=edges)
 
 
 def fill_cells(
@@ -112,6 +149,9 @@ class OneTable(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"cells": empty_cells(self.spec.top_grid.n_positions)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        return {"cells": ranges_of_cells(1, grid_edges(self.spec.top_grid))}
 
     def _fill_scores(self, filling: Filling, score: Floats, hits: Hits) -> None:
         place = self.spec.top_grid.locate(score)

@@ -16,6 +16,15 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    LOGIT_SPAN,
+    MAX_MASS,
+    SQUARED_MASS,
+    Range,
+    Ranges,
+    weight_of,
+    within,
+)
 from calibrant.filling import Filling
 
 OCTAVES = (-8, 12)
@@ -24,6 +33,14 @@ CONCENTRATIONS = np.exp(LOG_CONCENTRATIONS)
 N_POINTS = len(CONCENTRATIONS)
 COUNTS = ("predictions", "n_zero_probability")
 SUMS = ("weight", "nll_limit", "nll", "nll_d1", "nll_d2", "nll_d1_squared")
+RANGES = {
+    "weight": weight_of("predictions"),
+    "nll_limit": Range(0.0, LOGIT_SPAN * MAX_MASS),
+    "nll": Range(0.0, LOGIT_SPAN * MAX_MASS),
+    "nll_d1": Range(-MAX_MASS, MAX_MASS),
+    "nll_d2": Range(-MAX_MASS, MAX_MASS),
+    "nll_d1_squared": SQUARED_MASS,
+}
 _FACTORS = 16
 _LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 _DIGAMMA = tuple((2 * k + 1) * c for k, c in enumerate(_LOG_GAMMA))
@@ -45,6 +62,10 @@ class ConcentrationProfile(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"profile": Block(len(COUNTS), len(SUMS), N_POINTS)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        few = {"n_zero_probability": within("predictions")}
+        return {"profile": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "several"}, each=True)}
 
     def fill(self, filling: Filling) -> None:
         several = filling.n_ratings > 1

@@ -6,10 +6,16 @@ import numpy as np
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
 from calibrant.filling import Filling
 
 COUNTS = ("n_predictions", "n_labelled", "n_ratings", "n_units", "n_majority_ties", "n_unit_from_row", "n_one_rating")
 SUMS = ("weight",)
+RANGES_OF_COUNTS = {
+    "n_labelled": within("n_predictions"),
+    "n_ratings": within("n_labelled", 1, MAX_COUNT),
+    **{name: within("n_labelled") for name in COUNTS[3:]},
+}
 
 
 class Counts(Accumulator):
@@ -33,6 +39,9 @@ class Counts(Accumulator):
             int((filling.n_ratings == 1).sum()),
         ]
         self.blocks["counts"].sums[0, 0] += float(filling.weights.sum())
+
+    def ranges(self) -> dict[str, Ranges]:
+        return {"counts": Ranges(COUNTS, SUMS, {"weight": weight_of("n_labelled")}, RANGES_OF_COUNTS)}
 
     def named(self) -> dict[str, int]:
         """Each count by its name."""

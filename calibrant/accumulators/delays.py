@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges
 from calibrant.filling import Filling
 
 A_DOUBLING = 8
@@ -37,6 +38,12 @@ class Delays(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"delays": Block(1, 0, DELAY_BINS)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        return {"delays": Ranges(("predictions",), (), {})}
+
+    def shares(self) -> dict[str, tuple[float, str]]:
+        return {"predictions": (self.n, "n_labelled")}
 
     def fill(self, filling: Filling) -> None:
         delays = filling.batch.delays

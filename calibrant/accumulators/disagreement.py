@@ -12,6 +12,17 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    MASS,
+    Range,
+    Ranges,
+    bin_edges,
+    grid_edges,
+    in_cell,
+    square_of,
+    weight_of,
+    within,
+)
 from calibrant.filling import N_REPLICATES, Filling
 from calibrant.grid import Grid, equal_width_bin
 from calibrant.label_rows import LabelRows, label_rows
@@ -32,6 +43,24 @@ MOMENTS = (
 )
 SUMS = MOMENTS + tuple(f"{name}_by_ratings" for name in MOMENTS)
 REPLICATE_SUMS = ("weight", "predicted", "disagreement")
+
+
+def _ranges(suffix: str) -> dict[str, Range]:
+    weight = "weight" + suffix
+    return {
+        weight: MASS if suffix else weight_of("predictions"),
+        "predicted" + suffix: in_cell(weight),
+        "disagreement" + suffix: within(weight),
+        "predicted_squared" + suffix: in_cell(weight, 2),
+        "product" + suffix: in_cell("disagreement" + suffix),
+        "weight_squared" + suffix: square_of(weight),
+        "disagreement_weight_squared" + suffix: within("weight_squared" + suffix),
+        "disagreement_squared_weight_squared" + suffix: within("disagreement_weight_squared" + suffix),
+        "epistemic" + suffix: within(weight, -1, 2),
+    }
+
+
+RANGES = _ranges("") | _ranges("_by_ratings")
 Floats = NDArray[np.float64]
 
 
@@ -44,6 +73,15 @@ class Disagreement(Accumulator):
         return {
             "cells": Block(len(COUNTS), len(SUMS), DISAGREEMENT_GRID.n_positions),
             "replicates": Block(1, len(REPLICATE_SUMS), N_REPLICATES * REPLICATE_BINS),
+        }
+
+    def ranges(self) -> dict[str, Ranges]:
+        totals = {"predictions": "several"}
+        edges, bins = grid_edges(DISAGREEMENT_GRID), bin_edges(REPLICATE_BINS)
+        few = {name: RANGES[name] for name in REPLICATE_SUMS}
+        return {
+            "cells": Ranges(COUNTS, SUMS, RANGES, totals=totals, edges=edges),
+            "replicates": Ranges(COUNTS, REPLICATE_SUMS, few, totals=totals, edges=bins),
         }
 
     def fill(self, filling: Filling) -> None:

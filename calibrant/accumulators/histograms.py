@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
 from calibrant.filling import Filling
 from calibrant.histogram import Histogram, is_key
-from calibrant.packing import LARGEST_CONTENT, PackingError, pack
+from calibrant.packing import PackingError, pack
+from calibrant.policies import POLICIES
 from calibrant.spec import PaneSpec
 
 Floats = NDArray[np.float64]
 COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")
 SUMS = ("count", "sum_confidence", "sum_correct")
+RANGES = {"count": MASS, "sum_confidence": in_cell("count"), "sum_correct": within("count")}
 
 
 class Histograms(Accumulator):
@@ -35,6 +38,9 @@ class Histograms(Accumulator):
 
     def fill(self, filling: Filling) -> None:
         """Predictions go elsewhere."""
+
+    def ranges(self) -> dict[str, Ranges]:
+        return {key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size)) for key, block in self.blocks.items()}
 
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or take them away where it is `negated`."""
@@ -65,6 +71,9 @@ class Histograms(Accumulator):
             own.subtract(block)
             if own.is_empty:
                 del self.blocks[key]
+
+    def tighten(self) -> None:
+        """Leave the tables: the sums of a cell whose updates cancel must stay until the next is added."""
 
     def table(self, key: str) -> Floats:
         """Count and sums of a key on the model's grid, float64 (3, cells); zeros without."""
@@ -105,8 +114,8 @@ class Histograms(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        arrays, about = cls._own_arrays(spec, data, LARGEST_CONTENT)
         whole = cls(spec)
+        arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
         keys = about.get("keys")
         if not isinstance(keys, list):
             raise PackingError("histograms without their keys")
@@ -117,6 +126,12 @@ class Histograms(Accumulator):
             block.read(str(i), arrays)
             whole.blocks[key] = block
         return whole
+
+    @property
+    def _largest_bytes(self) -> int:
+        """What arrays of every kind, class, policy and edge convention take."""
+        kinds = ["top_label", "positive", *["class"] * self.spec.n_classes]
+        return sum(self._block(kind).largest_bytes for kind in kinds) * len(POLICIES) * 2
 
     def _block(self, key: str) -> Block:
         kind = key.partition("|")[0]

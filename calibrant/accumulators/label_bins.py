@@ -12,6 +12,15 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    MAX_MASS,
+    SQUARED_MASS,
+    Range,
+    Ranges,
+    square_of,
+    weight_of,
+    within,
+)
 from calibrant.filling import Filling
 from calibrant.grid import Grid
 from calibrant.spec import PaneSpec
@@ -30,6 +39,18 @@ SUMS = (
     "one_weight_squared",
     "one_correct_weight_squared",  # w^2 y
 )
+RANGES = {
+    "ratings_squared": SQUARED_MASS,
+    "correct_ratings_squared": within("ratings_squared"),
+    "correct_squared_ratings_squared": within("correct_ratings_squared"),
+    "residual": Range(-MAX_MASS**2, MAX_MASS**2),
+    "residual_squared": SQUARED_MASS,
+    "one_weight": weight_of("one_vote"),
+    "one_confidence": within("one_weight"),
+    "one_correct": within("one_weight"),
+    "one_weight_squared": square_of("one_weight"),
+    "one_correct_weight_squared": within("one_weight_squared"),
+}
 _AT = {name: i for i, name in enumerate(SUMS)}
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,6 +68,10 @@ class LabelBins(Accumulator):
     def zero(self) -> dict[str, Block]:
         size = self.spec.n_classes * LABEL_GRID.n_positions
         return {"bins": Block(len(COUNTS), len(SUMS), size)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        totals = {"predictions": "n_labelled", "one_vote": "n_one_rating"}
+        return {"bins": Ranges(COUNTS, SUMS, RANGES, {"one_vote": within("predictions")}, totals, self.spec.n_classes)}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges, weight_of, within
 from calibrant.filling import N_REPLICATES, Filling
 from calibrant.grid import equal_width_bin
 from calibrant.label_distribution import Comparisons, compare
@@ -27,6 +28,11 @@ SUMS = (
     "weight_of_two",
     "disagreement",
 )
+RANGES = {
+    "weight": weight_of("predictions"),
+    **{name: within("weight") for name in SUMS[3:8]},
+    "disagreement": within("weight_of_two"),
+}
 HISTOGRAM_BINS = 200
 _CHUNK = 1 << 17
 Floats = NDArray[np.float64]
@@ -48,6 +54,15 @@ class LabelDistributions(Accumulator):
             "entropy_gap": Block(1, 1, HISTOGRAM_BINS),
             "distance": Block(1, 1, HISTOGRAM_BINS),
         }
+
+    def ranges(self) -> dict[str, Ranges]:
+        most = float(np.log(self.spec.n_classes))
+        gaps = {"entropy_gap": within("weight", -most, most), "entropy_gap_absolute": within("weight", 0, most)}
+        few = {name: within("predictions") for name in COUNTS[1:]}
+        totals = {"predictions": "n_labelled", "with_two_ratings": "several"}
+        histogram = Ranges(COUNTS[:1], ("weight",), {"weight": RANGES["weight"]}, totals={"predictions": "n_labelled"})
+        sums = Ranges(COUNTS, SUMS, RANGES | gaps, few, totals)
+        return {"sums": sums, "entropy_gap": histogram, "distance": histogram}
 
     def fill(self, filling: Filling) -> None:
         rows = max(256, _CHUNK // self.spec.n_classes)

@@ -13,6 +13,16 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    HITS,
+    LOGIT_SPAN,
+    MASS,
+    Ranges,
+    bin_edges,
+    in_cell,
+    weight_of,
+    within,
+)
 from calibrant.filling import N_REPLICATES, Filling, Hits
 from calibrant.grid import equal_width_bin
 from calibrant.policies import N_POLICIES
@@ -31,7 +41,21 @@ TABLE_SUMS = (
     "correct_majority",
     "correct_single",
 )
+TABLE_RANGES = {
+    "weight_pooled": MASS,
+    "weight": weight_of("predictions"),
+    "confidence_pooled": in_cell("weight_pooled"),
+    "confidence": in_cell("weight"),
+    **HITS,
+}
 SCORE_SUMS = ("weight", "weight_finite", "brier", "nll", "correct")
+SCORE_RANGES = {
+    "weight": MASS,
+    "weight_finite": within("weight"),
+    "brier": within("weight", 0, 2),
+    "nll": within("weight_finite", 0, LOGIT_SPAN),
+    "correct": within("weight"),
+}
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -53,6 +77,14 @@ class Replicates(Accumulator):
         if keeps_class_tables(self.spec):
             blocks["classes"] = Block(1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS)
         return blocks
+
+    def ranges(self) -> dict[str, Ranges]:
+        found = {
+            "tables": ranges_of_table(1, SCORE_BINS),
+            "classes": ranges_of_table(self.spec.n_classes, CLASS_BINS),
+            "scores": Ranges(("predictions",), SCORE_SUMS, SCORE_RANGES, totals={"predictions": "n_labelled"}, times=N_POLICIES),
+        }
+        return {name: found[name] for name in self.blocks}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:
@@ -87,6 +119,12 @@ class Replicates(Accumulator):
             block.counts[0] += np.bincount(place, minlength=block.size)
             for i in range(len(SCORE_SUMS)):
                 block.sums[i] += np.bincount(place, sums[i, policy], block.size)
+
+
+def ranges_of_table(tables: int, bins: int) -> Ranges:
+    """Ranges of tables with the columns of `TABLE_SUMS`, each with every labelled prediction."""
+    totals = {"predictions": "n_labelled"}
+    return Ranges(("predictions",), TABLE_SUMS, TABLE_RANGES, totals=totals, times=tables, edges=bin_edges(bins))
 
 
 def fill_table(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges
 from calibrant.batch import Votes
 from calibrant.filling import Filling
 from calibrant.hashing import U64
@@ -75,6 +76,13 @@ class Sample(Accumulator):
     def zero(self) -> dict[str, Block]:
         """Rows are no cells; they are kept beside the blocks."""
         return {}
+
+    def ranges(self) -> dict[str, Ranges]:
+        """Rows are no cells: `unpack` checks them."""
+        return {}
+
+    def shares(self) -> dict[str, tuple[float, str]]:
+        return {"predictions": (self.n, "n_labelled"), "ratings": (self.n_ratings, "n_ratings"), "weight": (self.weight, "weight")}
 
     @property
     def is_empty(self) -> bool:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
 from calibrant.filling import Filling
 from calibrant.policies import N_POLICIES
 from calibrant.summing import over_classes
@@ -23,6 +24,17 @@ SUMS = (
     "accuracy_null",
     "accuracy_null_variance",
 )
+RANGES = {
+    "weight": weight_of("samples"),
+    "weight_finite": within("weight"),
+    "brier": within("weight", 0, 2),
+    "nll": within("weight_finite", 0, LOGIT_SPAN),
+    "correct": within("weight"),
+    "brier_null": within("weight"),
+    "brier_null_variance": variance_of("weight"),
+    "accuracy_null": within("weight"),
+    "accuracy_null_variance": variance_of("weight"),
+}
 Floats = NDArray[np.float64]
 
 
@@ -33,6 +45,10 @@ class ScoreSums(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"scores": Block(len(COUNTS), len(SUMS), N_POLICIES)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        few = {"predictions": within("samples")}
+        return {"scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.block import Block, Counts, Sums
+from calibrant.accumulators.block import Block, Counts, Sums, add_cells
 
 
 class SparseBlock(Block):
@@ -56,13 +56,6 @@ class SparseBlock(Block):
         return SparseBlock.of(self.size, *self.filled())
 
     def _take(self, other: Block, sign: int) -> None:
-        own, added = self.filled(), other.filled()
-        places = np.union1d(own[0], added[0])
-        counts = np.zeros((self.n_counts, len(places)), np.int64)
-        sums = np.zeros((self.n_sums, len(places)))
-        for at, more_counts, more_sums, times in ((*own, 1), (*added, sign)):
-            index = np.searchsorted(places, at)
-            counts[:, index] += times * more_counts
-            sums[:, index] += times * more_sums
+        places, counts, sums = add_cells(self.filled(), other.filled(), sign)
         there = counts[0] != 0
         self._places, self._counts, self._sums = places[there], counts[:, there], sums[:, there]

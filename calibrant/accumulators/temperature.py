@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import LOGIT_SPAN, MASS, Ranges, square_of, within
+from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
 from calibrant.accumulators.tempering import (
     BETAS,
     N_BETAS,
@@ -37,16 +39,18 @@ CURVE_SUMS = (
     "brier",
     "brier_d1",
 )
-TABLE_SUMS = (
-    "weight_pooled",
-    "weight",
-    "confidence_pooled",
-    "confidence",
-    "correct_pooled",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-)
+# Logits are multiplied by at most the largest beta, and so are their differences.
+_SPAN = LOGIT_SPAN * float(BETAS[-1])
+CURVE_RANGES = {
+    "weight": within("weight_all"),
+    "nll": within("weight", 0, _SPAN),
+    "nll_d1": within("weight", -LOGIT_SPAN, LOGIT_SPAN),
+    "nll_d2": within("weight", 0, LOGIT_SPAN**2),
+    "nll_d1_squared": square_of("weight", LOGIT_SPAN**2),
+    "weight_all": MASS,
+    "brier": within("weight_all", 0, 2),
+    "brier_d1": within("weight_all", -4 * LOGIT_SPAN, 4 * LOGIT_SPAN),
+}
 # What `TemperedRows.losses` gives, by its place among the columns; `nll_d1_squared` is no sum over rows.
 _LOSSES = (0, 1, 2, 3, 5, 6, 7)
 _CHUNK, _MOST_ROWS = 1 << 15, 1 << 11
@@ -71,6 +75,11 @@ class TemperatureProfile(Accumulator):
             "curve": Block(len(CURVE_COUNTS), len(CURVE_SUMS), N_POLICIES * N_BETAS),
             "tables": Block(1, len(TABLE_SUMS), N_BETAS * TABLE_BINS),
         }
+
+    def ranges(self) -> dict[str, Ranges]:
+        totals = {"predictions": "n_labelled"}
+        curve = Ranges(CURVE_COUNTS, CURVE_SUMS, CURVE_RANGES, totals=totals, each=True)
+        return {"curve": curve, "tables": ranges_of_table(N_BETAS, TABLE_BINS)}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:
@@ -170,4 +179,4 @@ class _TableRows:
 
 
 ACCUMULATOR = TemperatureProfile
-__all__ = ["BETAS", "N_BETAS", "OCTAVES", "STEPS_PER_OCTAVE", "TemperatureProfile"]
+__all__ = ["BETAS", "N_BETAS", "OCTAVES", "STEPS_PER_OCTAVE", "TABLE_SUMS", "TemperatureProfile"]

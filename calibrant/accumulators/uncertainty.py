@@ -10,6 +10,16 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import (
+    HITS,
+    MASS,
+    Ranges,
+    grid_edges,
+    in_cell,
+    variance_of,
+    weight_of,
+    within,
+)
 from calibrant.filling import Filling
 from calibrant.grid import Grid, grid_of
 from calibrant.label_distribution import entropy
@@ -28,6 +38,17 @@ SUMS = (
     "null_variance_pooled",
     "null_variance",
 )
+RANGES = {
+    "weight_pooled": MASS,
+    "weight": weight_of("predictions"),
+    "uncertainty_pooled": in_cell("weight_pooled"),
+    "uncertainty": in_cell("weight"),
+    "confidence_pooled": within("weight_pooled"),
+    "confidence": within("weight"),
+    **HITS,
+    "null_variance_pooled": variance_of("weight_pooled"),
+    "null_variance": variance_of("weight"),
+}
 CELLS = 240
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,6 +96,10 @@ class Uncertainty(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"cells": Block(1, len(SUMS), uncertainty_grid().n_positions)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        edges = grid_edges(uncertainty_grid())
+        return {"cells": Ranges(("predictions",), SUMS, RANGES, totals={"predictions": "n_labelled"}, edges=edges)}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import Ranges
 from calibrant.filling import Filling
 from calibrant.hashing import U64
 from calibrant.packing import PackingError, pack
@@ -50,6 +51,14 @@ class UnitSample(Accumulator):
     def zero(self) -> dict[str, Block]:
         """Units are no cells; they are kept beside the blocks."""
         return {}
+
+    def ranges(self) -> dict[str, Ranges]:
+        """Units are no cells: `unpack` checks them."""
+        return {}
+
+    def shares(self) -> dict[str, tuple[float, str]]:
+        n = sum(self.batches.tolist()) if (self.batches > 0).all() else np.inf
+        return {"batches": (n, "n_units")}
 
     def fill(self, filling: Filling) -> None:
         if not filling.has_units or not filling.n:

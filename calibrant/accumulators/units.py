@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
+from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
 from calibrant.batch import Batch
 from calibrant.filling import Filling
 from calibrant.grid import equal_width_bin
@@ -31,6 +32,13 @@ SUMS = (
     "correct_pooled",
     "weight_squared_pooled",
 )
+RANGES = {
+    "occupancy": within("predictions"),
+    **{name: within("labelled") for name in ("weight", "weight_pooled")},
+    **{name: in_cell(name.replace("confidence", "weight")) for name in ("confidence", "confidence_pooled")},
+    **HITS,
+    **{name: within(name.replace("_squared", "")) for name in ("weight_squared", "weight_squared_pooled")},
+}
 RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,6 +51,11 @@ class UnitSums(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, RESTS_ON)}
+
+    def ranges(self) -> dict[str, Ranges]:
+        totals = {"predictions": "n_predictions", "labelled": "n_labelled"}
+        few = {"labelled": within("predictions")}
+        return {"bins": Ranges(COUNTS, SUMS, RANGES, few, totals, edges=bin_edges(UNIT_BINS))}
 
     def fill(self, filling: Filling) -> None:
         block = self.blocks["bins"]

@@ -100,7 +100,7 @@ def fit_concentration(
     detected = free_bound != "upper"
     error = None
     if bound is None:
-        spread = math.sqrt(float(np.interp(place, LOG_CONCENTRATIONS, sums[_AT["nll_d1_squared"]])))
+        spread = math.sqrt(max(float(np.interp(place, LOG_CONCENTRATIONS, sums[_AT["nll_d1_squared"]])), 0.0))
         error = spread / weight / curve.curvature(place)
     reach = None if error is None else float(scipy.special.ndtri(0.5 + ci / 2.0)) * error
     return Concentration(

@@ -27,6 +27,7 @@ from calibrant.label_losses.by_row import (
     Choice,
     Interval,
     refuse_one_vote,
+    refuse_weightless,
     row_interval,
     rows_with_several,
 )
@@ -124,7 +125,9 @@ def disagreement_table(
     block = view.pane["disagreement"].blocks["cells"]
     place = DISAGREEMENT_GRID.bins(bins, view.question.edges)
     columns = block.sums.reshape(2, len(MOMENTS), -1)[int(by_ratings)]
-    return _table(place, block.counts[0].astype(np.float64), columns, bins)
+    table = _table(place, block.counts[0].astype(np.float64), columns, bins)
+    refuse_weightless(table.weight)
+    return table
 
 
 def table_of_rows(

@@ -72,7 +72,7 @@ def posted_table(
     if mapped is None:
         return None
     place = equal_width_bin(mapped, bins)
-    table = UnitTable.at_scores(mapped, weight, np.clip(correct, 0.0, weight), bins)
+    table = UnitTable.at_scores(mapped, weight, correct, bins)
     rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(np.int64)
     return table, np.stack([rated, rated])
 

@@ -56,9 +56,12 @@ class UnitTable:
     def at_scores(cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS) -> UnitTable:
         """Labelled units that lie at one score each: so many of them, and their labels, each float64 (n,).
 
+        Scores and labels that miss their bounds by rounding are moved to them.
+
         >>> UnitTable.at_scores(np.array([0.1, 0.2, 0.9]), np.ones(3), np.array([0.0, 1.0, 1.0]), 2).correct.tolist()
         [1.0, 1.0]
         """
+        score, correct = np.clip(score, 0.0, 1.0), np.clip(correct, 0.0, weight)
         place = equal_width_bin(score, bins)
         sums = (weight, weight * score, correct, weight, weight)
         return cls(*(np.bincount(place, values, bins).astype(np.float64) for values in sums))
@@ -151,6 +154,8 @@ def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
 def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
     """The unit-weighted table of a pane under a policy.
 
+    Sums that miss their bounds by rounding are moved to them.
+
     Parameters
     ----------
     pane : Pane
@@ -161,12 +166,13 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
     named = {name: values.reshape(bins, -1).sum(axis=1) for name, values in fine.items()}
     suffix = "_pooled" if raters == POLICIES[0] else ""
     coarse = np.arange(UNIT_BINS) // (UNIT_BINS // bins)
+    weight = np.maximum(named["weight" + suffix], 0.0)
     return UnitTable(
-        named["weight" + suffix],
-        named["confidence" + suffix],
-        named["correct_" + raters],
-        squared_together(fine["weight" + suffix], fine["weight_squared" + suffix], coarse, bins),
-        named["occupancy"],
+        weight,
+        np.clip(named["confidence" + suffix], 0.0, weight),
+        np.clip(named["correct_" + raters], 0.0, weight),
+        squared_together(np.maximum(fine["weight" + suffix], 0.0), fine["weight_squared" + suffix], coarse, bins),
+        np.maximum(named["occupancy"], 0.0),
     )
 
 

@@ -35,7 +35,7 @@ def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: in
     seed : of the draws
     """
     draws = _draws(weight.shape, seed)
-    spread = np.divide(np.sqrt(variance), weight, out=np.zeros_like(weight), where=weight > 0)
+    spread = np.divide(np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0)
     # A gap lies in [-1, 1] whatever its variance; the cautious variance of large units can exceed that.
     values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
     return float(values.mean()), float(np.quantile(values, 0.95))
@@ -51,7 +51,7 @@ def _draws(shape: tuple[int, ...], seed: int) -> Floats:
 
 def sum_null(expected: float, variance: float, weight: float) -> tuple[float, float]:
     """Mean and upper 95 % quantile of a mean whose sum has this expectation and variance under the null."""
-    return expected / weight, (expected + _Z95 * float(np.sqrt(variance))) / weight
+    return expected / weight, (expected + _Z95 * float(np.sqrt(max(variance, 0.0)))) / weight
 
 
 def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:

@@ -149,7 +149,15 @@ def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLos
     refuse_empty(view)
     sums = view.pane["label_uncertainty"].blocks["sums"].sums
     table = sums.reshape(2, len(MOMENTS), N_REPLICATES, 2)[int(by_ratings)]
-    return RowLosses(*table[:, :, list(groups)].sum(axis=2))
+    rows = RowLosses(*table[:, :, list(groups)].sum(axis=2))
+    refuse_weightless(rows.weight)
+    return rows
+
+
+def refuse_weightless(weight: Floats) -> None:
+    """Raise where none of the predictions that are asked for has weight."""
+    if not weight.sum() > 0:
+        raise NotAnswerable("no_data", "no prediction with as many ratings as needed has weight")
 
 
 def refuse_empty(view: View) -> None:

@@ -50,7 +50,7 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     own: dict[str, Any] = {name: np.zeros(len(rows)) for name in NAMES}
     for half in (0, 1):
         pane = Pane.for_window(view.spec)
-        pane.fill(batch.take(rows.half != half))
+        pane.fill_batch(batch.take(rows.half != half))
         fitted = fit(method, View(pane, view.question), options)
         if fitted["parameters"] is None:
             return told | {"difference_reason": fitted["reason"]}

@@ -61,7 +61,7 @@ def compare(
     --------
     >>> from calibrant import Batch, PaneSpec
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns({"confidences": [0.9] * 40, "labels": [1, 0] * 20}).batch)
+    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9] * 40, "labels": [1, 0] * 20}).batch)
     >>> halves = {"method": "temperature", "scope": "positive", "class": None, "parameters": {"temperature": 32.0}}
     >>> compare(None, halves, pane)["beats"]
     False

@@ -76,7 +76,7 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
     >>> from calibrant.question import Question
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
     >>> fitted = fit("isotonic", View(pane, Question()))
     >>> [round(value, 3) for value in fitted["parameters"]["y"]]
     [0.2, 0.8]

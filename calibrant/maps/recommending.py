@@ -59,7 +59,7 @@ def recommend(view: View) -> dict[str, Any]:
     >>> pane = Pane(PaneSpec("binary", 2))
     >>> columns = {"confidences": [0.99, 0.01] * 500, "labels": [1, 0, 1, 0, 1, 0, 0, 1] * 125}
     >>> columns["ids"] = [f"i{i}" for i in range(1000)]
-    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
     >>> recommend(View(pane, Question()))["recommendation"]
     'temperature'
     """

@@ -25,7 +25,7 @@ def disagreement_ce(view: View, seed: int) -> Estimate:
     if bounds is not None:
         interval = (math.sqrt(max(bounds[0], 0.0)), math.sqrt(max(bounds[1], 0.0)))
     extra = {
-        "plugin": math.sqrt(table.calibration_plugin()),
+        "plugin": math.sqrt(max(table.calibration_plugin(), 0.0)),
         "calibration_loss": table.calibration(),
         "calibration_loss_plugin": table.calibration_plugin(),
         "bins": view.question.bins,

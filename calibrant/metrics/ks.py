@@ -41,7 +41,7 @@ def _reader(
             return None
         total = float(cells.weight.sum())
         value = float(statistic(cells.weight, cells.gap))
-        sigma = float(np.sqrt(cells.null_variance.sum())) / total
+        sigma = float(np.sqrt(max(cells.null_variance.sum(), 0.0))) / total
         extra = {"sigma": sigma, "p_value": survival(value / sigma) if sigma else None, "scope": view.scope}
         if not view.is_raw:
             extra["error_bound"] = sides * float(np.maximum(*cells.largest_shift).max()) / total

@@ -22,7 +22,7 @@ def z_of(cells: Cells) -> tuple[float, float]:
     Spiegelhalter, Probabilistic prediction in patient management and clinical trials (Statistics in Medicine, 1986).
     """
     lean = 1.0 - 2.0 * cells.mean
-    deviation = float(np.sqrt(cells.null_variance @ lean**2))
+    deviation = float(np.sqrt(np.maximum(cells.null_variance @ lean**2, 0.0)))
     return float((cells.correct - cells.confidence) @ lean), deviation
 
 

@@ -124,7 +124,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     filled = weight > 0
     held = weight[filled]
     draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(held)))
-    error = 1.0 - table["confidence"][filled] / held + draws * np.sqrt(table["null_variance"][filled]) / held
+    error = 1.0 - table["confidence"][filled] / held + draws * np.sqrt(np.maximum(table["null_variance"][filled], 0.0)) / held
     return quantiles_of(uncertainty_error(held, table["uncertainty"][filled] / held, error))
 
 

@@ -56,7 +56,7 @@ def baselines(
     asked = question or Question()
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     answer: dict[str, Any] = {
         "metric": slug,
         "policies": by_policy(View(pane, asked, batch), slug, seed),
@@ -121,7 +121,7 @@ def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Quest
         return {"value": None, "reason": "no_data", "n": 0}
     own = replace(batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(own)
+    pane.fill_batch(own)
     # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
     value, reason = _value(View(pane, replace(question, raters="pooled"), own), slug)
     return {"value": value, "n": len(row)} | ({"reason": reason} if value is None else {})

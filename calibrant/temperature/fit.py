@@ -90,7 +90,7 @@ def fit_temperature(
     --------
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill(Batch.from_columns(columns).batch)
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
     >>> round(fit_temperature(pane)["temperature"], 3)
     1.585
     """

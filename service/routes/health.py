@@ -2,18 +2,19 @@
 
 import asyncio
 import platform
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from service.dependencies import AppSettings, TheConnection
 from service.document import answers, problems
 from service.engine import engine_errors
 from service.errors import StoreUnavailable
-from service.meters import registry_of_models
+from service.meters import registry_of_models, registry_of_operation
 from service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)
@@ -25,6 +26,13 @@ class StatusAnswer(BaseModel):
     """Whether the service is well."""
 
     status: str
+
+
+class ReadyAnswer(StatusAnswer):
+    """Whether requests can be served, and what waits for an operator meanwhile."""
+
+    parked_entries: int = Field(description="Acknowledged batches that could not be merged and wait for a replay")
+    unsealed_models: int = Field(description="Models of which a damaged pane keeps a cohort from being sealed")
 
 
 class VersionAnswer(BaseModel):
@@ -48,16 +56,19 @@ async def get_live() -> Response:
 @router.get(
     "/readyz",
     operation_id="getReady",
-    responses={200: answers(StatusAnswer, "The store answers"), **problems()},
+    responses={200: answers(ReadyAnswer, "The store answers"), **problems()},
 )
 async def get_ready(connection: TheConnection) -> Response:
     """Tell whether the store answers, so that requests can be served."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await connection.check()
+            with engine_errors():
+                troubles = await connection.inbox.troubles()
     except TimeoutError as error:
         raise StoreUnavailable() from error
-    return Response(orjson.dumps({"status": "ready"}), media_type=JSON)
+    # Not a reason to turn requests away: every other batch is taken and merged.
+    return Response(orjson.dumps({"status": "ready", **asdict(troubles)}), media_type=JSON)
 
 
 @router.get(
@@ -85,11 +96,23 @@ async def get_version() -> Response:
 async def get_service_metrics(request: Request, settings: AppSettings) -> Response:
     """Return the service's own metrics for Prometheus, with each model's records and the evidence of its alarm."""
     text = generate_latest(request.app.state.meters.registry)
+    text += await _of_operation(request)
     if settings.metrics_models:
         most = settings.metrics_models
         summaries, tallies = await _of_models(request, most)
         text += generate_latest(registry_of_models(summaries, tallies, most))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _of_operation(request: Request) -> bytes:
+    """What waits for an operator; no series while the store is away, for a zero would be believed."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            with engine_errors():
+                troubles = await request.app.state.connection.inbox.troubles()
+    except (TimeoutError, StoreUnavailable):
+        return b""
+    return generate_latest(registry_of_operation(troubles))
 
 
 async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:

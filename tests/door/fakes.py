@@ -6,6 +6,7 @@ from dataclasses import replace
 import orjson
 
 from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
+from workers.parked import Troubles
 from workers.questions import Answer
 from workers.state.maps import CurrentMap, NoSuchMap, PromotionConflict
 from workers.state.marks import Marks
@@ -152,6 +153,7 @@ class FakeInbox:
         self.orders: list[tuple] = []
         self.answers: dict[str, dict] = {}
         self.held: list[str] = []
+        self.waiting = (0, 0)
 
     def _stumble(self) -> None:
         if self.trouble:
@@ -159,6 +161,10 @@ class FakeInbox:
 
     async def ping(self):
         self._stumble()
+
+    async def troubles(self):
+        self._stumble()
+        return Troubles(*self.waiting)
 
     async def tallies(self, model):
         self._stumble()

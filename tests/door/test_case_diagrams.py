@@ -29,7 +29,7 @@ def answer(n_cases=6, n=80, **options):
             "labels": (rows.cumsum(axis=1) > rng.random(len(rows))[:, None]).argmax(axis=1),
             "cases": [f"scan-{i // n}" for i in range(len(rows))],
         }
-        pane.fill(Batch.from_columns(columns, task="segmentation").batch)
+        pane.fill_batch(Batch.from_columns(columns, task="segmentation").batch)
     view = View(pane, Question(bins=20, options=options))
     one = {"case": case_reliability(view, "scan-0")} if n_cases else {}
     return {"model": "seg <$x$> & co"} | cases_of(view) | one

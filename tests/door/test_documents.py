@@ -84,10 +84,20 @@ async def test_the_documentation_needs_nothing_from_elsewhere(client):
 
 async def test_health_and_version(client):
     assert (await client.get("/livez")).json() == {"status": "ok"}
-    assert (await client.get("/readyz")).json() == {"status": "ready"}
+    assert (await client.get("/readyz")).json() == {"status": "ready", "parked_entries": 0, "unsealed_models": 0}
     assert (await client.get("/version")).json()["api"] == "1"
     text = (await client.get("/metrics")).text
     assert 'calibrant_requests_total{operation="getLive",status="200"} 1.0' in text
+
+
+async def test_what_waits_for_an_operator_is_told(client, inbox):
+    assert "\ncalibrant_parked_entries 0.0\n" in (await client.get("/metrics")).text
+    inbox.waiting = (3, 1)
+    ready = await client.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "ready", "parked_entries": 3, "unsealed_models": 1}
+    text = (await client.get("/metrics")).text
+    assert "\ncalibrant_parked_entries 3.0\n" in text and "\ncalibrant_unsealed_models 1.0\n" in text
 
 
 async def test_head_is_answered_as_get_without_a_body(client):

@@ -43,7 +43,7 @@ def pane_of(n_classes, n=300):
     pane = Pane(PaneSpec("multiclass", n_classes))
     sharp = p**2 / (p**2).sum(axis=1, keepdims=True)
     columns = {"probabilities": sharp, "label_counts": votes}
-    pane.fill(Batch.from_columns(columns, task="multiclass").batch)
+    pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
     return pane
 
 

@@ -79,7 +79,7 @@ async def test_updates_a_line(coarse, inbox):
 def packed(spec: PaneSpec, **named: list[str]) -> str:
     pane = Pane(spec)
     columns = {name: PREDICTIONS[name] for name in ("probabilities", "labels")} | named
-    pane.fill(Batch.from_columns(columns, task=spec.task).batch)
+    pane.fill_batch(Batch.from_columns(columns, task=spec.task).batch)
     return base64.b64encode(pane.pack()).decode()
 
 

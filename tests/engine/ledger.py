@@ -77,7 +77,7 @@ class LedgerPane:
     squares: int = 0
     cells: dict[int, int] = field(default_factory=dict)
 
-    def fill(self, batch: LedgerBatch) -> None:
+    def fill_batch(self, batch: LedgerBatch) -> None:
         play(batch.trick)
         for number in batch.numbers:
             self._add(1, number, number * number, {number % N_CELLS: number})
@@ -103,6 +103,9 @@ class LedgerPane:
     @property
     def memory_bytes(self) -> int:
         return 1000 + 100 * len(self.cells)
+
+    def tighten(self) -> LedgerPane:
+        return self
 
     def parts(self) -> dict[str, bytes]:
         sums = json.dumps([self.count, self.total, self.squares]).encode()
@@ -169,5 +172,5 @@ def ledger_ground() -> Ground:
 def pane_of(numbers) -> LedgerPane:
     """The pane that some numbers make."""
     pane = LedgerPane()
-    pane.fill(LedgerBatch(list(numbers)))
+    pane.fill_batch(LedgerBatch(list(numbers)))
     return pane

@@ -52,7 +52,7 @@ def pane_of(rng, n=200, slope=1.0, labelled=True):
         truth = expit(slope * logit(np.clip(score, 1e-9, 1 - 1e-9)))
         columns["labels"] = (rng.random(n) < truth).astype(int)
     pane = Pane(CONFIG.spec())
-    pane.fill(Batch.from_columns(columns, task="binary").batch)
+    pane.fill_batch(Batch.from_columns(columns, task="binary").batch)
     return pane
 
 
@@ -282,7 +282,7 @@ def test_moved_scores_are_watched_and_never_alarm(bench):
         sealing.seal(day, {"": pane_of(rng, labelled=day % 2 == 0)})
     for day in range(5, 12):
         pane = Pane(config.spec())
-        pane.fill(Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch)
+        pane.fill_batch(Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch)
         assert sealing.seal(day, {"": pane}) == []
     detector = sealing.detector()
     assert detector.watch.anytime_p < 0.02 and detector.state.alarmed_at is None
@@ -308,7 +308,7 @@ def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit
     rows = rng.dirichlet([1, 1, 1], 300)
     labels = [int(rng.choice(3, p=row)) for row in rows]
     pane = Pane(config.spec())
-    pane.fill(Batch.from_columns({"probabilities": rows, "labels": labels}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": labels}).batch)
     sealing.seal(0, {"": pane})
     held = sealing.held().detectors
     assert sorted(held) == ["class:0|", "class:2|"]
@@ -316,7 +316,7 @@ def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit
     assert held["class:2|"].baseline.correct.sum() == labels.count(2)
     shared = Pane(config.spec())
     columns = {"probabilities": rows, "labels": labels, "units": ["u"] * 300}
-    shared.fill(Batch.from_columns(columns).batch)
+    shared.fill_batch(Batch.from_columns(columns).batch)
     sealing.seal(1, {"": shared})
     passed = sealing.held().detectors["class:2|"]
     assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (DAY_S, 1, 1, "shared_units")

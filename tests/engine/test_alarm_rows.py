@@ -150,7 +150,7 @@ def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
     whole = Pane(BINARY.spec())
     for hour in (0, 7):
         ids = [f"{hour}.{i}" for i in range(50)]
-        whole.fill(
+        whole.fill_batch(
             played.predict(START_S + hour * HOUR_S, confidences=rng.random(50), ids=ids, units=ids, labels=[0] * 50)
         )
     played.seal(0)

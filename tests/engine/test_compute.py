@@ -278,7 +278,7 @@ def test_the_ground_floor_end_to_end(bench):
         assert bench.merged(f"b{i}").status == "merged"
     one_by_one = ground.pane(MODEL.spec())
     for batch in batches:
-        one_by_one.fill(batch)
+        one_by_one.fill_batch(batch)
     answer = bench.run(bench.inbox.ask("counts", MODEL, {}, EVER))
     assert json.loads(answer.body).items() >= one_by_one.counts.items()
     assert one_by_one.counts["n_units"] == 4 * 4 + 8 * 20

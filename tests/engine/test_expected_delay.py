@@ -81,7 +81,7 @@ def test_each_class_that_is_bet_on_has_its_own(bench):
         p = rng.dirichlet([6.0, 2.0, 0.5], 100)
         pane = Pane(config.spec())
         labels = [int(rng.choice(3, p=row)) for row in p]
-        pane.fill(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass", n_classes=3).batch)
+        pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass", n_classes=3).batch)
         panes.append(pane)
         rows.append(p)
     changes, _ = asked(sealing, panes)

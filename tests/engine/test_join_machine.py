@@ -214,7 +214,7 @@ class JoinMachine(RuleBasedStateMachine):
             }
             if kind is not None:
                 columns[kind] = [each["shared"][1] for _, each in rows]
-            pane.fill(Batch.from_columns(columns, task="binary").batch)
+            pane.fill_batch(Batch.from_columns(columns, task="binary").batch)
         return pane
 
     def _counts(self, name):

@@ -103,7 +103,7 @@ def final_panes():
                         for name in ("probabilities", "ids", *(("units",) if named else ()))
                     }
                     whole["label_counts"] = [counts for _, counts in some]
-                    pane.fill(Batch.from_columns(whole).batch)
+                    pane.fill_batch(Batch.from_columns(whole).batch)
     return panes
 
 

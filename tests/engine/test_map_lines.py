@@ -26,7 +26,7 @@ def pane():
     p = rng.dirichlet(np.ones(3), 400)
     labels = (p.cumsum(axis=1) > rng.random(400)[:, None]).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass").batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass").batch)
     return pane
 
 

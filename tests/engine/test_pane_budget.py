@@ -7,6 +7,7 @@ import tracemalloc
 from dataclasses import replace
 from hashlib import blake2b
 
+import numpy as np
 import pytest
 
 from calibrant import Batch
@@ -102,7 +103,8 @@ def test_a_pane_that_grew_is_counted_at_its_new_size(clock):
 
 
 def batch_of(model, number, n=1):
-    columns = {"probabilities": [[0.1] * 10] * n, "labels": [number % 10] * n}
+    rows = np.random.default_rng(number).dirichlet(np.ones(10), n)
+    columns = {"probabilities": rows.tolist(), "labels": [number % 10] * n}
     payload = Batch.from_columns(columns).batch.pack()
     return Delivery(model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n)
 
@@ -131,7 +133,7 @@ def send(bench, model, number, n=1):
 
 def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
     """Twelve new models; a bound in packed bytes would keep all their panes."""
-    budget = PaneBudget(1 << 20)
+    budget = PaneBudget(6 << 20)
     loops = loops_of(bench, budget)
     rounds = [models_of(bench.store, partition, 6) for partition in range(2)]
     for number in range(6):
@@ -144,6 +146,7 @@ def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
             assert real == budget.total_bytes
             largest = max(pane.memory_bytes for pane in held)
             assert real <= max(budget.limit_bytes, 2 * largest)
+            assert largest > 10 * max(sum(map(len, pane.parts.values())) for pane in held)
     assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._shelf._held}
 
 

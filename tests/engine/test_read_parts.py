@@ -34,7 +34,7 @@ def pane(request) -> Pane:
         "cases": [f"case-{i // 5}" for i in range(200)],
     }
     filled = Pane(PaneSpec(request.param, n_classes))
-    filled.fill(Batch.from_columns(columns, task=request.param).batch)
+    filled.fill_batch(Batch.from_columns(columns, task=request.param).batch)
     return filled
 
 

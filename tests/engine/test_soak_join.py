@@ -72,7 +72,7 @@ class Facts:
         pane = Pane(MODEL.spec())
         for named in (True, False):
             rows = np.flatnonzero(here & ((self.unit >= 0) == named))
-            pane.fill(Batch.from_columns(self.columns(rows) | {"label_counts": self.counts(rows)}).batch)
+            pane.fill_batch(Batch.from_columns(self.columns(rows) | {"label_counts": self.counts(rows)}).batch)
         return pane
 
 

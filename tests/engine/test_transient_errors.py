@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -27,6 +26,7 @@ from workers.embedded import EmbeddedServer
 from workers.entries import LABELS, PREDICTIONS, pack_labels
 from workers.filling import Ground
 from workers.inbox import Delivery
+from workers.retained import RetainedRecords
 from workers.state.keys import PaneKey
 from workers.state.marks import Marks, fields_of, sealed_slice
 from workers.transient_errors import is_transient
@@ -321,48 +321,46 @@ class TestSealing:
             loop._housekeeping._sealing._pane(self.SEALED, "", [self.START])
 
 
-def pause_storm(settings, server_binary, directory, n_stops, stop_s, n_batches):
-    """Stop a real server for longer than the socket time-out while batches with ids and their labels are posted."""
+def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s, n_batches):
+    """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
     quick = replace(settings.with_url(server.start()), socket_timeout_s=stop_s / 2, ingest_deadline_s=4 * stop_s + 20)
+    facts, calls, timers = RetainedRecords.facts, [], []
+
+    def stopping(*args):
+        calls.append(1)
+        if len(calls) % 3 == 0 and len(timers) < n_stops:
+            pid = server._process.pid
+            os.kill(pid, signal.SIGSTOP)
+            timers.append(threading.Timer(stop_s, os.kill, (pid, signal.SIGCONT)))
+            timers[-1].start()
+        return facts(*args)
+
+    monkeypatch.setattr(RetainedRecords, "facts", stopping)
     try:
         with Bench(replace(quick, socket_timeout_s=stop_s + 10)) as bench:
             bench.ground = Ground()
             bench.put_model()
             bench.settings = quick
             bench.engine()
-            posting = threading.Event()
-
-            def stopping():
-                for _ in range(n_stops):
-                    posting.wait(20)
-                    posting.clear()
-                    os.kill(server._process.pid, signal.SIGSTOP)
-                    time.sleep(stop_s)
-                    os.kill(server._process.pid, signal.SIGCONT)
-
-            stopper = threading.Thread(target=stopping)
-            stopper.start()
-            for at in range(0, n_batches, 10):
-                run = range(at, at + 10)
+            for at in range(0, n_batches, 5):
+                run = range(at, at + 5)
                 bench.deliver(*(with_ids(f"p{i}", f"i{i}", f"j{i}") for i in run))
                 bench.deliver(*(labels(f"l{i}", f"i{i}", f"j{i}") for i in run))
-                posting.set()
-            while stopper.is_alive():
-                posting.set()
-                stopper.join(0.05)
             statuses = {bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)}
-            assert statuses == {"merged"} and bench.dead_letters() == []
+            assert statuses == {"merged"} and bench.dead_letters() == [] and len(timers) == n_stops
             found = counts(bench)
             assert (found["n_predictions"], found["n_labelled"]) == (2 * n_batches, 2 * n_batches)
     finally:
+        for timer in timers:
+            timer.join()
         server.stop()
 
 
-def test_a_stopped_store_decides_nothing(settings, server_binary, tmp_path):
-    pause_storm(settings, server_binary, tmp_path / "own", n_stops=2, stop_s=0.5, n_batches=30)
+def test_a_stopped_store_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
+    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=2, stop_s=0.5, n_batches=20)
 
 
 @pytest.mark.slow
-def test_a_store_stopped_for_long_and_often_decides_nothing(settings, server_binary, tmp_path):
-    pause_storm(settings, server_binary, tmp_path / "own", n_stops=6, stop_s=4.0, n_batches=300)
+def test_a_store_stopped_for_long_and_often_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
+    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=6, stop_s=4.0, n_batches=300)

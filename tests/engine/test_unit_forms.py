@@ -53,7 +53,7 @@ def joined(order, removed=()):
 
 def of_columns(columns):
     pane = Pane(MODEL.spec())
-    pane.fill(Batch.from_columns(columns).batch)
+    pane.fill_batch(Batch.from_columns(columns).batch)
     return pane
 
 
@@ -66,8 +66,8 @@ def test_a_unit_weighs_one_in_whatever_forms_it_came(order):
     assert pane.units_split["n"] == 0
     mixed, alone = (Batch.from_columns(columns).batch for columns in reversed(WHOLE))
     expected = Pane(MODEL.spec())
-    expected.fill(alone)
-    expected.fill(replace(mixed, cases=np.array([None, None, "scan"], dtype=object)))
+    expected.fill_batch(alone)
+    expected.fill_batch(replace(mixed, cases=np.array([None, None, "scan"], dtype=object)))
     assert_same_state(pane, expected)
     case = of_columns({name: column for name, column in PARTS["c"].items() if name != "units"})
     assert pane["cases"].pack() == case["cases"].pack()

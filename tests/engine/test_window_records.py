@@ -194,7 +194,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     ids = [f"i{i:02d}" for i in range(n)]
     batch = Batch.from_columns({"probabilities": p, "labels": labels, "ids": ids, **given}).batch
     whole = Pane(PaneSpec("multiclass", 3))
-    whole.fill(batch)
+    whole.fill_batch(batch)
     view = View(whole, question_of({"bins": 5}), batch)
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}

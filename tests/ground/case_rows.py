@@ -55,7 +55,7 @@ def golden_batch() -> Batch:
 def pane_of(*batches: Batch, spec: PaneSpec = SPEC) -> Pane:
     pane = Pane(spec)
     for batch in batches:
-        pane.fill(batch)
+        pane.fill_batch(batch)
     return pane
 
 

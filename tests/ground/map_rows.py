@@ -30,7 +30,7 @@ def binary(p, y, **more):
 
 def pane_of(batch, **spec):
     pane = Pane(PaneSpec(batch.task, batch.n_classes, **spec))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return pane
 
 

@@ -61,7 +61,7 @@ def assert_same(one: Pane, other: Pane, *, tolerance: float = 1e-9) -> None:
 def pane_of(spec: PaneSpec, *batches: Batch) -> Pane:
     pane = Pane(spec)
     for batch in batches:
-        pane.fill(batch)
+        pane.fill_batch(batch)
     return pane
 
 

@@ -74,7 +74,7 @@ def filled(pane: Pane, seed: int, n: int, data: str, labels: str) -> Pane:
             columns["label_counts"] = rng.multinomial(rng.integers(1, 6, rows), share)
         if labels.endswith("weights"):
             columns["weights"] = rng.random(rows)
-        pane.fill(Batch.from_columns(columns).batch)
+        pane.fill_batch(Batch.from_columns(columns).batch)
     return pane
 
 

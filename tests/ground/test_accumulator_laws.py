@@ -121,7 +121,7 @@ def test_copies_are_independent(spec: PaneSpec, sparse: bool) -> None:
     if sparse:
         pane = Pane.unpack(pane.pack())
     twin = pane.copy()
-    twin.fill(two)
+    twin.fill_batch(two)
     assert_same(pane, pane_of(spec, one))
     pane.subtract(pane_of(spec, one))
     assert pane.is_empty
@@ -160,4 +160,4 @@ def test_panes_of_other_specs_do_not_add() -> None:
         Pane(SPECS["binary"]).subtract(Pane(SPECS["two"]))
     (batch,) = batches_of(SPECS["three"], SHAPE, 1)
     with pytest.raises(ValueError, match="does not fill"):
-        Pane(SPECS["two"]).fill(batch)
+        Pane(SPECS["two"]).fill_batch(batch)

@@ -69,7 +69,7 @@ def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(pe
     value = fit.concentration(rows)[0]
     assert np.log(value) == pytest.approx(peer.x, abs=1e-6)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     assert value == pytest.approx(fit_concentration(pane["concentration"], penalty).value, rel=1e-6)
     assert fit.proof["converged"] and fit.proof["objective_after"] <= fit.proof["objective_before"]
 
@@ -112,7 +112,7 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
     # Every row has two votes and more, so that rows and batch stand in one order.
     part = batch.take(voted_rows(batch).half == 1)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(part)
+    pane.fill_batch(part)
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
     for slug, answer in compute_metrics(View(pane, Question()), slugs).items():
         assert raw[slug] == pytest.approx(answer["value"], abs=1e-9)

@@ -69,7 +69,7 @@ def batch_of(seed: int, n: int = 200) -> Batch:
 
 def view_of(batch: Batch, bins: int, raters: str = "pooled", **options: object) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(bins=bins, raters=raters, options=options), batch)
 
 
@@ -121,6 +121,6 @@ def test_kernels_take_composites() -> None:
         task="segmentation",
     ).batch
     pane = Pane(PaneSpec("segmentation", 2))
-    pane.fill(united)
+    pane.fill_batch(united)
     expected = compute_metrics(View(pane, Question(bins=5, options={"membership": "spline"}), united), ["ml1_ace"])
     assert found["value"] == pytest.approx(expected["ml1_ace"]["value"])

@@ -34,7 +34,7 @@ def batch_of(seed: int, n: int = 400, n_classes: int = 3, **columns: Any) -> Bat
 
 def pane_of(batch: Batch) -> Pane:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return pane
 
 
@@ -231,7 +231,7 @@ def test_nothing_is_read_of_nothing() -> None:
 def test_histograms_of_every_class_speak_of_all_labels() -> None:
     batch, spec = batch_of(8), PaneSpec("multiclass", 3, grid=1200)
     whole, sent, lacking = Pane(spec), Pane(spec), Pane(spec)
-    whole.fill(batch)
+    whole.fill_batch(batch)
     updates = updates_of(ConfidenceHistogram.of_batch(batch, 14400), spec)
     for update in updates:
         sent.fill_histogram(update)
@@ -244,7 +244,7 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     assert found["value"] == pytest.approx(expected["value"], abs=0.5 / 14400)
     assert (found["n_ratings"], found["weight_in_histograms"]) == (updates[0].count.sum().round(), updates[0].count.sum())
     assert (nothing["value"], nothing["reason"]) == (None, "not_in_histogram")
-    sent.fill(batch)
+    sent.fill_batch(batch)
     twice = compute_metrics(View(sent, question), ["all_label_ece"])["all_label_ece"]
     assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
     assert twice["n_ratings"] == found["n_ratings"] + expected["n_ratings"]

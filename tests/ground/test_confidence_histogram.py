@@ -133,7 +133,7 @@ def test_a_probability_of_zero_is_counted_and_bounded() -> None:
 def test_close_to_the_panes_metrics() -> None:
     batch = batch_of(3, 3000)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     metrics = compute_metrics(
         View(pane, Question(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
     )
@@ -306,7 +306,7 @@ def test_updates_of_the_service_and_back() -> None:
     batch, spec = batch_of(12, 500), PaneSpec("multiclass", 3)
     histogram = ConfidenceHistogram.of_batch(batch, 14400)
     sent, filled = Pane(spec), Pane(spec)
-    filled.fill(batch)
+    filled.fill_batch(batch)
     for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
     check_pane(sent)

@@ -202,7 +202,7 @@ def test_panes_of_older_formats_have_none_and_it_absorbs() -> None:
     assert old.copy().merge(new).digest() is None
     assert "digest" not in old.copy().merge(new).parts()
     assert Pane.from_parts(spec, old.copy().merge(new).parts()).digest() is None
-    old.fill(make.batch("multiclass"))
+    old.fill_batch(make.batch("multiclass"))
     assert old.digest() is None
     assert Pane.unpack(old.pack()).digest() is None
 

@@ -34,7 +34,7 @@ def batch_of(scans: dict[str, tuple[list[int], list[int]]]) -> Batch:
 
 def view_of(batch: Batch, raw: bool, **options: Any) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(options=options), batch if raw else None)
 
 
@@ -75,7 +75,7 @@ def test_a_missed_union_of_classes_has_dice_zero() -> None:
 
 def test_pixels_sent_as_a_histogram_leave_dice_unknown() -> None:
     pane = Pane(PaneSpec("segmentation", 3))
-    pane.fill(batch_of({"found": SCANS["found"]}))
+    pane.fill_batch(batch_of({"found": SCANS["found"]}))
     at = np.eye(1, 1200, 119)[0]
     sent = {"kind": "class", "class": 1, "bins": 1200, "case": "found", "count": 4 * at, "sum_confidence": 0.4 * at}
     pane.fill_histogram(Histogram.from_fields(sent | {"sum_correct": 2 * at}, pane.spec))

@@ -20,7 +20,7 @@ READ = ("counts", "positive", "replicates", "scores", "units")
 
 def view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
     pane = Pane(SPEC)
-    pane.fill(Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch)
+    pane.fill_batch(Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch)
     return View(pane, QUESTION)
 
 

@@ -437,7 +437,7 @@ def test_intervals_of_bins_hold_what_is_true() -> None:
         votes = np.array([rng.multinomial(3, row) for row in p])
         batch = Batch.from_columns({"probabilities": p, "label_counts": votes}, task="multiclass").batch
         pane = Pane(PaneSpec("multiclass", 3))
-        pane.fill(batch)
+        pane.fill_batch(batch)
         for row in disagreement_answer(View(pane, Question(bins=5)))["reliability"]:
             if row["n"] >= 30:
                 # The truth of a bin is the mean of the predictions in it.

@@ -283,7 +283,7 @@ def pane_of(units: list[str], seed: int = 0) -> Pane:
         "units": units,
     }
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(Batch.from_columns(columns, task="binary", n_classes=2).batch)
+    pane.fill_batch(Batch.from_columns(columns, task="binary", n_classes=2).batch)
     return pane
 
 
@@ -320,7 +320,7 @@ def test_tables_come_back_from_bytes():
 def test_label_coverage_counts_predictions():
     pane = Pane(PaneSpec("binary", 2))
     columns = {"confidences": [0.01, 0.02, 0.95, 0.96], "labels": [0, None, 1, 1], "ids": list("abcd")}
-    pane.fill(Batch.from_columns(columns, task="binary", n_classes=2).batch)
+    pane.fill_batch(Batch.from_columns(columns, task="binary", n_classes=2).batch)
     told = label_coverage(pane)
     assert told["labelled"] == 0.75
     assert (told["by_bin"][0], told["by_bin"][-1], told["by_bin"][7]) == (0.5, 1.0, None)

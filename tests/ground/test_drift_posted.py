@@ -46,7 +46,7 @@ def day():
 def test_predictions_of_their_own_units_give_the_table_that_they_give_as_rows(day, policy):
     score, label = day
     rows = Pane(SPEC)
-    rows.fill(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+    rows.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
     halves = [
         histogram_of(SPEC, "positive", score[i::2], label[i::2], np.ones(200), 200, raters=policy) for i in (0, 1)
     ]

@@ -79,7 +79,7 @@ def test_rows_equal_the_naive_sums(raters, scope):
     assert counts.sum(axis=1).tolist() == [60, sum(r is not None for r in columns["labels"])]
     if scope == "score":
         pane = Pane(PaneSpec("multiclass", 3))
-        pane.fill(batch)
+        pane.fill_batch(batch)
         kept = unit_table(pane, raters)
         np.testing.assert_allclose(table.columns[:3], kept.columns[:3], atol=1e-12)
         np.testing.assert_array_equal(counts, label_counts(pane))
@@ -96,7 +96,7 @@ def day_of_panes(scores, labels):
     panes = []
     for p, y in zip(scores, labels, strict=True):
         pane = Pane(PaneSpec("binary", 2))
-        pane.fill(Batch.from_columns({"confidences": [p], "labels": [y], "units": ["u"]}, task="binary").batch)
+        pane.fill_batch(Batch.from_columns({"confidences": [p], "labels": [y], "units": ["u"]}, task="binary").batch)
         panes.append(unit_table(pane, "mean"))
     columns = {"confidences": scores, "labels": labels, "units": ["u"] * len(scores)}
     return merged(panes), row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")[0]

@@ -77,7 +77,7 @@ def window(seed: int, n: int, power: float) -> Pane:
     score = rng.random(n) ** power
     pane = Pane(PaneSpec("binary", 2))
     labels = (rng.random(n) < score).astype(int)
-    pane.fill(Batch.from_columns({"confidences": score, "labels": labels}).batch)
+    pane.fill_batch(Batch.from_columns({"confidences": score, "labels": labels}).batch)
     return pane
 
 

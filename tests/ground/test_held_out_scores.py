@@ -27,7 +27,7 @@ def many(n: int = 600, seed: int = 0, **more: Any) -> tuple[Batch, Pane]:
     labels = (softmax(z / 2, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     batch = Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(n)], **more}).batch
     pane = Pane.for_window(SPEC)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return batch, pane
 
 
@@ -68,7 +68,7 @@ def test_where_there_are_too_few_it_says_so() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(25), 15)
     pane = Pane(SPEC)
-    pane.fill(Batch.from_columns({"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": [3, 4] * 7 + [3], "ids": [f"i{i}" for i in range(15)]}).batch)
     found = fit("isotonic", View(pane, Question(scope="class:3")))
     assert (found["heldout"], found["heldout_reason"]) == (None, "few_units")
 
@@ -77,11 +77,11 @@ def test_a_sample_without_a_hit_shows_no_gain() -> None:
     """The window has some, but none of the rows that are kept."""
     batch, pane = many(2000)
     pane = Pane(SPEC)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     kept = np.isin(batch.prediction_hash, pane.sample.batch().prediction_hash)
     labels = np.where(kept, 4, np.arange(2000) % 5)
     pane = Pane(SPEC)
-    pane.fill(Batch.from_columns({"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}).batch)
+    pane.fill_batch(Batch.from_columns({"logits": batch.scores, "labels": labels, "ids": [f"i{i}" for i in range(2000)]}).batch)
     found = fit("isotonic", View(pane, Question(scope="class:3")))
     assert found["parameters"] is not None
     assert (found["heldout"], found["heldout_reason"]) == (None, "one_class")

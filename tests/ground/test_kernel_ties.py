@@ -22,7 +22,7 @@ def test_predictions_of_one_score_leave_out_their_own(raters: str, leave: str) -
     weights = rng.choice([0.5, 1.0, 3.0], 25)
     batch = Batch.from_columns({"probabilities": z, "label_counts": counts, "weights": weights}).batch
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     view = View(pane, Question(raters=raters, options={"leave": leave}), batch)
     found = compute_metrics(view, ["kde_ece"])["kde_ece"]["value"]
     assert found == pytest.approx(naive.kde(rows_of(batch), raters, leave, 0.02), abs=1e-10)

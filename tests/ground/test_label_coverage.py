@@ -20,7 +20,7 @@ def pane_of(p: np.ndarray, labelled: np.ndarray, delays: np.ndarray | None = Non
     columns = {"confidences": p, "labels": labels, "ids": [f"i{i}" for i in range(len(p))]}
     batch = Batch.from_columns(columns).batch
     pane = Pane(SPEC)
-    pane.fill(batch if delays is None else replace(batch, delays=delay_bin(delays)))
+    pane.fill_batch(batch if delays is None else replace(batch, delays=delay_bin(delays)))
     return pane
 
 
@@ -50,7 +50,7 @@ def test_unknown_delays_and_unlabelled_rows_do_not_count() -> None:
     unknown = replace(
         Batch.from_columns({"confidences": [0.5], "labels": [1]}).batch, delays=np.array([UNKNOWN])
     )
-    pane.fill(unknown)
+    pane.fill_batch(unknown)
     assert coverage(pane)["delay"]["n"] == 2
     pane.subtract(pane.copy())
     assert coverage(pane)["delay"]["median_s"] is None

@@ -383,7 +383,7 @@ def test_keeping_single_votes_biases_upwards() -> None:
 def test_no_labels_is_no_number() -> None:
     empty = Pane(PaneSpec("multiclass", 3))
     unlabelled = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]]}, task="multiclass").batch
-    empty.fill(unlabelled)
+    empty.fill_batch(unlabelled)
     for found in asked(empty).values():
         assert found["value"] is None
         assert found["reason"] == "no_data"
@@ -427,7 +427,7 @@ def test_classes_that_are_not_kept() -> None:
     spec = PaneSpec("multiclass", 70)
     whole = Pane(spec)
     z = np.full((5, 70), 1 / 70)
-    whole.fill(batch(z, np.eye(70, dtype=int)[:5] * 2))
+    whole.fill_batch(batch(z, np.eye(70, dtype=int)[:5] * 2))
     found = compute_metrics(View(whole, Question()), SLUGS)
     assert found["epistemic_loss"]["value"] is not None
     assert found["calibration_loss"]["reason"] == "class_not_kept"

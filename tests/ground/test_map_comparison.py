@@ -21,7 +21,7 @@ def test_the_gain_is_the_current_loss_less_the_candidates_by_unit() -> None:
     labels = (rng.random(480) < expit(logit(score) / 6.0)).astype(int)
     columns = {"confidences": score, "labels": labels, "ids": [f"i{i}" for i in range(480)]}
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(Batch.from_columns(columns | {"units": [f"u{i}" for i in unit]}).batch)
+    pane.fill_batch(Batch.from_columns(columns | {"units": [f"u{i}" for i in unit]}).batch)
 
     def loss(value: float) -> np.ndarray:
         p = expit(logit(score) / value)
@@ -48,7 +48,8 @@ def test_two_temperatures_are_told_apart_by_all_of_a_window(betas: tuple[float, 
     z = rng.normal(size=(n, n_classes)) * 3
     labels = (softmax(0.5 * z, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", n_classes))
-    pane.fill(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(n)]}, n_classes=n_classes).batch)
+    columns = {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(n)]}
+    pane.fill_batch(Batch.from_columns(columns, n_classes=n_classes).batch)
     maps = [
         None if beta == 1.0 else {"method": "temperature", "scope": "full", "class": None, "parameters": {"temperature": 1 / beta}}
         for beta in betas
@@ -73,7 +74,7 @@ def test_other_maps_are_compared_on_the_sample() -> None:
     score = rng.uniform(0.02, 0.98, 4000)
     labels = (rng.random(4000) < expit(logit(score) / 2)).astype(int)
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(Batch.from_columns({"confidences": score, "labels": labels, "ids": [f"i{i}" for i in range(4000)]}).batch)
+    pane.fill_batch(Batch.from_columns({"confidences": score, "labels": labels, "ids": [f"i{i}" for i in range(4000)]}).batch)
     curve = {"method": "platt", "scope": "positive", "class": None, "parameters": {"slope": 0.5, "intercept": 0.0, "clip": 1e-12}}
     found = compare(temperature(1.0), curve, pane)
     assert found["n"] == found["sample"]["n"] < 1000 and "sampled" not in found

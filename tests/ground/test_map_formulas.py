@@ -57,7 +57,7 @@ def fitted(method: str, scope: str, **options: Any) -> tuple[dict[str, Any], Bat
         edges = np.concatenate([p[:60], [0.0, 1.0, 1e-14, 1 - 1e-14], np.arange(16) / 15])
         there = Batch.from_columns({"confidences": edges}).batch
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     answer = fit(method, View(pane, Question()), Options(**options))
     return json.loads(json.dumps(answer, allow_nan=False)), there
 

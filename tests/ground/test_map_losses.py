@@ -22,7 +22,7 @@ def test_losses_after_a_map_are_those_of_its_rows(method: str, raters: str) -> N
     columns = {"confidences": score, "label_counts": np.stack([3 - votes, votes], axis=1), "weights": weight}
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     answer = fit(method, View(pane, Question(raters=raters), batch))
     mapped, share = apply(answer, batch), votes / 3
     brier = np.average(share * (1 - mapped) ** 2 + (1 - share) * mapped**2, weights=weight)

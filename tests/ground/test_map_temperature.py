@@ -24,7 +24,7 @@ def batch_of(z: Any, labels: Any, **more: Any) -> Batch:
 
 def view_of(batch: Batch, *, raw: bool = False, **question: Any) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(**question), batch if raw else None)
 
 
@@ -93,11 +93,11 @@ def test_a_sample_that_is_always_right_leaves_the_temperature_to_the_window() ->
     z = rng.normal(size=(3000, 20)) * 2.0
     batch = batch_of(z, z.argmax(axis=1))
     pane = Pane(PaneSpec("multiclass", 20))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     kept = pane.sample.batch().prediction_hash
     labels = np.where(np.isin(batch.prediction_hash, kept) | (rng.random(3000) > 0.2), z.argmax(axis=1), z.argmin(axis=1))
     pane = Pane(PaneSpec("multiclass", 20))
-    pane.fill(batch_of(z, labels))
+    pane.fill_batch(batch_of(z, labels))
     found = recommend(View(pane, Question()))
     assert found["recommendation"] == "temperature"
     evidence = found["recommendation_evidence"]

@@ -22,7 +22,7 @@ def test_the_scale_of_weights_changes_no_map(method: str, weight: float) -> None
     found = []
     for weights in (np.ones(200), np.full(200, weight)):
         pane = Pane.for_window(PaneSpec("binary", 2))
-        pane.fill(Batch.from_columns(columns | {"weights": weights}).batch)
+        pane.fill_batch(Batch.from_columns(columns | {"weights": weights}).batch)
         found.append(fit(method, View(pane, Question())))
         assert recommend(View(pane, Question()))["recommendation"] == "leave it"
     plain, scaled = (apply(each, Batch.from_columns({"confidences": p}).batch) for each in found)

@@ -45,7 +45,7 @@ def as_probabilities() -> Batch:
 def filled(*batches: Batch) -> Pane:
     pane = Pane(SPEC)
     for batch in batches:
-        pane.fill(batch)
+        pane.fill_batch(batch)
     return pane
 
 
@@ -82,7 +82,7 @@ def test_a_masked_rating_that_is_taken_back_leaves_the_sums_as_they_were() -> No
     pane = filled(rows(0, 50))
     before = compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"]
     temperature = fit_temperature(pane)["temperature"]
-    pane.fill(rows(50, 56))
+    pane.fill_batch(rows(50, 56))
     pane.subtract(filled(rows(50, 56)))
     assert compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"] == pytest.approx(before, rel=1e-12)
     assert fit_temperature(pane)["temperature"] == pytest.approx(temperature, rel=1e-9)

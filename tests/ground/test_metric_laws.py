@@ -57,7 +57,7 @@ def batch_of(task: str, columns: dict[str, Any]) -> Batch:
 def pane_of(*batches: Batch) -> Pane:
     pane = Pane(PaneSpec(batches[0].task, batches[0].n_classes))
     for batch in batches:
-        pane.fill(batch)
+        pane.fill_batch(batch)
     return pane
 
 

@@ -47,7 +47,7 @@ def batch_of(
 
 def pane_of(batch: Batch) -> Pane:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return pane
 
 
@@ -507,7 +507,7 @@ def test_a_row_falls_into_the_same_cells_alone_and_in_a_batch(n_classes: int, lo
     batch = Batch.from_columns(columns).batch
     whole, single = pane_of(batch), Pane(PaneSpec("multiclass", n_classes))
     for row in range(60):
-        single.fill(batch.take(np.array([row])))
+        single.fill_batch(batch.take(np.array([row])))
     for name in ("uncertainty", "label_distribution"):
         for key, block in whole[name].blocks.items():
             np.testing.assert_array_equal(block.counts, single[name].blocks[key].counts)

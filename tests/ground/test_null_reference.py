@@ -30,7 +30,7 @@ def view_of(score: np.ndarray, hit: np.ndarray, units: list[str] | None = None) 
     columns = {"confidences": score, "labels": hit.astype(int)}
     batch = Batch.from_columns(columns | ({} if units is None else {"units": units})).batch
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question())
 
 

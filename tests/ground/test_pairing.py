@@ -33,7 +33,7 @@ TEN = Question(bins=10, scope="positive")
 def pane_of(spec: PaneSpec, n: int, prefix: str = "u", window: bool = False, **columns: object) -> Pane:
     pane = Pane.for_window(spec) if window else Pane(spec)
     ids = {"ids": [f"{prefix}{i}" for i in range(n)]}
-    pane.fill(Batch.from_columns(columns | ids, task=spec.task).batch)
+    pane.fill_batch(Batch.from_columns(columns | ids, task=spec.task).batch)
     return pane
 
 
@@ -318,7 +318,7 @@ def test_the_own_map_is_not_judged_by_labels_that_made_it() -> None:
     own = np.zeros(400)
     for half in (0, 1):
         fitted = Pane.for_window(BINARY)
-        fitted.fill(batch.take(rows.half != half))
+        fitted.fill_batch(batch.take(rows.half != half))
         found = fit("platt", View(fitted, TEN))
         mapped = apply(found, batch)
         own[rows.half == half] = (mapped[rows.half == half] - label[rows.half == half]) ** 2

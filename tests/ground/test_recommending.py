@@ -45,7 +45,7 @@ def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
     for part in np.array_split(np.arange(batch.n), 12):
         one = Pane(pane.spec)
-        one.fill(batch.take(part))
+        one.fill_batch(batch.take(part))
         pane.merge(one)
     return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(objective: str,
     labels = [rng.choice(4, rng.integers(1, 4), p=row).tolist() for row in softmax(z / 2, axis=1)]
     batch = Batch.from_columns({"logits": z, "labels": labels, "units": [f"u{i // 2}" for i in range(300)]}).batch
     pane = Pane(PaneSpec("multiclass", 4))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     kept = fit_temperature(pane, objective=objective, raters=raters, rows_if_complete=True)
     exact = fit_temperature_exact(batch, objective=objective, raters=raters)
     assert kept["method"] == "sample" and kept["n_units"] == 150
@@ -206,7 +206,7 @@ def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(raters: st
     columns = {"logits": z, "label_counts": counts, "units": [f"u{u}" for u in unit], "weights": weight}
     task = "binary" if n_classes == 2 else "multiclass"
     pane = Pane(PaneSpec(task, n_classes))
-    pane.fill(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
+    pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
     share = {
         "pooled": counts.astype(float),
         "mean": counts / counts.sum(axis=1, keepdims=True),
@@ -241,7 +241,7 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
     z = rng.normal(size=(6000, 10)) * 3
     labels = (softmax(z / 1.25, axis=1).cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", 10))
-    pane.fill(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}).batch)
+    pane.fill_batch(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}).batch)
     found = recommend(View(pane, Question()))
     evidence = found["recommendation_evidence"]
     assert found["recommendation"] == "temperature" and evidence["n"] < 300
@@ -260,7 +260,7 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((150, 1))).argmax(axis=1)
         columns = {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(150)]}
         pane = Pane(PaneSpec("multiclass", 600))
-        pane.fill(Batch.from_columns(columns, n_classes=600).batch)
+        pane.fill_batch(Batch.from_columns(columns, n_classes=600).batch)
         found = recommend(View(pane, Question()))
         assert found["recommendation"] == recommended, found
         evidence = found["recommendation_evidence"]
@@ -277,7 +277,7 @@ def test_what_the_window_cannot_tell_is_not_told() -> None:
     labels = np.full(40, 2)
     for rows, hits in ((p, labels), (np.full((40, 3), 1 / 3), labels), (p[1:16], labels[1:16])):
         pane = Pane(PaneSpec("multiclass", 3))
-        pane.fill(Batch.from_columns({"probabilities": rows, "labels": hits}).batch)
+        pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": hits}).batch)
         assert left_out_gain(pane, 0, 0.95) is None
     assert left_out_gain(Pane(PaneSpec("multiclass", 3)), 0, 0.95) is None
 

@@ -30,7 +30,7 @@ def view_of(rows: Rows, raw: bool = False, **question: object) -> View:
     columns = {"confidences": p[:, 1]} if task == "binary" else {"probabilities": p}
     batch = Batch.from_columns(columns | {"label_counts": votes}, task=task).batch
     pane = Pane(PaneSpec(task, p.shape[1]))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_from_plain_histograms() -> None:
 def test_without_pairs_there_is_a_reason(label: int | None, reason: str) -> None:
     pane = Pane(PaneSpec("binary", 2))
     if label is not None:
-        pane.fill(Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch)
+        pane.fill_batch(Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch)
     view = View(pane, Question())
     found = roc(view)
     assert (found["auc"], found["threshold"], found["reason"]) == (None, [], reason)

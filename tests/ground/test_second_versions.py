@@ -30,7 +30,7 @@ def batch_of(seed: int, n: int = 400) -> Batch:
 
 def view_of(batch: Batch, raw: bool = True, **question: int) -> View:
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(**question), batch if raw else None)
 
 

@@ -48,7 +48,7 @@ def test_nothing_is_included_unasked() -> None:
 def test_sections_are_the_librarys_answers() -> None:
     batch = batch_of(3)
     pane = Pane(PaneSpec("segmentation", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     view = View(pane, Question(), batch)
     found = scored(batch, "cases", "disagreement", case="c2", frequency_bins=7)
     expected = cases_of(view, 7)

@@ -36,7 +36,7 @@ def views(order: np.ndarray, n_batches: int) -> tuple[View, View]:
 
 def filled(batch: Batch, part: np.ndarray) -> Pane:
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch.take(part))
+    pane.fill_batch(batch.take(part))
     return pane
 
 

@@ -42,7 +42,7 @@ def batch_of(columns, **more):
 
 def pane_of(batch):
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return pane
 
 
@@ -283,7 +283,7 @@ def test_nothing_labelled_and_nothing_at_all():
 def test_a_window_with_plain_histograms_is_not_answered():
     spec = PaneSpec("binary", 2)
     pane = Pane(spec)
-    pane.fill(batch_of({"confidences": [0.3, 0.8], "labels": [0, 1]}))
+    pane.fill_batch(batch_of({"confidences": [0.3, 0.8], "labels": [0, 1]}))
     fields = {"kind": "positive", "bins": 3600, "edges": "right", "raters": "pooled"}
     columns = {name: [0.0] * 3600 for name in ("count", "sum_confidence", "sum_correct")}
     columns["count"][1800] = 7.0

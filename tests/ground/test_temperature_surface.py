@@ -70,7 +70,7 @@ def test_cells_are_near_the_rows(task: str) -> None:
     else:
         batch = rows(2, 2000, logits=False)
     pane = Pane(PaneSpec(task, 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     kept = surface_answer(View(pane, Question(edges="left")), points=6)
     raw = surface_answer(View(pane, Question(edges="left"), batch), points=6)
     assert (kept["source"], raw["source"], kept["logits"]) == ("cells", "rows", "log_probabilities")
@@ -82,7 +82,7 @@ def test_cells_are_near_the_rows(task: str) -> None:
 def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
     batch = rows(3, 150)
     pane = Pane(PaneSpec("segmentation", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     found = surface_answer(View(pane, Question()), points=4)
     assert (found["source"], found["logits"], found["n_used"]) == ("sample", "sent", 150)
     raw = surface_answer(View(pane, Question(), batch), points=4)
@@ -112,7 +112,7 @@ def test_one_case_by_itself() -> None:
     columns = {"probabilities": whole.probabilities, "label_counts": whole.label_counts, "cases": names}
     batch = Batch.from_columns(columns, task="segmentation").batch
     pane = Pane(PaneSpec("segmentation", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     view = View(pane, Question(edges="left"))
     found = surface_answer(view, points=4, case="scan-1")
     own = batch.take(np.arange(400) % 2 == 1)

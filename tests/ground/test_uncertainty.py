@@ -18,7 +18,7 @@ def view_of(seed: int, n_classes: int, n: int = 800, bins: int = 10, **columns: 
     labels = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, n_classes - 1)
     batch = Batch.from_columns({"probabilities": p, "labels": labels} | columns, task="multiclass").batch
     pane = Pane(PaneSpec("multiclass", n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(bins=bins)), p, labels
 
 

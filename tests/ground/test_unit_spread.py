@@ -17,7 +17,7 @@ BINS = 15
 def table_of(score: np.ndarray, labels: np.ndarray, units: np.ndarray, bins: int = BINS) -> UnitTable:
     columns = {"confidences": score, "labels": labels.tolist(), "units": [f"u{i}" for i in units]}
     pane = Pane(PaneSpec("binary", 2))
-    pane.fill(Batch.from_columns(columns).batch)
+    pane.fill_batch(Batch.from_columns(columns).batch)
     return unit_table(pane, "pooled", bins)
 
 

@@ -64,7 +64,7 @@ def test_tables_equal_the_naive_version(
     (batch,) = batches_of(spec, options | {"logits": False}, 1)
     rows = reference.rows_of(batch)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     for raters in reference.POLICIES:
         for scope in scopes_of(spec):
             bins = exact_bins(spec, scope)[options["seed"] % len(exact_bins(spec, scope))]
@@ -84,7 +84,7 @@ def test_raw_rows_and_kept_cells_agree_for_every_bin_count(
 ) -> None:
     (batch,) = batches_of(spec, options, 1)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     for scope in scopes_of(spec):
         for bins in exact_bins(spec, scope):
             question = Question(bins=bins, edges=edges, raters=raters, scope=scope)
@@ -114,7 +114,7 @@ def test_calibration_errors_from_a_view_and_by_hand(raters: str, edges: Any) -> 
     }
     (batch,) = batches_of(spec, options, 1)
     rows, pane = reference.rows_of(batch), Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     view = View(pane, Question(bins=15, edges=edges, raters=raters))
     cells = view.table().cells
     full, gap = cells.weight > 0, np.abs(cells.gap)
@@ -148,7 +148,7 @@ def test_scores_of_the_policy(raters: str) -> None:
     }
     (batch,) = batches_of(spec, options, 1)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     expected = reference.score_sums(reference.rows_of(batch), raters)
     own = View(pane, Question(raters=raters)).scores()
     for name, value in expected.items():
@@ -168,7 +168,7 @@ def blog_view(bins: int, edges: Any, raw: bool) -> View:
     columns = {"probabilities": rows, "labels": labels}
     batch = Batch.from_columns(columns, class_names=["C", "D", "T"]).batch
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return View(pane, Question(bins=bins, edges=edges), batch if raw else None)
 
 
@@ -218,7 +218,7 @@ def test_equal_mass_groups_by_definition(weights: list[float], bins: int) -> Non
 def test_equal_mass_laws(spec: PaneSpec, raters: str, options: dict[str, Any], bins: int) -> None:
     (batch,) = batches_of(spec, options, 1)
     pane = Pane(spec)
-    pane.fill(batch)
+    pane.fill_batch(batch)
     bins = min(bins, spec.top_grid.cells)
     question = Question(bins=bins, binning="equal_mass", raters=raters, scope="top_label")
     for view in (View(pane, question), View(pane, question, batch)):
@@ -240,13 +240,13 @@ def test_equal_mass_keeps_ties_together_and_gives_fewer_bins() -> None:
     rows = [[0.5, 0.5]] * 8 + [[0.9, 0.1], [0.8, 0.2]]
     batch = Batch.from_columns({"probabilities": rows, "labels": [0] * 10}).batch
     pane = Pane(PaneSpec("multiclass", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     table = View(pane, Question(bins=5, binning="equal_mass")).table()
     assert table.cells.count.tolist() == [8, 2]
     distinct = [[(k + 0.5) / 100, 1 - (k + 0.5) / 100] for k in range(50)]
     batch = Batch.from_columns({"probabilities": distinct, "labels": [0] * 50}).batch
     pane = Pane(PaneSpec("multiclass", 2))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     assert (
         View(pane, Question(bins=5, binning="equal_mass")).table().cells.count.tolist() == [10] * 5
     )
@@ -259,14 +259,14 @@ def test_min_count_leaves_small_bins_out_and_says_what_they_held() -> None:
     rows = [[0.55, 0.45]] * 3 + [[0.95, 0.05]] * 5
     columns: dict[str, Any] = {"probabilities": rows, "labels": [[0, 1]] * 3 + [[0, 0]] * 5}
     pane = Pane(PaneSpec("multiclass", 2))
-    pane.fill(Batch.from_columns(columns).batch)
+    pane.fill_batch(Batch.from_columns(columns).batch)
     table = View(pane, Question(bins=10, min_count=7)).table()
     assert table.cells.weight.tolist() == [0.0] * 9 + [10.0]
     assert table.discarded_weight == 6.0
     assert View(pane, Question(bins=10, min_count=6)).table().discarded_weight == 0.0
     assert View(pane, Question(bins=10, min_count=4, raters="mean")).table().discarded_weight == 3.0
     weighted = Pane(PaneSpec("multiclass", 2))
-    weighted.fill(Batch.from_columns(columns | {"weights": [4] * 3 + [0.5] * 5}).batch)
+    weighted.fill_batch(Batch.from_columns(columns | {"weights": [4] * 3 + [0.5] * 5}).batch)
     table = View(weighted, Question(bins=10, min_count=6)).table()
     assert table.discarded_weight == 5.0
     assert table.cells.weight[5] == 24.0
@@ -290,7 +290,7 @@ def test_classes_that_are_not_kept_are_refused_from_cells_and_answered_from_rows
         spec = SPECS[name]
         (batch,) = batches_of(spec, options, 1)
         pane = Pane(spec)
-        pane.fill(batch)
+        pane.fill_batch(batch)
         for k in (0, 3, 70, 99):
             view = View(pane, Question(scope=f"class:{k}"))
             if k in kept:
@@ -346,7 +346,7 @@ def test_an_empty_pane_has_empty_tables(spec: PaneSpec) -> None:
 def test_plain_histograms_feed_their_own_question_and_no_other() -> None:
     spec = PaneSpec("multiclass", 3, grid=60)
     pane = Pane(spec)
-    pane.fill(Batch.from_columns({"probabilities": [[0.9, 0.1, 0.0]], "labels": [0]}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": [[0.9, 0.1, 0.0]], "labels": [0]}).batch)
     pane.fill_histogram(a_histogram(spec))
     view = View(pane, Question(bins=15))
     cells = view.table().cells

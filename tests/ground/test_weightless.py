@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.disagreement.answer import disagreement_answer
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.question import Question
 from calibrant.reliability import reliability
-from calibrant.view import View
+from calibrant.view import NotAnswerable, View
 
 N = 150
 
@@ -23,7 +24,7 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
     task = "binary" if n_classes == 2 else "multiclass"
     columns = {"probabilities": p, "labels": labels, "weights": np.asarray(weights, float)}
     pane = Pane(PaneSpec(task, n_classes))
-    pane.fill(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
+    pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
     return View(pane, Question(**asked))
 
 
@@ -50,3 +51,14 @@ def test_bins_without_mass_are_told_and_drawn_by_nothing() -> None:
         told = [row["mean_confidence"], row["accuracy"], row["gap"], row["interval"]]
         assert [each is None for each in told] == [row["weight"] == 0.0] * 4
         assert row["weight"] or row["n_effective"] == 0.0
+
+
+def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
+    labels = [[0, 1], [1, 1], [2]]
+    columns = {"probabilities": [[0.2, 0.3, 0.5]] * 3, "labels": labels, "weights": [0.0, 0.0, 1.0]}
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill_batch(Batch.from_columns(columns).batch)
+    with pytest.raises(NotAnswerable, match="has weight"):
+        disagreement_answer(View(pane, Question()))
+    found = compute_metrics(View(pane, Question()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"])
+    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(found, (None, "no_data"))

@@ -34,7 +34,7 @@ def batch_of(n: int = 30, seed: int = 0, n_classes: int = 3, sharp: float = 1.3,
 
 def view_of(batch: Batch, raw: bool = True, question: Question | None = None, **options: Any) -> View:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     whole = question or Question()
     return View(pane, Question(**(vars(whole) | {"options": options})), batch if raw else None)
 
@@ -326,5 +326,5 @@ def test_few_or_no_predictions(slug: str, raw: bool) -> None:
     assert asked(unlabelled, slug, False)["reason"] == "no_data"
     beyond = MOST_CLASSES + 1
     many = Pane(PaneSpec("multiclass", beyond))
-    many.fill(Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch)
+    many.fill_batch(Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch)
     assert compute_metrics(View(many, Question()), [slug])[slug]["reason"] == "not_sampled"

@@ -133,7 +133,7 @@ def exact(first: datetime, seed: int, slope_after: float) -> Detector:
     detector = Detector.begin(settings)
     for day, (score, label) in enumerate(days_of(seed, slope_after)):
         pane = Pane(PaneSpec("binary", 2))
-        pane.fill(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+        pane.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
         start_s = int((first + timedelta(days=day)).timestamp())
         cohort = Cohort(start_s, unit_table(pane, "mean"), label_counts(pane))
         detector = advanced(detector, cohort, settings, 3650.0)

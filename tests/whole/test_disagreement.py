@@ -28,7 +28,7 @@ def voted(embedded):
 def test_the_answer_is_the_librarys(voted):
     deployment, p, votes = voted
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
     view = View(pane, Question(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
     expected = disagreement_answer(view)
     found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)

@@ -41,7 +41,7 @@ def send(deployment: Deployment, model: str, columns: dict, seed: int) -> None:
         if rng.random() < 0.2:
             batch = Batch.from_columns(part, task=task).batch
             pane = Pane(PaneSpec(task, batch.n_classes))
-            pane.fill(batch)
+            pane.fill_batch(batch)
             body = {"kind": "pane", "packed": base64.b64encode(pane.pack()).decode()}
             deployment.post(f"/v1/models/{model}/histograms", body)
         else:

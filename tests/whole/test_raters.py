@@ -42,7 +42,7 @@ def library(p, labels, who, weights, slug, bins=10):
     columns = {"probabilities": p, "labels": labels, "weights": np.array(weights), "ids": ids}
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     found = raters_compared(View(pane, Question(bins=bins), batch), [slug], named_raters(labels, who, 3))
     return found, found["metrics"][slug]
 

@@ -57,7 +57,7 @@ def close(found, expected) -> None:
 def filled(columns: dict, task: str) -> tuple[Batch, Pane]:
     batch = Batch.from_columns(columns, task=task).batch
     pane = Pane(PaneSpec(task, 3))
-    pane.fill(batch)
+    pane.fill_batch(batch)
     return batch, pane
 
 
@@ -442,7 +442,7 @@ def test_losses_over_two_temperatures(voted):
     deployment.post("/v1/models/two/predictions", columns)
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
-    pane.fill(Batch.from_columns(columns, task="multiclass").batch)
+    pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
     close(found, surface_answer(View(pane, Question(edges="left")), points=4))
     assert found["source"] == "sample"
     drawn = {

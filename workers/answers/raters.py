@@ -52,7 +52,7 @@ def answer(
     if batch is None:
         return told | dict.fromkeys(_NOTHING) | _why_nothing(told["n_labelled"])
     raw = Pane(PaneSpec(batch.task, batch.n_classes))
-    raw.fill(batch)
+    raw.fill_batch(batch)
     asked = {name: value for name, value in params.items() if name != "metric"}
     view = View(raw, question_of(asked), batch)
     found = raters_compared(view, [slug], {name: classes_of(rows, name) for name in names})

@@ -89,12 +89,20 @@ class Commit:
         self._append("unlink", key, [])
 
     def record(self, key: str, value: bytes, ttl_s: int) -> None:
-        """Write what became of a batch id."""
+        """Write what became of a batch id; with `ttl_s` 0 it does not expire until it is written again."""
         self._append("record", key, [value, ttl_s])
 
     def dead_letter(self, entry_id: str, why: str) -> None:
         """Copy an entry to the dead letters."""
         self._append("letter", self.keys.dead_letters, [entry_id, why])
+
+    def park(self, entry_id: str, why: str, now_ms: int) -> None:
+        """Copy an entry to the parked ones."""
+        self._append("park", self.keys.parked, [entry_id, why, now_ms])
+
+    def forget_parked(self, ids: Sequence[str]) -> None:
+        """Remove parked entries by their ids among the parked."""
+        self._operate("xdel", self.keys.parked, list(ids))
 
     def send(
         self,

@@ -13,6 +13,7 @@ T:q                   stream  one entry a batch (`workers.entries`)             
 T:in                  int     bytes ever appended to T:q                                as T:q
 T:c                   hash    cursor: id, tok, n, out, att, chi                         commit, takeover
 T:x                   stream  dead letters: the entry's fields, src (its id), why       commit
+T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
@@ -192,6 +193,10 @@ class PartitionKeys:
 
     def map_versions(self, model: str, generation: str) -> str:
         return f"{self.tag}:mv:{model}|{generation}"
+
+    @cached_property
+    def parked(self) -> str:
+        return f"{self.tag}:pk"
 
     @cached_property
     def unsealable(self) -> str:

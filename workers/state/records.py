@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
+# Not final: the entry is kept, and counts once when it is replayed.
+PARKED = "parked"
 FINAL = (MERGED, REJECTED, DEAD_LETTERED)
 # What a record costs beside its own key and value in the server: entry of the main and of the expiry table.
 RECORD_OVERHEAD_BYTES = 140

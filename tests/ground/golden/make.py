@@ -55,8 +55,8 @@ def batch(task: str) -> Batch:
 def pane(task: str) -> Pane:
     result = Pane(SPECS[task])
     timed = replace(batch(task), delays=delay_bin(np.arange(N) ** 4))
-    result.fill(timed)
-    result.fill(timed)
+    result.fill_batch(timed)
+    result.fill_batch(timed)
     result.fill_histogram(histogram(task))
     return result
 

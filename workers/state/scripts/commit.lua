@@ -7,8 +7,11 @@
 --       7.. operations, each: name, position in KEYS, n, then n arguments
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
 --           record value ttl_s     letter entry_id why       add field number ...
+--           park entry_id why ms   xdel entry_id ...
+--       `record`: a record that has time left keeps it; else it gets ttl_s, or with 0 no end: its batch is parked.
 -- Reply {1, token} written; {2, token} this very commit had been written before and its reply was lost;
---       {0, token} somebody else has committed since: nothing was written.
+--       {0, token} somebody else has committed since: nothing was written. An error: nothing was written either, for what
+--       an operation may be rejected for is checked before the first of them; half a commit would count twice when retried.
 --
 -- One step, because panes, batch records, dead letters, cursor and token must change together: a reader sees all of a
 -- commit or none, a worker killed on either side of it loses or repeats nothing, and a worker that was overtaken cannot
@@ -18,20 +21,47 @@ local current = redis.call('HGET', KEYS[1], 'tok') or '0'
 if current == ARGV[2] then return {2, current} end
 if current ~= ARGV[1] then return {0, current} end
 
-local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK'}
+local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK', xdel = 'XDEL'}
+local kinds = {hset = 'hash', hdel = 'hash', sadd = 'set', srem = 'set', xdel = 'stream', add = 'hash', letter = 'stream',
+               park = 'stream'}
+local types = {}
+local function check(key, kind)
+  if not types[key] then types[key] = redis.call('TYPE', key)['ok'] end
+  return types[key] == 'none' or types[key] == kind
+end
+if not check(KEYS[2], 'stream') then return redis.error_reply('WRONGTYPE ' .. KEYS[2]) end
 local i = 7
+while i <= #ARGV do
+  local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
+  if kinds[name] and not check(key, kinds[name]) then return redis.error_reply('WRONGTYPE ' .. key) end
+  for j = i + 3, name == 'add' and i + 2 + n or 0, 2 do
+    local held = redis.call('HGET', key, ARGV[j])
+    if held and not string.match(held, '^-?%d+$') then return redis.error_reply('ERR no number in ' .. key) end
+  end
+  i = i + 3 + n
+end
+
+i = 7
 while i <= #ARGV do
   local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
   local first, last = i + 3, i + 2 + n
   if plain[name] then
     redis.call(plain[name], key, unpack(ARGV, first, last))
   elseif name == 'record' then
-    -- An id keeps the time it was promised at ingest; one that ran out meanwhile gets a new one.
-    if not redis.call('SET', key, ARGV[first], 'XX', 'KEEPTTL') then
+    if ARGV[last] == '0' then
+      redis.call('SET', key, ARGV[first])
+    elseif redis.call('PTTL', key) > 0 then
+      redis.call('SET', key, ARGV[first], 'KEEPTTL')
+    else
       redis.call('SET', key, ARGV[first], 'EX', ARGV[last])
     end
   elseif name == 'add' then
     for j = first, last, 2 do redis.call('HINCRBY', key, ARGV[j], ARGV[j + 1]) end
+  elseif name == 'park' then
+    local entry = redis.call('XRANGE', KEYS[2], ARGV[first], ARGV[first])
+    if entry[1] then
+      redis.call('XADD', key, '*', 'src', ARGV[first], 'why', ARGV[first + 1], 'at', ARGV[last], unpack(entry[1][2]))
+    end
   elseif name == 'letter' then
     local entry = redis.call('XRANGE', KEYS[2], ARGV[first], ARGV[first])
     if entry[1] then

@@ -14,7 +14,7 @@ from calibrant.policies import N_POLICIES
 
 TOLERANCE = 1e-6
 Floats = NDArray[np.float64]
-Laws = Iterator[tuple[str, Any]]
+Invariants = Iterator[tuple[str, Any]]
 
 
 def near(left: Any, right: Any, scale: Any) -> Any:

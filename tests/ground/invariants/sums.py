@@ -1,4 +1,4 @@
-"""At temperature 1 the profile's losses are the scores, and losses are convex in the inverse temperature."""
+"""Invariants of counts, scores and the temperature profile."""
 
 from __future__ import annotations
 
@@ -6,30 +6,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, temperature
-from calibrant.laws.basis import (
+from calibrant.pane import Pane
+from calibrant.policies import N_POLICIES
+from tests.ground.invariants.basis import (
     Floats,
-    Laws,
+    Invariants,
     inside,
     near,
     score_bins,
     score_sums,
     slack,
     square_within,
+    weight_of,
 )
-from calibrant.laws.bins import laws_of_bins
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES
+from tests.ground.invariants.tables import of_bins
 
 
-def laws(pane: Pane) -> Laws:
-    """At temperature 1 the profile's losses are the scores."""
+def of_counts(pane: Pane) -> Invariants:
+    n = pane.counts
+    labelled = n["n_labelled"]
+    yield "counts: fewer ratings than labelled", n["n_ratings"] >= 2 * labelled - n["n_one_rating"]
+    yield "counts: labelled predictions without a unit", n["n_units"] > 0 or labelled == 0
+
+
+def of_scores(pane: Pane) -> Invariants:
     n, (counts, sums) = pane.counts, score_sums(pane)
+    weight, finite = sums["weight"], sums["weight_finite"]
+    samples = np.array([n["n_ratings"], *[n["n_labelled"]] * (N_POLICIES - 1)])
+    yield "scores: more ratings at probability 0 than ratings", counts[2] <= n["n_ratings"]
+    yield "scores: weight differs from counts", near(weight[1:], weight_of(pane), weight_of(pane))
+    yield "scores: samples differ from counts", counts[0] == samples
+    yield "scores: accuracy_null below chance", sums["accuracy_null"] >= weight / pane.spec.n_classes - slack(weight)
+    impossible = weight - finite
+    yield (
+        "scores: brier beyond twice the loss",
+        sums["brier"] <= 2.0 * (sums["nll"] + impossible) + slack(weight),
+    )
+    chance = pane.spec.n_classes
+    most = weight * (1.0 - 1.0 / chance)
+    yield (
+        "scores: brier_null and accuracy_null are of different predictions",
+        inside(weight - sums["accuracy_null"], sums["brier_null"], most, weight)
+        & square_within(sums["accuracy_null"], weight, weight - sums["brier_null"], weight),
+    )
+
+
+def of_temperature(pane: Pane) -> Invariants:
+    """At temperature 1 the profile's losses are the scores."""
+    counts, sums = score_sums(pane)
     blocks, betas = pane["temperature"].blocks, temperature.N_BETAS
     numbers = blocks["curve"].counts.reshape(2, N_POLICIES, betas)
     curve = blocks["curve"].sums.reshape(len(temperature.CURVE_SUMS), N_POLICIES, betas)
     kept = dict(zip(temperature.CURVE_SUMS, curve, strict=True))
     one = int(np.flatnonzero(temperature.BETAS == 1.0)[0])
-    yield "temperature: predictions differ from counts", numbers[0] == n["n_labelled"]
     yield (
         "temperature: ratings at probability 0 differ from scores",
         numbers[1] == counts[2][:, None],
@@ -46,22 +75,14 @@ def laws(pane: Pane) -> Laws:
             f"temperature: {name} at 1 differs from scores",
             near(kept[name][:, one], sums[name], scale),
         )
-    for name in ("nll_d2", "nll_d1_squared"):
-        yield (
-            f"temperature: {name} is negative",
-            kept[name] >= -slack(np.abs(kept["nll"]) + kept["weight"]),
-        )
-    yield from laws_of_bins(
-        pane, "temperature (tables)", blocks["tables"], temperature.TABLE_BINS, betas
-    )
-    yield from _laws_of_curve(pane, kept, numbers[1])
-    yield from _laws_of_tables(pane)
+    yield from of_bins(pane, "temperature (tables)", blocks["tables"], betas)
+    yield from _temperature_of_curve(pane, kept, numbers[1])
+    yield from _temperature_of_tables(pane)
 
 
-def _laws_of_curve(pane: Pane, kept: dict[str, Floats], n_zero: NDArray[np.int64]) -> Laws:
+def _temperature_of_curve(pane: Pane, kept: dict[str, Floats], n_zero: NDArray[np.int64]) -> Invariants:
     """NLL is convex in the inverse temperature and at most log K at 0; slopes are sums of what their squares are kept of."""
     nll, slope, weight = kept["nll"], kept["nll_d1"], kept["weight"]
-    yield "temperature: a negative nll", nll >= -slack(weight)
     step, rise = np.diff(temperature.BETAS), np.diff(nll, axis=1)
     low, high = slope[:, :-1] * step, slope[:, 1:] * step
     scale = np.abs(nll[:, 1:]) + np.abs(low) + np.abs(high) + weight[:, 1:]
@@ -73,19 +94,16 @@ def _laws_of_curve(pane: Pane, kept: dict[str, Floats], n_zero: NDArray[np.int64
         "temperature: nll_d1_squared below the square of the slope",
         square_within(slope, pane.counts["n_units"], kept["nll_d1_squared"], np.abs(slope) + weight),
     )
-    brier, of_all = kept["brier"], kept["weight_all"]
-    yield "temperature: brier out of range", inside(0.0, brier, 2.0 * of_all, of_all)
     steep = square_within(kept["brier_d1"], 4.0 * weight, kept["nll_d2"], np.abs(kept["brier_d1"]) + weight)
     yield "temperature: brier_d1 beyond what nll_d2 allows", steep | (n_zero > 0)
 
 
-def _laws_of_tables(pane: Pane) -> Laws:
+def _temperature_of_tables(pane: Pane) -> Invariants:
     """Every beta's table is of the same predictions and hits; the top class's probability rises with beta."""
     block, betas = pane["temperature"].blocks["tables"], temperature.N_BETAS
     counts = block.counts[0].reshape(betas, -1)
     sums = block.sums.reshape(len(temperature.TABLE_SUMS), betas, -1)
     kept = dict(zip(temperature.TABLE_SUMS, sums.sum(axis=2), strict=True))
-    yield "temperature (tables): other predictions at some beta", counts.sum(axis=1) == pane.counts["n_labelled"]
     name = "positive" if pane.spec.task == "binary" else "top_label"
     whole = pane[name].blocks["cells"].filled()[2].sum(axis=1)
     score = dict(zip(cells.SUMS, whole, strict=True))
