@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant.batch import Batch
-from calibrant.pane import Pane
-from workers.alarm.advancing import advance_detectors
-from workers.alarm.held import Held
-from workers.chain import Chain
-from workers.embedded import EmbeddedServer
-from workers.settings import EngineSettings
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
-from workers.store import Store
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant_server.workers.alarm.advancing import advance_detectors
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.registry import ModelConfig
 
 DAY_S = 86_400
 N_WARM, N_TIMED = 2, 3
@@ -36,12 +36,16 @@ def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
         score = rng.beta(0.7, 2.2, 50 if slice_ else 50 * n_slices)
         label = (rng.random(len(score)) < score).astype(int)
         pane = Pane(spec)
-        pane.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+        pane.fill_batch(
+            Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
+        )
         found[slice_] = pane
     return found
 
 
-def seal(store: Store, config: ModelConfig, chain: Chain, day: int, found: dict[str, Pane]) -> None:
+def seal(
+    store: Store, config: ModelConfig, chain: FencingToken, day: int, found: dict[str, Pane]
+) -> None:
     """One model sees one day."""
     keys = store.keys.of_model(config.key)
     held = Held(store.node(keys.partition), keys, config)
@@ -64,7 +68,9 @@ def main() -> None:
             ModelConfig("t", f"m{i}", "binary", 2, generation="g", label_horizon_s=DAY_S)
             for i in range(asked.models)
         ]
-        chains = {n: Chain(store, store.keys.partition(n)) for n in range(store.keys.partitions)}
+        chains = {
+            n: FencingToken(store, store.keys.partition(n)) for n in range(store.keys.partitions)
+        }
         for chain in chains.values():
             chain.reload()
         for day, found in enumerate(days):
@@ -74,7 +80,9 @@ def main() -> None:
             took, used = time.perf_counter() - wall, time.process_time() - cpu
             if day >= N_WARM:
                 n = asked.models * (asked.slices + 1)
-                print(f"{n} detectors: {took:.1f} s ({used:.1f} s of this process), {1e3 * took / n:.2f} ms each")
+                print(
+                    f"{n} detectors: {took:.1f} s ({used:.1f} s of this process), {1e3 * took / n:.2f} ms each"
+                )
         store.close()
 
 

@@ -23,18 +23,18 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln, log_softmax, psi
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement.alpha_calibration import row_losses
-from calibrant.disagreement.alpha_fits import Fit, fit_method
-from calibrant.disagreement.concentration import Concentration, fit_concentration
-from calibrant.disagreement.posterior import dirichlet_disagreement, posterior_epistemic_loss
-from calibrant.disagreement.tables import disagreement_table, table_of_rows
-from calibrant.disagreement.voted_rows import VotedRows, voted_rows
-from calibrant.filling import Filling
-from calibrant.label_statistics import disagreement
-from calibrant.maps.form import probabilities_of
+from calibrant.calibrators.form import probabilities_of
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.raters.alpha_calibration import row_losses
+from calibrant.raters.alpha_fits import Fit, fit_method
+from calibrant.raters.concentration import Concentration, fit_concentration
+from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
+from calibrant.raters.label_statistics import disagreement
+from calibrant.raters.posterior import dirichlet_disagreement, posterior_epistemic_loss
+from calibrant.raters.rated_rows import VotedRows, voted_rows
 
 Floats = NDArray[np.float64]
 Numbers = tuple[float | None, ...]
@@ -110,7 +110,7 @@ def whole(votes: Votes) -> Numbers:
         "squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss",
         "grouping_loss", "disagreement_loss", "disagreement_ce",
     )  # fmt: skip
-    found = compute_metrics(View(votes.pane(), Question()), slugs)
+    found = compute_metrics(View(votes.pane(), PaneQuery()), slugs)
     value = {slug: answer["value"] for slug, answer in found.items()}
     return (
         value["squared_loss"],
@@ -173,7 +173,11 @@ def held_head(rows: VotedRows) -> Fit:
         free = np.exp(place)[:, None] * p
         prior = np.maximum(free, 1e-12)
         total = prior.sum(axis=1)
-        each = gammaln(total + n) - gammaln(total) - (gammaln(prior + votes) - gammaln(prior)).sum(axis=1)
+        each = (
+            gammaln(total + n)
+            - gammaln(total)
+            - (gammaln(prior + votes) - gammaln(prior)).sum(axis=1)
+        )
         slopes = (psi(total + n) - psi(total))[:, None] - psi(prior + votes) + psi(prior)
         slope = np.where(free > 1e-12, slopes * free, 0.0).sum(axis=1) + 2.0 * HEAD_PENALTY * place
         return float((each + HEAD_PENALTY * place**2).mean()), design.T @ slope / len(rows)
@@ -209,7 +213,7 @@ def head(fitted: Fit, rows: VotedRows) -> Numbers:
 def scored(test: Votes, temperature: float, alpha: float) -> tuple[Numbers, float]:
     """The columns of `FITTED`, and CE_phi in the bins of the prediction before the concentration."""
     pane = test.pane(temperature)
-    view = View(pane, Question())
+    view = View(pane, PaneQuery())
     metrics = compute_metrics(view, ("epistemic_loss", "irreducible_loss"))
     prior, spread = metrics["epistemic_loss"]["value"], metrics["irreducible_loss"]["value"]
     predicted = dirichlet_disagreement(test.batch(temperature).probabilities, alpha)

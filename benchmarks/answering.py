@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
-from workers.answers import metrics
+from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
+from calibrant_server.workers.queries.kinds import metrics
 
 N_CLASSES, N_RATERS, ROWS, PANES, GROUP = 10, 5, 2000, 24, 4
 SPEC = PaneSpec("multiclass", N_CLASSES)
@@ -45,9 +45,13 @@ def prepare() -> list[Case]:
         Case(f"merge {PANES} decoded panes", lambda: merged(panes)),
         Case(f"merge a group of {GROUP}", lambda: merged(panes[:GROUP])),
         Case(f"merge {len(groups)} merges of {GROUP}", lambda: merged(groups)),
-        Case("default metrics", lambda: compute_metrics(View(whole, Question()), DEFAULT_METRICS, 1)),
-        Case("the same without corp", lambda: compute_metrics(View(whole, Question()), cheap, 1)),
+        Case(
+            "default metrics", lambda: compute_metrics(View(whole, PaneQuery()), DEFAULT_METRICS, 1)
+        ),
+        Case("the same without corp", lambda: compute_metrics(View(whole, PaneQuery()), cheap, 1)),
     ]
 
 
-BENCHMARK = Benchmark(f"An answer over {PANES} panes of {ROWS} predictions of {N_CLASSES} classes", prepare)
+BENCHMARK = Benchmark(
+    f"An answer over {PANES} panes of {ROWS} predictions of {N_CLASSES} classes", prepare
+)

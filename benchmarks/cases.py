@@ -6,13 +6,13 @@ import numpy as np
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.cases.answer import cases_of
-from calibrant.confidence.histogram import ConfidenceHistogram
-from calibrant.confidence.measures import calibration_errors
-from calibrant.filling import Filling
-from calibrant.losses import l1_ace_loss
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.segmentation.case_report import cases_of
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_measures import calibration_errors
+from calibrant.segmentation.training_loss import l1_ace_loss
 
 N_PIXELS = 100_000_000
 N_ROWS = 100_000
@@ -44,7 +44,7 @@ def filled(n_cases: int) -> Pane:
 
 def answer(pane: Pane, membership: str) -> object:
     """From the pane to the answer, nothing kept from an earlier call."""
-    return cases_of(View(pane, Question(bins=20, options={"membership": membership})))
+    return cases_of(View(pane, PaneQuery(bins=20, options={"membership": membership})))
 
 
 def prepare() -> list[Case]:

@@ -21,13 +21,13 @@ from scipy.special import expit, logit
 
 from benchmarks.run import Benchmark, Case
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.grid import equal_width_bin
 from calibrant.drift.bets import bets_of
-from calibrant.drift.delay import ASKED, Change, expected_delay
 from calibrant.drift.detector import DetectorState, advance, fresh
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, merged
+from calibrant.drift.expected_delay import ASKED, Change, expected_delay
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE, Tolerance
-from calibrant.grid import equal_width_bin
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 
 Floats = NDArray[np.float64]
 Rate = Callable[[Floats, int], Floats]
@@ -98,7 +98,12 @@ def records(
     rng = np.random.default_rng(seed)
     for day in range(n_days):
         p = scores(rng, (n_runs, per_day))
-        yield daily(p, (rng.random(p.shape) < rate(p, day)).astype(np.float64), np.full(p.shape, float(copies)), bins)
+        yield daily(
+            p,
+            (rng.random(p.shape) < rate(p, day)).astype(np.float64),
+            np.full(p.shape, float(copies)),
+            bins,
+        )
 
 
 def clusters(
@@ -112,12 +117,18 @@ def clusters(
     shape = (n_runs, units, size)
     for _ in range(n_days):
         p = np.broadcast_to(scores(rng, shape if own_scores else (n_runs, units, 1)), shape)
-        luck = np.where(rng.random(shape) < SHARED, rng.random((n_runs, units, 1)), rng.random(shape))
+        luck = np.where(
+            rng.random(shape) < SHARED, rng.random((n_runs, units, 1)), rng.random(shape)
+        )
         flat = p.reshape(n_runs, -1)
-        yield daily(flat, (luck.reshape(n_runs, -1) < flat).astype(np.float64), np.full(flat.shape, weight))
+        yield daily(
+            flat, (luck.reshape(n_runs, -1) < flat).astype(np.float64), np.full(flat.shape, weight)
+        )
 
 
-def delayed(seed: int, n_runs: int, per_day: int, on_arrival: bool, horizon: int = 90) -> Iterator[Day]:
+def delayed(
+    seed: int, n_runs: int, per_day: int, on_arrival: bool, horizon: int = 90
+) -> Iterator[Day]:
     """Calibrated records whose positives' labels come after 20 days on average, negatives' after 3.
 
     On arrival a label belongs to the day on which it comes; else to the cohort of its record, if it comes
@@ -148,10 +159,14 @@ def fitted_temperature(seed: int, n_runs: int, per_day: int, n_fit: int = 1000) 
     beta = np.ones((n_runs, 1))
     for _ in range(20):
         q = expit(beta * x)
-        beta += (x * (y - q)).sum(axis=1, keepdims=True) / (x**2 * q * (1 - q)).sum(axis=1, keepdims=True)
+        beta += (x * (y - q)).sum(axis=1, keepdims=True) / (x**2 * q * (1 - q)).sum(
+            axis=1, keepdims=True
+        )
     for _ in range(N_DAYS):
         p = scores(rng, (n_runs, per_day))
-        yield daily(expit(beta * logit(p)), (rng.random(p.shape) < p).astype(np.float64), np.ones(p.shape))
+        yield daily(
+            expit(beta * logit(p)), (rng.random(p.shape) < p).astype(np.float64), np.ones(p.shape)
+        )
 
 
 def scores(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
@@ -195,13 +210,20 @@ def slope_change(
     starts = np.array([-1 if s.start_of_change is None else s.start_of_change for s in ends])
     right = alarmed >= CHANGED_AT
     error = np.abs(starts - CHANGED_AT)[right]
-    return float((~right).mean()), float(np.median(alarmed[right]) - CHANGED_AT + 1), float(np.median(error))
+    return (
+        float((~right).mean()),
+        float(np.median(alarmed[right]) - CHANGED_AT + 1),
+        float(np.median(error)),
+    )
 
 
 def answered_delay(delta: float, change: Change, per_day: int = 200) -> float:
     """The delay that the service would foretell from the quiet days before the change."""
     quiet = merged(tables(records(10_000, 1, per_day, n_days=CHANGED_AT, bins=UNIT_BINS)))
-    return float(expected_delay(quiet, CHANGED_AT, change, Tolerance.within(delta), RUN_LENGTH)["median"] or np.inf)
+    return float(
+        expected_delay(quiet, CHANGED_AT, change, Tolerance.within(delta), RUN_LENGTH)["median"]
+        or np.inf
+    )
 
 
 def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
@@ -224,7 +246,9 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
 
         return measure
 
-    def false(days: Callable[[], Iterable[Day]], n_runs: int, delta: float = 0.0) -> Callable[[], str]:
+    def false(
+        days: Callable[[], Iterable[Day]], n_runs: int, delta: float = 0.0
+    ) -> Callable[[], str]:
         return lambda: f"{play(days(), n_runs, delta).false_rate():.3f}"
 
     def detectors(delta: float) -> Callable[[], str]:
@@ -249,7 +273,10 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield f"{title}: slope 0.75, 20/day", design[3], found(20, slope, method)
         yield f"{title}: one bin −0.15, 200/day", design[4], found(200, local, method)
         yield f"{title}: one bin −0.15, 20/day", design[5], found(20, local, method)
-    pixels, votes = partial(clusters, 3, few, 10, 300, 180), partial(clusters, 4, some, 40, 5, N_DAYS)
+    pixels, votes = (
+        partial(clusters, 3, few, 10, 300, 180),
+        partial(clusters, 4, some, 40, 5, N_DAYS),
+    )
     yield "pixels as units: false in 180 days", "0.95-1.00", false(partial(pixels, 1.0, True), few)
     yield "pixels weighted by case", "0.00", false(partial(pixels, 1.0 / 300, True), few)
     yield "votes as units: false in a year", "1.00", false(partial(votes, 1.0, False), some)
@@ -267,16 +294,26 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "slope 0.75 at day 90, 200/day, tolerance 0", "≤ 14 d, start ≤ 7 d", detectors(0.0)
     yield "slope 0.75 at day 90, 200/day, tolerance 0.02", "-", detectors(DEFAULT_TOLERANCE)
 
-    for per_day, delta in ((200, 0.0), (200, DEFAULT_TOLERANCE), (20, 0.0), (20, DEFAULT_TOLERANCE)):
+    for per_day, delta in (
+        (200, 0.0),
+        (200, DEFAULT_TOLERANCE),
+        (20, 0.0),
+        (20, DEFAULT_TOLERANCE),
+    ):
         for change in ASKED:
-            name = f"{change.intercept:g} + {change.slope:g} logit, {per_day}/day, tolerance {delta:g}"
+            name = (
+                f"{change.intercept:g} + {change.slope:g} logit, {per_day}/day, tolerance {delta:g}"
+            )
             yield name, "within 30%", partial(beside_foretold, few, per_day, delta, change)
 
 
 def beside_foretold(n_runs: int, per_day: int, delta: float, change: Change) -> str:
     """Median delay of played runs beside the one that the service would foretell."""
     days = records(5, n_runs, per_day, changed(change), FORETOLD_DAYS)
-    measured, foretold = play(days, n_runs, delta).median_delay(), answered_delay(delta, change, per_day)
+    measured, foretold = (
+        play(days, n_runs, delta).median_delay(),
+        answered_delay(delta, change, per_day),
+    )
     return f"{measured:.4g} d, foretold {foretold:.4g} d ({foretold / measured - 1:+.0%})"
 
 
@@ -294,9 +331,13 @@ BENCHMARK = Benchmark("A day of the drift alarm", prepare)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-drift", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the runs; 1 for the documented table")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="part of the runs; 1 for the documented table"
+    )
     asked = parser.parse_args()
-    shown = Table("setting", "design", "measured", title=f"Drift alarm, run length {RUN_LENGTH:.0f} days")
+    shown = Table(
+        "setting", "design", "measured", title=f"Drift alarm, run length {RUN_LENGTH:.0f} days"
+    )
     for name, told, measure in track(list(rows(asked.scale)), description="playing"):
         shown.add_row(name, told, measure())
     Console(width=None if sys.stdout.isatty() else 120).print(shown)

@@ -58,7 +58,9 @@ def _children(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                )
             except OSError:
                 continue
     found, frontier = [], {pid}
@@ -130,7 +132,10 @@ def floor_s(data: bytes, form: str, repeats: int) -> float:
             made = [np.asarray(found["probabilities"]), np.asarray(found["labels"])]
         else:
             records = [orjson.loads(line) for line in data.split(b"\n")]
-            made = [np.asarray([r["probability"] for r in records]), np.asarray([r["label"] for r in records])]
+            made = [
+                np.asarray([r["probability"] for r in records]),
+                np.asarray([r["label"] for r in records]),
+            ]
         del made
     return (time.process_time() - start) / repeats
 
@@ -159,9 +164,13 @@ def ingest(service: Served, table: Table, rounds: int) -> None:
 def _send(client: httpx.Client, model: str, bodies: list[bytes], media_type: str) -> None:
     headers = {"Content-Type": media_type}
     for data in bodies[:-1]:
-        client.post(f"/v1/models/{model}/predictions", content=data, headers=headers).raise_for_status()
+        client.post(
+            f"/v1/models/{model}/predictions", content=data, headers=headers
+        ).raise_for_status()
     last = client.post(
-        f"/v1/models/{model}/predictions", content=bodies[-1], headers=headers | {"Prefer": "wait=60"}
+        f"/v1/models/{model}/predictions",
+        content=bodies[-1],
+        headers=headers | {"Prefer": "wait=60"},
     )
     last.raise_for_status()
     if last.json()["status"] != "merged":
@@ -179,24 +188,36 @@ def reads(service: Served, table: Table, n_panes: int, repeats: int) -> None:
     for path in ("metrics", "temperature"):
         fresh, asked, unchanged = [], [], []
         for i in range(repeats):
-            _post(client, model, columns(1, i) | {"event_times": [(start + timedelta(minutes=2)).isoformat()]})
+            _post(
+                client,
+                model,
+                columns(1, i) | {"event_times": [(start + timedelta(minutes=2)).isoformat()]},
+            )
             fresh.append(_timed(client, f"/v1/models/{model}/{path}")[0])
             asked.append(_timed(client, f"/v1/models/{model}/{path}", ci=0.9 + 0.0001 * i)[0])
             etag = client.get(f"/v1/models/{model}/{path}").headers["etag"]
             passed, status = _timed(client, f"/v1/models/{model}/{path}", etag=etag)
             assert status == 304
             unchanged.append(passed)
-        for name, times in (("one pane changed", fresh), ("another question", asked), ("304", unchanged)):
+        for name, times in (
+            ("one pane changed", fresh),
+            ("another question", asked),
+            ("304", unchanged),
+        ):
             p50, p99 = np.quantile(times, [0.5, 0.99]) * 1e3
             table.add_row(path, f"{n_panes}", name, f"{p50:.1f}", f"{p99:.1f}")
 
 
 def _post(client: httpx.Client, model: str, made: dict[str, list[Any]]) -> None:
-    answer = client.post(f"/v1/models/{model}/predictions", json=made, headers={"Prefer": "wait=60"})
+    answer = client.post(
+        f"/v1/models/{model}/predictions", json=made, headers={"Prefer": "wait=60"}
+    )
     answer.raise_for_status()
 
 
-def _timed(client: httpx.Client, path: str, etag: str | None = None, **params: float) -> tuple[float, int]:
+def _timed(
+    client: httpx.Client, path: str, etag: str | None = None, **params: float
+) -> tuple[float, int]:
     headers = {"If-None-Match": etag} if etag else {}
     started = time.perf_counter()
     answer = client.get(path, params=params, headers=headers)
@@ -207,7 +228,14 @@ def main(rounds: int, repeats: int, panes: list[int]) -> None:
     """Print both tables."""
     console = Console()
     with served() as service:
-        table = Table("rows a batch", "form", "processor time / floor", "spread", "predictions/s", title="Ingest")
+        table = Table(
+            "rows a batch",
+            "form",
+            "processor time / floor",
+            "spread",
+            "predictions/s",
+            title="Ingest",
+        )
         ingest(service, table, rounds)
         console.print(table)
         table = Table("read", "panes", "state", "p50 ms", "p99 ms", title="Reads")

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
 
 N_CLASSES, N_RATERS, ROWS = 10, 5, 10_000
 
@@ -32,7 +32,7 @@ def seconds(pane: Pane, repeats: int = 60) -> float:
     spec, parts, times = pane.spec, pane.parts(), []
     for seed in range(repeats):
         start = time.process_time()
-        compute_metrics(View(Pane.from_parts(spec, parts), Question()), DEFAULT_METRICS, seed)
+        compute_metrics(View(Pane.from_parts(spec, parts), PaneQuery()), DEFAULT_METRICS, seed)
         times.append(time.process_time() - start)
     return float(np.median(times))
 
@@ -43,9 +43,14 @@ def main() -> None:
     for n in (1_000_000, 10_000_000):
         pane = pane_of(n)
         found[n] = (sum(map(len, pane.parts().values())), seconds(pane))
-        print(f"{n:>12,} predictions: {found[n][0]:>10,} bytes packed, {1e3 * found[n][1]:6.1f} ms an answer", flush=True)
+        print(
+            f"{n:>12,} predictions: {found[n][0]:>10,} bytes packed, {1e3 * found[n][1]:6.1f} ms an answer",
+            flush=True,
+        )
     (size, spent), (more, longer) = found.values()
-    print(f"growth: {100 * (more / size - 1):+.1f} % in bytes, {100 * (longer / spent - 1):+.1f} % in time")
+    print(
+        f"growth: {100 * (more / size - 1):+.1f} % in bytes, {100 * (longer / spent - 1):+.1f} % in time"
+    )
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from benchmarks.end_to_end import N_CLASSES, body, floor_s
 from calibrant import Batch, Pane, PaneSpec
-from service.bodies import Body
-from service.columns import read_columns
-from service.settings import Settings
+from calibrant_server.service.http.bodies import Body
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.settings import Settings
 
 MEDIA = {"json": "application/json", "ndjson": "application/x-ndjson"}
 SPEC = PaneSpec("multiclass", N_CLASSES)

@@ -7,7 +7,7 @@ from scipy.special import betaln
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.metrics import PaneQuery, View, compute_metrics
 
 N_ROWS = 100_000
 N_DOUBLINGS = 7
@@ -28,7 +28,9 @@ def definition(score: np.ndarray, hits: np.ndarray, rows: slice) -> float:
     z = np.clip(score, 1e-6, 1.0 - 1e-6)
     alpha, beta = z / BANDWIDTH, (1.0 - z) / BANDWIDTH
     density = np.exp(
-        np.log(z[rows, None]) * alpha + np.log1p(-z[rows, None]) * beta - betaln(alpha + 1.0, beta + 1.0)
+        np.log(z[rows, None]) * alpha
+        + np.log1p(-z[rows, None]) * beta
+        - betaln(alpha + 1.0, beta + 1.0)
     )
     density[np.arange(len(density)), np.arange(len(z))[rows]] = 0.0
     return float(np.abs(density @ hits / density.sum(axis=1) - z[rows]).sum())
@@ -45,10 +47,12 @@ def prepare() -> list[Case]:
 
     def answered(held: Pane, slug: str) -> Case:
         n = held.counts["n_predictions"]
-        return Case(f"{slug} of {n:,}", lambda: compute_metrics(View(held, Question()), [slug]), n)
+        return Case(f"{slug} of {n:,}", lambda: compute_metrics(View(held, PaneQuery()), [slug]), n)
 
     return [
-        Case("the definition, all pairs", lambda: definition(score, hits, slice(0, N_SLICE)), N_SLICE),
+        Case(
+            "the definition, all pairs", lambda: definition(score, hits, slice(0, N_SLICE)), N_SLICE
+        ),
         answered(pane, "kde_ece"),
         answered(many, "kde_ece"),
         answered(many, "smooth_ece"),
@@ -57,4 +61,6 @@ def prepare() -> list[Case]:
     ]
 
 
-BENCHMARK = Benchmark(f"Kernel errors; an item is a prediction, the definition is over {N_ROWS:,}", prepare)
+BENCHMARK = Benchmark(
+    f"Kernel errors; an item is a prediction, the definition is over {N_ROWS:,}", prepare
+)

@@ -61,7 +61,14 @@ def _ask(client: httpx.Client, path: str, params: dict[str, Any]) -> float:
 
 def main(repeats: int) -> None:
     """Print milliseconds over HTTP."""
-    table = Table("question", "first ms", "window read anew, p50 ms", "asked anew, p50 ms", "worst ms", title="Large")
+    table = Table(
+        "question",
+        "first ms",
+        "window read anew, p50 ms",
+        "asked anew, p50 ms",
+        "worst ms",
+        title="Large",
+    )
     with served() as service:
         client = service.client
         classes = [f"c{k}" for k in range(N_CLASSES)]
@@ -91,12 +98,22 @@ def main(repeats: int) -> None:
                 taken = _ask(client, url, params)
                 if first is None:
                     first = taken
-                again.append(_ask(client, url, params | {"ci": 0.9 + 1e-4 * i}) if path == "metrics" else taken)
-                _send(client, model, more.get(model) or {"histograms": case_updates(f"{path}-{i % 3}")[:1]})
+                again.append(
+                    _ask(client, url, params | {"ci": 0.9 + 1e-4 * i})
+                    if path == "metrics"
+                    else taken
+                )
+                _send(
+                    client,
+                    model,
+                    more.get(model) or {"histograms": case_updates(f"{path}-{i % 3}")[:1]},
+                )
                 fresh.append(_ask(client, url, params))
             p50s = (f"{np.median(each) * 1e3:.0f}" for each in (fresh, again))
             asked = f"{path} {' '.join(f'{name}={value}' for name, value in params.items())}"
-            table.add_row(asked, f"{(first or 0) * 1e3:.0f}", *p50s, f"{max(fresh + again) * 1e3:.0f}")
+            table.add_row(
+                asked, f"{(first or 0) * 1e3:.0f}", *p50s, f"{max(fresh + again) * 1e3:.0f}"
+            )
     Console(width=110).print(table)
 
 

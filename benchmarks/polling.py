@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.end_to_end import Served, served
-from calibrant.maps.base import digest
+from calibrant.calibrators.base import digest
 
 URL = "/v1/models/polled/maps"
 N_CONNECTIONS = 2
@@ -47,7 +47,9 @@ class Poller:
         connection, due = http.client.HTTPConnection(self.host, self.port), begin
         while due < until:
             time.sleep(max(0.0, due - time.monotonic()))
-            connection.request("GET", f"{URL}/current", headers={"If-None-Match": self.etag} if self.etag else {})
+            connection.request(
+                "GET", f"{URL}/current", headers={"If-None-Match": self.etag} if self.etag else {}
+            )
             answer = connection.getresponse()
             self._take(answer.status, answer.headers.get("etag", ""), answer.read())
             self.late_s.append(time.monotonic() - due)
@@ -80,7 +82,9 @@ def freeze(client: httpx.Client) -> str:
         p /= p.sum(axis=1, keepdims=True)
         labels = (p.cumsum(axis=1) > rng.random((2000, 1))).argmax(axis=1)
         body = {"logits": z.tolist(), "labels": labels.tolist()}
-        client.post("/v1/models/polled/predictions", json=body, headers={"Prefer": "wait=60"}).raise_for_status()
+        client.post(
+            "/v1/models/polled/predictions", json=body, headers={"Prefer": "wait=60"}
+        ).raise_for_status()
         client.post(URL, json={}).raise_for_status()
     return _promoted(client, 1, {"If-None-Match": "*"})
 
@@ -96,7 +100,9 @@ def poll(service: Served, table: Table, rate: float, seconds: float, promotions:
     """Poll at `rate` a second for so many seconds, with as many promotions a second."""
     etag = freeze(service.client)
     base, begin = service.client.base_url, time.monotonic() + 0.2
-    pollers = [Poller(base.host, base.port or 80, N_CONNECTIONS / rate) for _ in range(N_CONNECTIONS)]
+    pollers = [
+        Poller(base.host, base.port or 80, N_CONNECTIONS / rate) for _ in range(N_CONNECTIONS)
+    ]
     threads = [
         threading.Thread(target=each.poll, args=(begin + i / rate, begin + seconds), daemon=True)
         for i, each in enumerate(pollers)

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
 from calibrant.input.labels import LabelRow
-from workers.aggregate import PartitionLoop
-from workers.embedded import EmbeddedServer
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery, Inbox
-from workers.leases import Leases
-from workers.settings import EngineSettings
-from workers.state.registry import ModelConfig
-from workers.store import Store
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.leases import Leases
+from calibrant_server.workers.store.registry import ModelConfig
 
 N_CLASSES = 10
 A_BATCH = 2000
@@ -46,14 +46,14 @@ class Play:
         leases = Leases(self.store)
         partition = keys.partition_of(MODEL.key)
         leases.take(partition)
-        self.loop = PartitionLoop(self.store, partition, Ground(), leases, threading.Event())
+        self.loop = PartitionLoop(self.store, partition, Numerics(), leases, threading.Event())
         self.rng = np.random.default_rng(1)
 
     @property
     def used_bytes(self) -> int:
         return int(self.store.client.info("memory")["used_memory"])
 
-    async def feed(self, n: int, make: Callable[[int, int], Delivery]) -> float:
+    async def feed(self, n: int, make: Callable[[int, int], IngestBatch]) -> float:
         """Hand over n rows; returns the seconds that the worker took for them."""
         seconds = 0.0
         for first in range(0, n, A_BATCH):
@@ -71,8 +71,10 @@ class Play:
         grown, tallies = self.used_bytes - before, await self.inbox.tallies(MODEL)
         return seconds, (grown / n, (tallies["bytes"] - counted) / n)
 
-    def predictions(self, prefix: str, with_ids: bool, column: str = "probabilities") -> Callable[[int, int], Delivery]:
-        def make(first: int, n: int) -> Delivery:
+    def predictions(
+        self, prefix: str, with_ids: bool, column: str = "probabilities"
+    ) -> Callable[[int, int], IngestBatch]:
+        def make(first: int, n: int) -> IngestBatch:
             scores = self.rng.dirichlet(np.full(N_CLASSES, 0.3), n)
             if column == "logits":
                 scores = np.log(np.maximum(scores, 1e-30))
@@ -82,18 +84,35 @@ class Play:
             else:
                 columns["labels"] = self.rng.integers(0, N_CLASSES, n)
             batch = Batch.from_columns(columns, task="multiclass").batch
-            return Delivery(
-                MODEL, f"{prefix}{first}", PREDICTIONS, batch.pack(), batch.digest(), n, retains=with_ids
+            return IngestBatch(
+                MODEL,
+                f"{prefix}{first}",
+                PREDICTIONS,
+                batch.pack(),
+                batch.digest(),
+                n,
+                retains=with_ids,
             )
 
         return make
 
-    def labels(self, prefix: str) -> Callable[[int, int], Delivery]:
-        def make(first: int, n: int) -> Delivery:
+    def labels(self, prefix: str) -> Callable[[int, int], IngestBatch]:
+        def make(first: int, n: int) -> IngestBatch:
             classes = self.rng.integers(0, N_CLASSES, n).tolist()
-            rows = [LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, []) for i, klass in enumerate(classes)]
+            rows = [
+                LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, [])
+                for i, klass in enumerate(classes)
+            ]
             payload = pack_labels(rows)
-            return Delivery(MODEL, f"l{prefix}{first}", LABELS, payload, f"{first:016d}".encode(), n, retains=True)
+            return IngestBatch(
+                MODEL,
+                f"l{prefix}{first}",
+                LABELS,
+                payload,
+                f"{first:016d}".encode(),
+                n,
+                retains=True,
+            )
 
         return make
 
@@ -107,9 +126,13 @@ async def measure(settings: EngineSettings, n: int) -> None:
     labels_s = await play.feed(n_labels, play.labels("img"))
     joined = (await play.inbox.tallies(MODEL))["joined"]
     print(f"{n} pending predictions of {N_CLASSES} classes, sent as float32")
-    print(f"  {bytes_[0]:.0f} bytes each in the store, {bytes_[1]:.0f} by its own count: probabilities, divided by their sum")
+    print(
+        f"  {bytes_[0]:.0f} bytes each in the store, {bytes_[1]:.0f} by its own count: probabilities, divided by their sum"
+    )
     _, narrow = await play.waiting(n // 10, "log", "logits")
-    print(f"  {narrow[0]:.0f} bytes each in the store, {narrow[1]:.0f} by its own count: logits, kept as float32")
+    print(
+        f"  {narrow[0]:.0f} bytes each in the store, {narrow[1]:.0f} by its own count: logits, kept as float32"
+    )
     plain = n // 10 / plain_s
     for name, rate in (
         ("labelled predictions without ids", plain),
@@ -125,7 +148,11 @@ def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         settings = EngineSettings(
-            data_dir=folder, partitions=1, retained_bytes=4 << 30, retained_records=10 * n, read_block_s=0.01
+            data_dir=folder,
+            partitions=1,
+            retained_bytes=4 << 30,
+            retained_records=10 * n,
+            read_block_s=0.01,
         )
         with EmbeddedServer(folder / "store") as url:
             asyncio.run(measure(settings.with_url(url), n))

@@ -21,11 +21,11 @@ from rich.table import Table
 from benchmarks import vote_tables
 from benchmarks.vote_tables import MODELS, Arrays, batch_of, headed, pane_of, shown
 from calibrant import Batch
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
 from calibrant.stability.curves import stability
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
 
 Wanted = tuple[str, int, int, tuple[float, ...]]
 TRUE_LABELS = {
@@ -73,22 +73,37 @@ KERNEL_STABILITY = (
 )
 
 
-def from_both(batch: Batch, slugs: Sequence[str], **question: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def from_both(
+    batch: Batch, slugs: Sequence[str], **question: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Answers from raw rows with ties split, and from the kept state."""
     pane = pane_of(batch)
-    raw = View(pane, Question(options={"ties": "split"}, **question), batch)
-    return compute_metrics(raw, slugs), compute_metrics(View(pane, Question(**question)), slugs)
+    raw = View(pane, PaneQuery(options={"ties": "split"}, **question), batch)
+    return compute_metrics(raw, slugs), compute_metrics(View(pane, PaneQuery(**question)), slugs)
 
 
 def true_labels(data: Arrays) -> Table:
     table = headed(
-        "CIFAR-10H votes' images, true labels, 15 bins", "measure", "model", "published", "raw rows", "state", "bound"
+        "CIFAR-10H votes' images, true labels, 15 bins",
+        "measure",
+        "model",
+        "published",
+        "raw rows",
+        "state",
+        "bound",
     )
     for column, (model, key) in enumerate(MODELS.items()):
-        raw, kept = from_both(batch_of(data[key], labels=data["y_true"].astype(int)), tuple(TRUE_LABELS))
+        raw, kept = from_both(
+            batch_of(data[key], labels=data["y_true"].astype(int)), tuple(TRUE_LABELS)
+        )
         for slug, published in TRUE_LABELS.items():
             name = slug if slug != "ece_sweep" else f"ece_sweep ({raw[slug]['bins_chosen']} bins)"
-            values = (published[column], raw[slug]["value"], kept[slug]["value"], kept[slug].get("error_bound"))
+            values = (
+                published[column],
+                raw[slug]["value"],
+                kept[slug]["value"],
+                kept[slug].get("error_bound"),
+            )
             table.add_row(name, model, *map(shown, values))
     return table
 
@@ -103,7 +118,11 @@ def votes(data: Arrays) -> Table:
         for slug in ("ent_ce", "dist_ce"):
             values = (VOTES[slug][column], raw[slug]["value"], kept[slug]["value"])
             table.add_row(slug, model, *map(shown, values))
-        strict = (VOTES["strict_pairs"][column], raw["rank_cs"]["strict_pairs"], kept["rank_cs"]["strict_pairs"])
+        strict = (
+            VOTES["strict_pairs"][column],
+            raw["rank_cs"]["strict_pairs"],
+            kept["rank_cs"]["strict_pairs"],
+        )
         table.add_row("rank_cs, strict pairs", model, *map(shown, strict))
         pooled = (multi_rater.get(model), raw["ece"]["value"], kept["ece"]["value"])
         table.add_row("ece, pooled", model, *map(shown, pooled))
@@ -115,8 +134,13 @@ def votes(data: Arrays) -> Table:
 
 def temperatures(data: Arrays) -> Table:
     """What each kind of label asks for."""
-    table = headed("Temperature, CIFAR-10H", "labels", "by", "model", "reference", "raw rows", "state")
-    labels = {"true labels": {"labels": data["y_true"].astype(int)}, "votes": {"label_counts": data["counts"].astype(int)}}
+    table = headed(
+        "Temperature, CIFAR-10H", "labels", "by", "model", "reference", "raw rows", "state"
+    )
+    labels = {
+        "true labels": {"labels": data["y_true"].astype(int)},
+        "votes": {"label_counts": data["counts"].astype(int)},
+    }
     for (kind, objective), reference in TEMPERATURES.items():
         for (model, key), number in zip(MODELS.items(), reference, strict=True):
             batch = batch_of(data[key], **labels[kind])
@@ -129,7 +153,9 @@ def temperatures(data: Arrays) -> Table:
 
 def baan(data: Arrays) -> Table:
     """Baan et al., table 1; ECE of 10 bins against the majority vote."""
-    table = headed("ChaosNLI-SNLI, RoBERTa", "measure", "seed", "T", "published", "raw rows", "state")
+    table = headed(
+        "ChaosNLI-SNLI, RoBERTa", "measure", "seed", "T", "published", "raw rows", "state"
+    )
     for temperature, seeds in BAAN.items():
         for seed, published in enumerate(seeds):
             logits = data[f"logits_roberta_base_{seed}"].astype(np.float64) / temperature
@@ -146,7 +172,8 @@ def drawn(logits: NDArray[Any], counts: NDArray[Any], n: int, raters: int, seed:
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(counts), n, replace=False)
     few = [
-        rng.multivariate_hypergeometric(votes, min(raters, int(votes.sum()))) for votes in counts[rows].astype(int)
+        rng.multivariate_hypergeometric(votes, min(raters, int(votes.sum())))
+        for votes in counts[rows].astype(int)
     ]
     return batch_of(logits[rows], label_counts=np.stack(few))
 
@@ -155,24 +182,46 @@ def stability_table(
     title: str, slug: str, wanted: Sequence[Wanted], cifar: Arrays, nli: Arrays, n_bootstraps: int
 ) -> Table:
     """Published over ours, from rows and from the state's replicates."""
-    columns = ("model", "N, R", "disagreement", "from", "pooled", "majority", "one", "ratio maj.", "ratio one", "relative maj.")
+    columns = (
+        "model",
+        "N, R",
+        "disagreement",
+        "from",
+        "pooled",
+        "majority",
+        "one",
+        "ratio maj.",
+        "ratio one",
+        "relative maj.",
+    )
     table = headed(title, *columns)
     sources = {name: (cifar[key], cifar["counts"]) for name, key in MODELS.items()}
     # Images on which no class has more than nine tenths of the votes: raters disagree as much as the reference says.
     unsure = cifar["counts"].max(axis=1) <= 0.9 * cifar["counts"].sum(axis=1)
-    sources["ResNet-110, ambiguous"] = (cifar[MODELS["ResNet-110"]][unsure], cifar["counts"][unsure])
+    sources["ResNet-110, ambiguous"] = (
+        cifar[MODELS["ResNet-110"]][unsure],
+        cifar["counts"][unsure],
+    )
     sources["RoBERTa"] = (nli["logits_roberta_base_0"], nli["counts"])
     for model, n, raters, published in wanted:
         batch = drawn(*sources[model], n, raters)
         pane = pane_of(batch)
-        views = {"rows": View(pane, Question(), batch), "state": View(pane, Question())}
+        views = {"rows": View(pane, PaneQuery(), batch), "state": View(pane, PaneQuery())}
         table.add_row(model, f"{n}, {raters}", "", "published", *(f"{v:.3f}" for v in published))
         for source, view in views.items():
             found = stability(view, slug, n_bootstraps=n_bootstraps)
-            steps = [100.0 * found["raters"][p]["bootstrap"]["mean"] for p in ("pooled", "majority", "single")]
+            steps = [
+                100.0 * found["raters"][p]["bootstrap"]["mean"]
+                for p in ("pooled", "majority", "single")
+            ]
             ratios = [found["ratio"][p] for p in ("majority", "single")]
-            spans = [f"{r['value']:.2f} [{r['interval'][0]:.2f}, {r['interval'][1]:.2f}]" for r in ratios]
-            relative = [found["raters"][p]["bootstrap"]["mean"] / found["raters"][p]["full"] for p in ("pooled", "majority")]
+            spans = [
+                f"{r['value']:.2f} [{r['interval'][0]:.2f}, {r['interval'][1]:.2f}]" for r in ratios
+            ]
+            relative = [
+                found["raters"][p]["bootstrap"]["mean"] / found["raters"][p]["full"]
+                for p in ("pooled", "majority")
+            ]
             numbers = (*(f"{v:.3f}" for v in steps), *spans, f"{relative[1] / relative[0]:.2f}")
             table.add_row("", "", f"{found['disagreement']:.3f}", source, *numbers)
     return table

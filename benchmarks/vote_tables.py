@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
 
 Arrays = Mapping[str, NDArray[Any]]
 MODELS = {"VGG-16": "logits_vgg16", "ResNet-110": "logits_resnet110"}
@@ -63,11 +63,16 @@ def headed(title: str, *columns: str) -> Table:
 
 
 def labels_of(data: Arrays) -> dict[str, dict[str, Any]]:
-    return {"true": {"labels": data["y_true"].astype(int)}, "votes": {"label_counts": data["counts"].astype(int)}}
+    return {
+        "true": {"labels": data["y_true"].astype(int)},
+        "votes": {"label_counts": data["counts"].astype(int)},
+    }
 
 
 def temperatures(data: Arrays) -> Table:
-    table = headed("Temperatures, CIFAR-10H", "objective", "model", "labels", "published", "raw rows", "state")
+    table = headed(
+        "Temperatures, CIFAR-10H", "objective", "model", "labels", "published", "raw rows", "state"
+    )
     for model, key in MODELS.items():
         for name, labels in labels_of(data).items():
             batch = batch_of(data[key], **labels)
@@ -75,34 +80,53 @@ def temperatures(data: Arrays) -> Table:
             for objective, published in zip(OBJECTIVES, TEMPERATURES[model][name], strict=True):
                 raw = fit_temperature_exact(batch, objective=objective)["temperature"]
                 kept = fit_temperature(pane, objective=objective)["temperature"]
-                table.add_row(objective, model, name, *(shown(v, 3) for v in (published, raw, kept)))
+                table.add_row(
+                    objective, model, name, *(shown(v, 3) for v in (published, raw, kept))
+                )
     return table
 
 
 def scaled_errors(data: Arrays) -> Table:
     """ECE before and after scaling by the temperatures above."""
-    table = headed("ECE at a temperature, CIFAR-10H, 15 bins", "against", "model", "temperature", "published", "ours")
+    table = headed(
+        "ECE at a temperature, CIFAR-10H, 15 bins",
+        "against",
+        "model",
+        "temperature",
+        "published",
+        "ours",
+    )
     for model, key in MODELS.items():
         for against, labels in labels_of(data).items():
-            for (fitted, divisor), published in zip(divisors(data, key, against), ERRORS[model][against], strict=True):
+            for (fitted, divisor), published in zip(
+                divisors(data, key, against), ERRORS[model][against], strict=True
+            ):
                 batch = batch_of(data[key] / divisor, **labels)
-                value = compute_metrics(View(pane_of(batch), Question()), ["ece"])["ece"]["value"]
+                value = compute_metrics(View(pane_of(batch), PaneQuery()), ["ece"])["ece"]["value"]
                 table.add_row(against, model, fitted, shown(published, 4), shown(value, 4))
     return table
 
 
 def divisors(data: Arrays, key: str, against: str) -> Iterator[tuple[str, float]]:
     yield "none", 1.0
-    fits = (("true", "nll"), ("true", "ece")) if against == "true" else (("true", "nll"), ("votes", "nll"))
+    fits = (
+        (("true", "nll"), ("true", "ece"))
+        if against == "true"
+        else (("true", "nll"), ("votes", "nll"))
+    )
     for name, objective in fits:
-        found = fit_temperature_exact(batch_of(data[key], **labels_of(data)[name]), objective=objective)
+        found = fit_temperature_exact(
+            batch_of(data[key], **labels_of(data)[name]), objective=objective
+        )
         yield f"{objective} of {name}", found["temperature"]
 
 
 def few_raters(data: Arrays) -> Table:
     """Mean over draws of some of each row's votes; 0 raters stands for all of them."""
     names = ("EL plug-in", "EL", "CL plug-in", "CL")
-    table = headed(f"Few raters, VGG-16 on CIFAR-10H, mean of {N_DRAWS} draws", "raters", "from", *names)
+    table = headed(
+        f"Few raters, VGG-16 on CIFAR-10H, mean of {N_DRAWS} draws", "raters", "from", *names
+    )
     rng = np.random.default_rng(0)
     counts = data["counts"].astype(int)
     for raters, published in FEW.items():
@@ -111,7 +135,9 @@ def few_raters(data: Arrays) -> Table:
             votes = rng.multivariate_hypergeometric if raters else None
             drawn = counts if votes is None else np.stack([votes(row, raters) for row in counts])
             batch = batch_of(data["logits_vgg16"], label_counts=drawn)
-            found = compute_metrics(View(pane_of(batch), Question()), ("epistemic_loss", "calibration_loss"))
+            found = compute_metrics(
+                View(pane_of(batch), PaneQuery()), ("epistemic_loss", "calibration_loss")
+            )
             seen.append([found[slug][part] for slug in found for part in ("plugin", "value")])
         name = str(raters or "all")
         table.add_row(name, "published", *(shown(v, 5) for v in published))

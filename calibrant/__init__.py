@@ -4,10 +4,10 @@ No clock, no network, no store, no logging below this line, so that a notebook, 
 compute the same answer from the same predictions.
 """
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError, Offence
-from calibrant.histogram import Histogram
-from calibrant.pane import Pane
-from calibrant.spec import PaneSpec
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
 
-__all__ = ["Batch", "CalibrationInputError", "Histogram", "Offence", "Pane", "PaneSpec"]
+__all__ = ["Batch", "CalibrationInputError", "Histogram", "Pane", "PaneSpec", "Violation"]

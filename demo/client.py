@@ -25,7 +25,10 @@ class Client:
         """Change what is there, as it is now."""
         current = self._http.get(path)
         self._expect_success(current)
-        headers = {"If-Match": current.headers["etag"], "Content-Type": "application/merge-patch+json"}
+        headers = {
+            "If-Match": current.headers["etag"],
+            "Content-Type": "application/merge-patch+json",
+        }
         return self._json(self._http.patch(path, json=body, headers=headers))
 
     def post(self, path: str, body: dict[str, Any], wait_s: int = 0) -> dict[str, Any]:

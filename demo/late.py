@@ -70,11 +70,15 @@ def settle(client: Client, deployment: Deployment, timeline: Timeline) -> list[S
 def raw(deployment: Deployment) -> dict[str, float]:
     """The same from raw rows, every label at once."""
     rows = rows_of(deployment)
-    return raw_metrics(deployment.probabilities[rows], votes_of([deployment.ratings[row] for row in rows], 10))
+    return raw_metrics(
+        deployment.probabilities[rows], votes_of([deployment.ratings[row] for row in rows], 10)
+    )
 
 
 def _asked(client: Client, wave: str) -> Settling:
-    return Settling(wave, client.get(f"/v1/models/{LATE}/metrics", metrics="ece,accuracy,brier,nll"))
+    return Settling(
+        wave, client.get(f"/v1/models/{LATE}/metrics", metrics="ece,accuracy,brier,nll")
+    )
 
 
 def _ratings_of_wave(ratings: list[int], wave: int) -> list[int]:

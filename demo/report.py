@@ -13,9 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 from demo.client import Client
 from demo.digits import Deployment
 from demo.late import LATE, raw, settle
@@ -88,7 +88,10 @@ class Report:
 
     def applied_map(self) -> None:
         """The map as a serving process uses it: fetched after three days, applied by the model to the days that follow."""
-        path, query = self._path("calibration-map"), {"method": "temperature", **self._between(0.0, FITTED)}
+        path, query = (
+            self._path("calibration-map"),
+            {"method": "temperature", **self._between(0.0, FITTED)},
+        )
         fetched = self.client.get(path, **query)
         when = self.deployment.when
         rows = np.flatnonzero((when >= FITTED) & (when < 0.5))[:2000]
@@ -96,11 +99,16 @@ class Report:
         mapped = said ** (1.0 / fetched["parameters"]["temperature"])
         mapped /= mapped.sum(axis=1, keepdims=True)
         applied = f"{path}/apply?{urlencode(query, safe=':,')}"
-        there = np.array(self.client.post(applied, {"probabilities": said.tolist()})["probabilities"])
+        there = np.array(
+            self.client.post(applied, {"probabilities": said.tolist()})["probabilities"]
+        )
         if not np.abs(there - mapped).max() < MAP_TOLERANCE:
             raise DemoFailed("the model and the service make different numbers of one map")
         labels = [self.deployment.ratings[row] for row in rows]
-        self._title("The map fetched and applied by the model, to days that it was not fitted to", self.client.curl(path, **query))
+        self._title(
+            "The map fetched and applied by the model, to days that it was not fitted to",
+            self.client.curl(path, **query),
+        )
         table = Table("", "ece", "nll", "brier")
         errors = []
         for name, scores in (("as the model said", said), ("after the map", mapped)):
@@ -109,7 +117,9 @@ class Report:
             table.add_row(name, *(_number(told[slug]["value"]) for slug in ("ece", "nll", "brier")))
             errors.append(told["ece"]["value"])
         self.console.print(table)
-        self.console.print(f"[green]equal[/green] to POST calibration-map/apply within {MAP_TOLERANCE:g}")
+        self.console.print(
+            f"[green]equal[/green] to POST calibration-map/apply within {MAP_TOLERANCE:g}"
+        )
         if errors[1] >= errors[0]:
             raise DemoFailed("the map did not mend the model")
 
@@ -117,10 +127,14 @@ class Report:
         """Predictions first, raters in three waves."""
         path, query = self._path("metrics", LATE), {"metrics": "ece,accuracy,brier,nll"}
         self._title("Labels that come late, in three waves", self.client.curl(path, **query))
-        table = Table("after", "predictions", "labelled", "ratings", "ece", "accuracy", "brier", "nll")
+        table = Table(
+            "after", "predictions", "labelled", "ratings", "ece", "accuracy", "brier", "nll"
+        )
         for settling in settle(self.client, self.deployment, self.timeline):
             answer = settling.answer
-            values = (_number(answer["metrics"][slug]["value"]) for slug in query["metrics"].split(","))
+            values = (
+                _number(answer["metrics"][slug]["value"]) for slug in query["metrics"].split(",")
+            )
             numbers = (str(answer[name]) for name in ("n_predictions", "n_labelled", "n_ratings"))
             table.add_row(settling.wave, *numbers, *values)
         self.console.print(table)
@@ -169,7 +183,10 @@ class Report:
         start_alarm(self.client)
         deadline = time.monotonic() + ALARM_S
         answer = self.client.get(path)
-        while not (answer.get("detector") and answer["n_cohorts"] >= DAYS) and time.monotonic() < deadline:
+        while (
+            not (answer.get("detector") and answer["n_cohorts"] >= DAYS)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.5)
             answer = self.client.get(path)
         self._title("Drift: the alarm", self.client.curl(path))
@@ -177,18 +194,26 @@ class Report:
             self.console.print(f"{name}: {_number(answer.get(name))}", markup=False)
         for name in ("intercept", "slope"):
             effect = answer["effect"][name]
-            self.console.print(f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}")
+            self.console.print(
+                f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}"
+            )
         self.console.print(f"start of change: {answer['start_of_change']}")
         self.console.print(f"recommended: {answer['recommended_action']['text']}", markup=False)
         self.console.print(answer["summary"], markup=False)
         self.console.print(answer["description"]["text"], markup=False)
-        self.console.print(f"$ {self.client.curl(path, accept='image/png')} -o drift.png", style="dim", soft_wrap=True)
+        self.console.print(
+            f"$ {self.client.curl(path, accept='image/png')} -o drift.png",
+            style="dim",
+            soft_wrap=True,
+        )
         for suffix, media_type in (("svg", "image/svg+xml"), ("png", "image/png")):
             file = self.output / f"drift.{suffix}"
             file.write_bytes(self.client.picture(path, media_type))
             self.console.print(f"written to {file}")
         if answer["status"] != "alarm":
-            raise DemoFailed(f"no alarm {ALARM_S} s after the days were sealed, although the camera failed: {answer['status']}")
+            raise DemoFailed(
+                f"no alarm {ALARM_S} s after the days were sealed, although the camera failed: {answer['status']}"
+            )
 
     def second_model(self) -> None:
         path = self._path("metrics", LOGISTIC)
@@ -214,7 +239,7 @@ class Report:
         every = self.client.get(self._path("metrics"), **self.window)["metrics"]
         everything = np.arange(len(self.deployment.digit))
         pane = fill(columns(self.deployment, self.timeline, everything))
-        here = _values(compute_metrics(View(pane, Question()), every))
+        here = _values(compute_metrics(View(pane, PaneQuery()), every))
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
 
         logistic = raw_metrics(self.deployment.logistic, rows)

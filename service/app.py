@@ -7,27 +7,30 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
-from service import problem_responses
-from service.admission import Admission
-from service.auth import load_keyring
-from service.document import document
-from service.engine import Connection, connected
-from service.meters import Meters
-from service.reading import Reading
-from service.reception import Reception
-from service.routes import routers
-from service.settings import Settings
-from service.streams import Streams
-from service.surroundings import Surroundings
-from service.unchanged import Unchanged
-from service.version import API_VERSION
+from calibrant_server.service.engine import Connection, connected
+from calibrant_server.service.http import problem_responses
+from calibrant_server.service.http.conditional_get import ConditionalGet
+from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.middleware import RequestMiddleware
+from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.ingest.service import IngestService
+from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.reads.service import ReadService
+from calibrant_server.service.routes import routers
+from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.keys import load_keyring
+from calibrant_server.service.settings import Settings
+from calibrant_server.service.version import API_VERSION
 
 TAGS = [
     {"name": "score", "description": "One batch, nothing stored."},
     {"name": "models", "description": "What is declared of each model."},
     {"name": "ingest", "description": "Batches of predictions and histograms."},
     {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
-    {"name": "maps", "description": "Frozen calibration maps: versions, promotion, the current one."},
+    {
+        "name": "maps",
+        "description": "Frozen calibration maps: versions, promotion, the current one.",
+    },
     {"name": "alarms", "description": "What went off, and who is told."},
     {"name": "problems", "description": "What errors mean."},
     {"name": "operation", "description": "For those who run the service."},
@@ -69,7 +72,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.streams = Streams()
-    app.state.meters = Meters(app.state.admission)
+    app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
     app.state.routes = [route for router in routers() for route in router.routes]
@@ -77,16 +80,18 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         app.include_router(router)
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
-    app.add_middleware(Unchanged)
-    app.add_middleware(Surroundings, meters=app.state.meters, log_requests=settings.log_requests)
+    app.add_middleware(ConditionalGet)
+    app.add_middleware(
+        RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
+    )
     return app
 
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes what stands between them and the engine."""
     app.state.connection = connection
-    app.state.reception = Reception(settings, connection, app.state.admission)
-    app.state.reading = Reading(settings, connection)
+    app.state.reception = IngestService(settings, connection, app.state.admission)
+    app.state.reading = ReadService(settings, connection)
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:

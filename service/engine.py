@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
-from calibrant.errors import Offence
-from service.errors import (
+from calibrant.core.errors import Violation
+from calibrant_server.service.http.errors import (
     AnswerLate,
     BacklogFull,
     BatchConflict,
@@ -24,12 +24,13 @@ from service.errors import (
     RecordsFull,
     StoreUnavailable,
 )
-from service.settings import Settings
-from workers import inbox, questions
-from workers.engine import Engine
-from workers.inbox import Inbox
-from workers.settings import EngineSettings
-from workers.state.registry import HalfImported, Registry
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.ingest import inbox
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.queries import ask
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.registry import HalfImported, Registry
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def engine_errors() -> Iterator[None]:
         yield
     except inbox.BatchConflict as error:
         detail = "other content came under this batch id before"
-        raise BatchConflict(errors=[Offence("/batch_id", "same_content", detail)]) from error
+        raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
     except HalfImported as error:
@@ -92,7 +93,7 @@ def engine_errors() -> Iterator[None]:
         raise StoreUnavailable(detail, retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
-    except questions.SubjectGone as error:
+    except ask.SubjectGone as error:
         raise ModelUnknown(f"Not answered: {error}.") from error
-    except questions.AnswerTimeout as error:
+    except ask.AnswerTimeout as error:
         raise AnswerLate() from error

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.settings import Settings
-from workers.embedded import EmbeddedServerError
-from workers.inbox import StoreUnavailable
-from workers.settings import NAMES, SettingsError
-from workers.store import StoreMismatch
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.settings import NAMES, SettingsError
+from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError
 
 log = logging.getLogger("service")
 
@@ -54,7 +54,9 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> Iterable[tuple[Any, ...]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return dict.fromkeys(found) if port else found[:1]  # each socket would be given a port of its own
+    return (
+        dict.fromkeys(found) if port else found[:1]
+    )  # each socket would be given a port of its own
 
 
 def _shown(bound: socket.socket) -> str:
@@ -100,7 +102,9 @@ class Plainly:
             await send(message)
             if message["type"] == "lifespan.startup.complete":
                 for each in self.sockets:
-                    log.info("serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each))
+                    log.info(
+                        "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)
+                    )
 
         try:
             await self.app(scope, receive, hold_failure)

@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from workers import code_version
+from calibrant_server.workers.queries import code_version
 
 API_VERSION = "1"
 

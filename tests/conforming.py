@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from service.app import create_app
-from service.document import _documented
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.schema import _documented
+from calibrant_server.service.settings import Settings
 
 BODILESS = {204, 304}
 
@@ -25,7 +25,9 @@ class Conforming:
         paths: dict[str, dict[str, Any]] = create_app(Settings()).openapi()["paths"]
         # More of a path that is fixed comes first: /maps/current before /maps/{version}.
         ordered = sorted(paths, key=lambda path: path.count("{"))
-        self._paths = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered]
+        self._paths = [
+            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered
+        ]
 
     def operation(self, request: httpx.Request) -> dict[str, Any] | None:
         """The operation that a request asks for, none where the document has none."""

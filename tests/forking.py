@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PRELOADED = ("service.__main__", "service.app", "workers.main", "workers.child", "tests.engine.processes")
+PRELOADED = (
+    "calibrant_server.service.main",
+    "calibrant_server.service.app",
+    "calibrant_server.workers.main",
+    "calibrant_server.workers.ingest.sandbox",
+    "tests.engine.processes",
+)
 
 
 @cache

@@ -19,7 +19,7 @@ NEW_FILE = '''
 """Largest gap of the bins, with its sign."""
 
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.options import Option
+from calibrant.core.options import Option
 
 SIGN = Option("sign", "over", "Which sign counts.", allowed=("over", "under"))
 
@@ -49,9 +49,9 @@ import httpx
 
 import calibrant
 from calibrant.metrics import METRICS
-from service.app import create_app
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.settings import Settings
 from tests.door.fakes import FakeInbox, FakeRegistry
 
 BATCH = {"confidences": [0.9, 0.9, 0.2, 0.2], "labels": [1, 0, 1, 0]}

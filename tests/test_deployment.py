@@ -11,9 +11,9 @@ import pytest
 import yaml
 from redis.exceptions import NoPermissionError
 
-from service.settings import Settings
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.settings import NAMES
 from tests.stores import StoreServer
-from workers.settings import NAMES
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"
@@ -77,7 +77,10 @@ def test_starts_in_order(compose: dict[str, Any]) -> None:
     assert all("healthcheck" in service for service in services.values())
     healthy = {"condition": "service_healthy"}
     assert services["workers"]["depends_on"] == {"redis": healthy}
-    assert services["service"]["depends_on"] == {"redis": healthy, "workers": {"condition": "service_started"}}
+    assert services["service"]["depends_on"] == {
+        "redis": healthy,
+        "workers": {"condition": "service_started"},
+    }
 
 
 def test_runs_without_privileges(compose: dict[str, Any]) -> None:
@@ -95,9 +98,15 @@ def test_only_the_door_is_published_and_only_here(compose: dict[str, Any]) -> No
     assert compose["services"]["redis"]["networks"] == ["store"]
 
 
-def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(compose: dict[str, Any]) -> None:
+def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(
+    compose: dict[str, Any],
+) -> None:
     networks, services = compose["networks"], compose["services"]
-    out = [name for name in services["workers"]["networks"] if not (networks[name] or {}).get("internal")]
+    out = [
+        name
+        for name in services["workers"]["networks"]
+        if not (networks[name] or {}).get("internal")
+    ]
     assert out and not set(out) & set(services["service"]["networks"])
 
 

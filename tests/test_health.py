@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from calibrant_server.workers.health import Health, read_health
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
-from workers.health import Health, read_health
-from workers.settings import EngineSettings
-from workers.store import Store
 
 
 def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:
@@ -25,12 +25,24 @@ def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:
     client.xadd(keys.partition(1).dead_letters, {"why": "undecodable"})
     health = read_health(store, "one")
     assert health == Health(
-        workers=2, workers_here=1, backlog_entries=2, backlog_bytes=120, dead_letters=1, parked_entries=0, unsealed_models=0
+        workers=2,
+        workers_here=1,
+        backlog_entries=2,
+        backlog_bytes=120,
+        dead_letters=1,
+        parked_entries=0,
+        unsealed_models=0,
     )
     assert not health.is_red and read_health(store, "two").is_red
     client.hset(keys.partition(0).unsealable, "t/m|g", "a pane is damaged")
-    assert read_health(store, "one") == replace(health, unsealed_models=1) and read_health(store, "one").is_red
+    assert (
+        read_health(store, "one") == replace(health, unsealed_models=1)
+        and read_health(store, "one").is_red
+    )
     client.delete(keys.partition(0).unsealable)
     client.xadd(keys.partition(1).parked, {"why": "rejected"})
-    assert read_health(store, "one") == replace(health, parked_entries=1) and read_health(store, "one").is_red
+    assert (
+        read_health(store, "one") == replace(health, parked_entries=1)
+        and read_health(store, "one").is_red
+    )
     store.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-from service.settings import Settings
-from workers.settings import NAMES, EngineSettings, parse_size
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.settings import NAMES, EngineSettings, parse_size
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 TABLE = PAGE.read_text().split("## Settings\n")[1].split("\n## ")[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ("calibrant", "workers", "service")
+FLOORS = ("calibrant", "calibrant_server")
 
 
 def test_wheel_holds_every_file_of_the_three_floors(tmp_path: Path) -> None:

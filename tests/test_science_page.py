@@ -15,7 +15,9 @@ PAGE = (ROOT / "docs" / "science.md").read_text()
 ITEMS = {"MR": 14, "PV": 21, "BF": 24, "MI": 22, "KO": 22}
 ROWS = {
     cells[0]: cells
-    for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines())
+    for cells in (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines()
+    )
     if re.fullmatch("[A-Z]{2}[0-9]+", cells[0])
 }
 DOCUMENT = json.loads((ROOT / "openapi" / "openapi.json").read_text())
@@ -32,9 +34,31 @@ PARAMETERS = {
 }
 # Fields of answers and bodies that the page names beside slugs and parameters.
 FIELDS = {
-    *("baselines", "tv", "bootstrap", "disagreement", "dice", "curve", "ce", "by_class", "plugin", "plugin_by_class", "by_bin"),
+    *(
+        "baselines",
+        "tv",
+        "bootstrap",
+        "disagreement",
+        "dice",
+        "curve",
+        "ce",
+        "by_class",
+        "plugin",
+        "plugin_by_class",
+        "by_bin",
+    ),
     *("null_mean", "null_q95", "weights", "reliability", "concentration", "before", "after"),
-    *("thresholds", "warnings", "calibrations", "features", "prediction", "uncertainty", "packed", "errors", "exact"),
+    *(
+        "thresholds",
+        "warnings",
+        "calibrations",
+        "features",
+        "prediction",
+        "uncertainty",
+        "packed",
+        "errors",
+        "exact",
+    ),
 }
 
 
@@ -75,7 +99,9 @@ def test_code_exists(item: str) -> None:
 def test_tests_exist(item: str) -> None:
     for named in quoted(ROWS[item][4]):
         path, _, name = named.partition("::")
-        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE), named
+        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE), (
+            named
+        )
 
 
 @pytest.mark.parametrize("item", ROWS)

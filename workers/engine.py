@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any
 
-from workers.crew import Crew
-from workers.embedded import store_of
-from workers.inbox import Inbox
-from workers.settings import EngineSettings
-from workers.state.registry import Registry
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.supervisor import Supervisor
 
 
 class Engine:
@@ -21,7 +21,7 @@ class Engine:
     ----------
     settings : see `EngineSettings`
     works_here : whether this process merges and computes; by default where the store is the private one
-    parts : passed on to `Crew`
+    parts : passed on to `Supervisor`
 
     Examples
     --------
@@ -34,7 +34,7 @@ class Engine:
 
     def __init__(self, settings: EngineSettings, works_here: bool | None = None, **parts: Any):
         self.settings = settings
-        self.crew: Crew | None = None
+        self.crew: Supervisor | None = None
         self._works_here = settings.redis_url is None if works_here is None else works_here
         self._parts = parts
         self._started = ExitStack()
@@ -67,6 +67,6 @@ class Engine:
     def _start(self) -> None:
         self.settings = self._started.enter_context(store_of(self.settings))
         if self._works_here:
-            self.crew = Crew(self.settings, **self._parts)
+            self.crew = Supervisor(self.settings, **self._parts)
             self._started.callback(self.crew.stop)
             self.crew.start()

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 
 from redis.exceptions import RedisError
 
-from workers.settings import EngineSettings, SettingsError
-from workers.store import Store, StoreMismatch
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import Store, StoreMismatch
 
 
 @dataclass(frozen=True)

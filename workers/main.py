@@ -10,16 +10,19 @@ import threading
 import time
 from typing import Any
 
+# Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
-from workers.crew import Crew
-from workers.embedded import EmbeddedServerError, store_of
-from workers.engine import Engine
-from workers.memory import settle
-from workers.settings import EngineSettings, SettingsError
-from workers.store import StoreMismatch
+from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.memory import settle
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.supervisor import Supervisor
 
 __all__ = ["Engine", "main", "run"]
 
@@ -38,7 +41,7 @@ def _exit_stuck(partition: int) -> None:
 def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
-        crew = Crew(stored, on_stuck=_exit_stuck, **parts)
+        crew = Supervisor(stored, on_stuck=_exit_stuck, **parts)
         if not _started(crew, settings.store_wait_s, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
@@ -46,7 +49,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
         crew.stop()
 
 
-def _started(crew: Crew, patience_s: float, stop: threading.Event) -> bool:
+def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
     """Start the crew, waiting for a store that is itself only starting; tells False where the end came first."""
     deadline = time.monotonic() + patience_s
     while not stop.is_set():

@@ -19,7 +19,7 @@ from pathlib import Path
 # Of mallopt(3). A block of up to the first many bytes is taken from memory that was freed before, and of what is free at
 # the end of an arena up to the second many bytes are kept.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_LARGEST_KEPT_BYTES = 8 << 20
+_MAX_KEPT_BYTES = 8 << 20
 _KEPT_BYTES = 16 << 20
 _GROWTH_BYTES = 1 << 20
 # New objects between two looks for circular garbage; Python's own 700 are made by a hundred rows.
@@ -32,7 +32,9 @@ _V1_LIMIT = "memory.limit_in_bytes"
 
 
 def memory_limit_bytes(
-    cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup"), meminfo: Path = Path("/proc/meminfo")
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    own: Path = Path("/proc/self/cgroup"),
+    meminfo: Path = Path("/proc/meminfo"),
 ) -> int:
     """Bytes of memory that this process may use: the smallest limit of its cgroups, v1 or v2, or the machine's memory.
 
@@ -88,7 +90,7 @@ def keep_freed() -> bool:
     if mallopt is None:
         return False
     settings = {
-        _M_MMAP_THRESHOLD: _LARGEST_KEPT_BYTES,
+        _M_MMAP_THRESHOLD: _MAX_KEPT_BYTES,
         _M_TRIM_THRESHOLD: _KEPT_BYTES,
         _M_TOP_PAD: _GROWTH_BYTES,
     }

@@ -14,7 +14,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from workers.durations import parse_duration
+from calibrant_server.workers.store.durations import parse_duration
 
 DURABILITIES = ("everysec", "fsync")
 _STORE_SCHEMES = ("redis://", "rediss://", "unix://")

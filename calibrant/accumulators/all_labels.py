@@ -6,8 +6,8 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges
-from calibrant.filling import Filling
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.spec import PaneSpec
 
 
 class AllLabelCells(Accumulator):
@@ -29,7 +29,9 @@ class AllLabelCells(Accumulator):
         place = self.spec.class_grid.locate(filling.columns)
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
-        fill_cells(self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+        fill_cells(
+            self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+        )
 
 
 ACCUMULATOR = AllLabelCells

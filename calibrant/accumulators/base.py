@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.array_memory import held_bytes
-from calibrant.filling import Filling
-from calibrant.packing import PackingError, pack, unpack
-from calibrant.spec import PaneSpec
+from calibrant.core.array_memory import held_bytes
+from calibrant.core.batch_sums import Filling
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.spec import PaneSpec
 
 # Python objects around the arrays: an accumulator with its dictionaries, and a block with its name.
 _OBJECT_BYTES, _BLOCK_OBJECT_BYTES = 700, 200

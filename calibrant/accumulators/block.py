@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.packing import PackingError
+from calibrant.core.packing import PackingError
 
 Counts = NDArray[np.int64]
 Sums = NDArray[np.float64]
@@ -33,9 +33,20 @@ class Block:
         zero exactly, not what rounding left of it.
     """
 
-    __slots__ = ("_counts", "_is_tight", "_places", "_sums", "n_counts", "n_sums", "rests_on", "size")
+    __slots__ = (
+        "_counts",
+        "_is_tight",
+        "_places",
+        "_sums",
+        "n_counts",
+        "n_sums",
+        "rests_on",
+        "size",
+    )
 
-    def __init__(self, n_counts: int, n_sums: int, size: int, rests_on: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, n_counts: int, n_sums: int, size: int, rests_on: tuple[int, ...] | None = None
+    ) -> None:
         self.n_counts, self.n_sums, self.size = n_counts, n_sums, size
         self.rests_on = (0,) * n_sums if rests_on is None else rests_on
         self._is_tight = False
@@ -159,17 +170,31 @@ class Block:
             if column.dtype != np.int64 or column.shape != places.shape:
                 raise PackingError(f"counts of {name} do not fit")
         for column in sums:
-            if column.dtype != np.float64 or column.shape != places.shape or not np.isfinite(column).all():
+            if (
+                column.dtype != np.float64
+                or column.shape != places.shape
+                or not np.isfinite(column).all()
+            ):
                 raise PackingError(f"sums of {name} do not fit")
-        if len(places) and (places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()):
+        if len(places) and (
+            places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()
+        ):
             raise PackingError(f"cells of {name} lie outside its table")
         if (counts[0] == 0).any():
             raise PackingError(f"a cell of {name} is empty")
-        self._places, self._counts, self._sums = places, np.array(counts), np.array(sums).reshape(self.n_sums, len(places))
+        self._places, self._counts, self._sums = (
+            places,
+            np.array(counts),
+            np.array(sums).reshape(self.n_sums, len(places)),
+        )
 
     def _unite(self, places: NDArray[np.int64], counts: Counts, sums: Sums) -> bool:
         """Add sparse cells and stay sparse; tells False where a dense table must do it."""
-        if not self._is_tight or self._places is None or SPARSE_SHARE * (len(self._places) + len(places)) > self.size:
+        if (
+            not self._is_tight
+            or self._places is None
+            or SPARSE_SHARE * (len(self._places) + len(places)) > self.size
+        ):
             return False
         united = add_cells((self._places, self._counts, self._sums), (places, counts, sums))
         if not united[1][0].all():

@@ -21,18 +21,18 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
-from calibrant.filling import Filling
-from calibrant.hashing import hash_names
-from calibrant.histogram import Histogram
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import hash_names
+from calibrant.core.histogram import Histogram
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
+from calibrant.segmentation.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
 
-MOST_CASES = 256
-MOST_CELLS = 1 << 18
-MOST_HALVINGS = 63
-MOST_BINS = 1 << 20
+MAX_CASES = 256
+MAX_CELLS = 1 << 18
+MAX_HALVINGS = 63
+MAX_BINS = 1 << 20
 OTHER = ""
 _CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 150, 250, 150
 Source = tuple[str, str]
@@ -80,7 +80,12 @@ class Cases(Accumulator):
     def shares(self) -> dict[str, tuple[float, str]]:
         first = self.spec.n_classes * self.layout.width
         filled = (block.filled() for block in self.tables.values())
-        return {"predictions": (sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled), "n_labelled")}
+        return {
+            "predictions": (
+                sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled),
+                "n_labelled",
+            )
+        }
 
     @property
     def names(self) -> list[str]:
@@ -176,7 +181,7 @@ class Cases(Accumulator):
         kept = self._kept(list(tables))
         for name, block in tables.items():
             self._put(name if kept[name] else OTHER, block, sources.get(name, {}), sign)
-        while len(self.tables) > MOST_CASES + (OTHER in self.tables) or self._n_cells > MOST_CELLS:
+        while len(self.tables) > MAX_CASES + (OTHER in self.tables) or self._n_cells > MAX_CELLS:
             self._lower(self.halvings + 1)
         self.blocks = dict(self.tables)
 
@@ -196,8 +201,8 @@ class Cases(Accumulator):
     @property
     def _largest_bytes(self) -> int:
         """What arrays take of as many cells as cases keep, and of the table that the rest share."""
-        lengths = 8 * (MOST_CASES + 1)
-        return lengths + 8 * (1 + len(COUNTS) + len(SUMS)) * (MOST_CELLS + self.layout.size)
+        lengths = 8 * (MAX_CASES + 1)
+        return lengths + 8 * (1 + len(COUNTS) + len(SUMS)) * (MAX_CELLS + self.layout.size)
 
     @property
     def _n_cells(self) -> int:
@@ -213,7 +218,7 @@ class Cases(Accumulator):
         """Let tables of cases that lie above a lower threshold join the others'."""
         if halvings <= self.halvings:
             return
-        self.halvings = min(halvings, MOST_HALVINGS)
+        self.halvings = min(halvings, MAX_HALVINGS)
         for name, kept in self._kept(self.names).items():
             if not kept:
                 self._put(OTHER, self.tables.pop(name), self.sources.pop(name, {}), 1)
@@ -221,7 +226,7 @@ class Cases(Accumulator):
 
     def _read(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         names, sources, self.halvings = about["names"], about["sources"], about["halvings"]
-        if type(self.halvings) is not int or not 0 <= self.halvings <= MOST_HALVINGS:
+        if type(self.halvings) is not int or not 0 <= self.halvings <= MAX_HALVINGS:
             raise PackingError("a threshold out of range")
         if not all(isinstance(name, str) for name in names) or names != sorted(set(names)):
             raise PackingError("cases that are not in order")
@@ -239,7 +244,7 @@ class Cases(Accumulator):
         if any(len(column) != starts[-1] for key, column in arrays.items() if key != "lengths"):
             raise PackingError("cells are left over")
         own = [name for name in names if name != OTHER]
-        if not all(self._kept(own).values()) or len(own) > MOST_CASES or self._n_cells > MOST_CELLS:
+        if not all(self._kept(own).values()) or len(own) > MAX_CASES or self._n_cells > MAX_CELLS:
             raise PackingError("cases that do not fit their threshold")
         self.sources = {
             name: _held(found) for name, found in zip(names, sources, strict=True) if found
@@ -261,7 +266,7 @@ def _held(found: Any) -> dict[Source, int]:
     held = {(str(policy), str(edges)): bins for policy, edges, bins in found}
     if any(policy not in POLICIES or edges not in ("right", "left") for policy, edges in held):
         raise PackingError("a histogram of no policy")
-    if not all(type(bins) is int and 0 < bins <= MOST_BINS for bins in held.values()):
+    if not all(type(bins) is int and 0 < bins <= MAX_BINS for bins in held.values()):
         raise PackingError("a histogram of no bins")
     return held
 

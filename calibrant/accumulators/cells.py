@@ -23,7 +23,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling, Hits
+from calibrant.core.batch_sums import Filling, Hits
 
 COUNTS = ("predictions", "ratings")
 SUMS = (
@@ -101,7 +101,9 @@ def fill_cells(
     constant = filling.constant_ratings
     if constant is not None:
         confidence = total(score)
-        variance = total(spread_score * spread(filling.unit_size) if filling.has_units else spread_score)
+        variance = total(
+            spread_score * spread(filling.unit_size) if filling.has_units else spread_score
+        )
         block.counts[1] += constant * n
         _add(sums, "weight_pooled", constant * n)
         _add(sums, "weight", n)

@@ -8,8 +8,8 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges
-from calibrant.filling import Filling
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.spec import PaneSpec
 
 
 class ClassCells(Accumulator):
@@ -22,10 +22,14 @@ class ClassCells(Accumulator):
         return bool(spec.kept_classes)
 
     def zero(self) -> dict[str, Block]:
-        return {"cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)}
+        return {
+            "cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)
+        }
 
     def ranges(self) -> dict[str, Ranges]:
-        return {"cells": ranges_of_cells(len(self.spec.kept_classes), grid_edges(self.spec.class_grid))}
+        return {
+            "cells": ranges_of_cells(len(self.spec.kept_classes), grid_edges(self.spec.class_grid))
+        }
 
     def fill(self, filling: Filling) -> None:
         kept = np.array(self.spec.kept_classes)

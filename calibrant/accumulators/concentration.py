@@ -25,7 +25,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
 OCTAVES = (-8, 12)
 LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)
@@ -86,7 +86,11 @@ class ConcentrationProfile(Accumulator):
             part = slice(*np.searchsorted(row, [start, start + _CHUNK]))
             weight = filling.weights[chunk]
             loss = _losses(
-                filling.n_ratings[chunk], weight, row[part] - start, votes[part], log_probability[part]
+                filling.n_ratings[chunk],
+                weight,
+                row[part] - start,
+                votes[part],
+                log_probability[part],
             )
             block.sums[0] += weight.sum()
             block.sums[1] += loss.limit

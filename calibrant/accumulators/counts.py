@@ -7,9 +7,17 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
-COUNTS = ("n_predictions", "n_labelled", "n_ratings", "n_units", "n_majority_ties", "n_unit_from_row", "n_one_rating")
+COUNTS = (
+    "n_predictions",
+    "n_labelled",
+    "n_ratings",
+    "n_units",
+    "n_majority_ties",
+    "n_unit_from_row",
+    "n_one_rating",
+)
 SUMS = ("weight",)
 RANGES_OF_COUNTS = {
     "n_labelled": within("n_predictions"),
@@ -41,7 +49,9 @@ class Counts(Accumulator):
         self.blocks["counts"].sums[0, 0] += float(filling.weights.sum())
 
     def ranges(self) -> dict[str, Ranges]:
-        return {"counts": Ranges(COUNTS, SUMS, {"weight": weight_of("n_labelled")}, RANGES_OF_COUNTS)}
+        return {
+            "counts": Ranges(COUNTS, SUMS, {"weight": weight_of("n_labelled")}, RANGES_OF_COUNTS)
+        }
 
     def named(self) -> dict[str, int]:
         """Each count by its name."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
 A_DOUBLING = 8
 DELAY_BINS = 256

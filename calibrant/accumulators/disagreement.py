@@ -23,9 +23,9 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import N_REPLICATES, Filling
-from calibrant.grid import Grid, equal_width_bin
-from calibrant.label_rows import LabelRows, label_rows
+from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.grid import Grid, equal_width_bin
+from calibrant.raters.label_rows import LabelRows, label_rows
 
 DISAGREEMENT_GRID = Grid(120, refinement=1)
 REPLICATE_BINS = 15
@@ -55,7 +55,9 @@ def _ranges(suffix: str) -> dict[str, Range]:
         "product" + suffix: in_cell("disagreement" + suffix),
         "weight_squared" + suffix: square_of(weight),
         "disagreement_weight_squared" + suffix: within("weight_squared" + suffix),
-        "disagreement_squared_weight_squared" + suffix: within("disagreement_weight_squared" + suffix),
+        "disagreement_squared_weight_squared" + suffix: within(
+            "disagreement_weight_squared" + suffix
+        ),
         "epistemic" + suffix: within(weight, -1, 2),
     }
 

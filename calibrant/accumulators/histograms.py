@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
-from calibrant.filling import Filling
-from calibrant.histogram import Histogram, is_key
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.histogram import Histogram, is_key
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
 
 Floats = NDArray[np.float64]
 COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")
@@ -40,7 +40,10 @@ class Histograms(Accumulator):
         """Predictions go elsewhere."""
 
     def ranges(self) -> dict[str, Ranges]:
-        return {key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size)) for key, block in self.blocks.items()}
+        return {
+            key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size))
+            for key, block in self.blocks.items()
+        }
 
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or take them away where it is `negated`."""
@@ -48,7 +51,11 @@ class Histograms(Accumulator):
         fresh = self._block(histogram.key)
         table, numbers = histogram.on_grid(fresh.size)
         place = np.arange(fresh.size)
-        filled = (table != 0).any(axis=0) if numbers is None else (table != 0).any(axis=0) | (numbers != 0)
+        filled = (
+            (table != 0).any(axis=0)
+            if numbers is None
+            else (table != 0).any(axis=0) | (numbers != 0)
+        )
         place = place[filled]
         update = Block(len(COUNTS), len(SUMS), fresh.size)
         update.counts[0, place] = 1

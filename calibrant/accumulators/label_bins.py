@@ -21,9 +21,9 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
-from calibrant.grid import Grid
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import Grid
+from calibrant.core.spec import PaneSpec
 
 LABEL_GRID = Grid(60, refinement=1)
 COUNTS = ("predictions", "one_vote")
@@ -43,7 +43,7 @@ RANGES = {
     "ratings_squared": SQUARED_MASS,
     "correct_ratings_squared": within("ratings_squared"),
     "correct_squared_ratings_squared": within("correct_ratings_squared"),
-    "residual": Range(-MAX_MASS**2, MAX_MASS**2),
+    "residual": Range(-(MAX_MASS**2), MAX_MASS**2),
     "residual_squared": SQUARED_MASS,
     "one_weight": weight_of("one_vote"),
     "one_confidence": within("one_weight"),
@@ -71,7 +71,16 @@ class LabelBins(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_labelled", "one_vote": "n_one_rating"}
-        return {"bins": Ranges(COUNTS, SUMS, RANGES, {"one_vote": within("predictions")}, totals, self.spec.n_classes)}
+        return {
+            "bins": Ranges(
+                COUNTS,
+                SUMS,
+                RANGES,
+                {"one_vote": within("predictions")},
+                totals,
+                self.spec.n_classes,
+            )
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

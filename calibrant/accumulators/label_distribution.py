@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
-from calibrant.filling import N_REPLICATES, Filling
-from calibrant.grid import equal_width_bin
-from calibrant.label_distribution import Comparisons, compare
+from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.raters.label_distribution import Comparisons, compare
 
 COUNTS = ("predictions", "untied", "with_two_ratings")
 SUMS = (
@@ -48,7 +48,9 @@ class LabelDistributions(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         of_two = COUNTS.index("with_two_ratings")
-        rests_on = tuple(of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS)
+        rests_on = tuple(
+            of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS
+        )
         return {
             "sums": Block(len(COUNTS), len(SUMS), N_REPLICATES, rests_on),
             "entropy_gap": Block(1, 1, HISTOGRAM_BINS),
@@ -57,10 +59,18 @@ class LabelDistributions(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         most = float(np.log(self.spec.n_classes))
-        gaps = {"entropy_gap": within("weight", -most, most), "entropy_gap_absolute": within("weight", 0, most)}
+        gaps = {
+            "entropy_gap": within("weight", -most, most),
+            "entropy_gap_absolute": within("weight", 0, most),
+        }
         few = {name: within("predictions") for name in COUNTS[1:]}
         totals = {"predictions": "n_labelled", "with_two_ratings": "several"}
-        histogram = Ranges(COUNTS[:1], ("weight",), {"weight": RANGES["weight"]}, totals={"predictions": "n_labelled"})
+        histogram = Ranges(
+            COUNTS[:1],
+            ("weight",),
+            {"weight": RANGES["weight"]},
+            totals={"predictions": "n_labelled"},
+        )
         sums = Ranges(COUNTS, SUMS, RANGES | gaps, few, totals)
         return {"sums": sums, "entropy_gap": histogram, "distance": histogram}
 

@@ -12,8 +12,8 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.filling import N_REPLICATES, Filling
-from calibrant.label_rows import label_rows
+from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.raters.label_rows import label_rows
 
 COUNTS = ("predictions", "ratings")
 MOMENTS = ("weight", "squared_gap", "spread", "correction", "disagreement_loss")
@@ -22,7 +22,11 @@ _MOST = {"squared_gap": 2.0, "spread": 2.0, "correction": 1.0, "disagreement_los
 RANGES = {
     "weight": weight_of("predictions"),
     "weight_by_ratings": weight_of("ratings"),
-    **{f"{name}{suffix}": within("weight" + suffix, 0, most) for name, most in _MOST.items() for suffix in ("", "_by_ratings")},
+    **{
+        f"{name}{suffix}": within("weight" + suffix, 0, most)
+        for name, most in _MOST.items()
+        for suffix in ("", "_by_ratings")
+    },
 }
 ONE_VOTE, SEVERAL = 0, 1
 
@@ -37,7 +41,11 @@ class LabelUncertainty(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
-        return {"sums": Ranges(COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals)}
+        return {
+            "sums": Ranges(
+                COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals
+            )
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

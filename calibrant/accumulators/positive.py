@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from calibrant.accumulators.cells import OneTable
-from calibrant.filling import Filling
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.spec import PaneSpec
 
 
 class PositiveCells(OneTable):

@@ -1,4 +1,4 @@
-"""Ranges of columns: declared by each accumulator, checked for every posted pane by `calibrant/checking.py`.
+"""Ranges of columns: declared by each accumulator, checked for every posted pane by `calibrant/core/pane_validation.py`.
 
 A range bounds a column cell by cell: by constants, or by multiples of another column of the same block. What spans several
 accumulators is no range. Tests hold such invariants of panes that this package filled; a posted pane can break them.
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
-from calibrant.grid import Grid
-from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
-from calibrant.policies import POLICIES
+from calibrant.core.grid import Grid
+from calibrant.core.label_policies import POLICIES
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]
@@ -24,9 +24,9 @@ Edges = tuple[Floats, Floats]
 # that bounds them, and by a thousandth of the share around zero.
 TOLERANCE = 1e-6
 MAX_COUNT = 2**53
-MAX_MASS = MOST_WEIGHT * MAX_COUNT
+MAX_MASS = MAX_WEIGHT * MAX_COUNT
 # No difference of two logits, and so no loss of one rating, is larger.
-LOGIT_SPAN = 2.0 * MOST_LOGIT
+LOGIT_SPAN = 2.0 * MAX_LOGIT
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def within(of: str, low: float = 0.0, high: float = 1.0) -> Range:
 
 def weight_of(count: str) -> Range:
     """Sum of the weights of so many predictions or ratings."""
-    return Range(0.0, MOST_WEIGHT, count)
+    return Range(0.0, MAX_WEIGHT, count)
 
 
 def square_of(of: str, high: float = 1.0) -> Range:
@@ -74,7 +74,10 @@ def in_cell(of: str, power: int = 1) -> Range:
 MASS = Range(0.0, MAX_MASS)
 SQUARED_MASS = Range(0.0, MAX_MASS**2)
 # Correct ratings by label policy.
-HITS = {f"correct_{policy}": within("weight_pooled" if policy == "pooled" else "weight") for policy in POLICIES}
+HITS = {
+    f"correct_{policy}": within("weight_pooled" if policy == "pooled" else "weight")
+    for policy in POLICIES
+}
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,11 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
     of_sums = dict(zip(ranges.sums, sums, strict=True))
     for name, whole in ranges.totals.items():
         found, wanted = of_counts[name], n[whole] * ranges.times
-        complete = (found == wanted).all() and len(found) in (0, block.size) if ranges.each else found.sum() == wanted
+        complete = (
+            (found == wanted).all() and len(found) in (0, block.size)
+            if ranges.each
+            else found.sum() == wanted
+        )
         if not complete or (wanted and not len(found)):
             yield f"{name} do not add up to {ranges.times} times {whole}, {wanted}"
     for name, bound in ranges.of_counts.items():
@@ -139,7 +146,11 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
 
 
 def _holds(
-    bound: Range, values: NDArray[Any], columns: Mapping[str, NDArray[Any]], edges: Edges | None, places: NDArray[np.int64]
+    bound: Range,
+    values: NDArray[Any],
+    columns: Mapping[str, NDArray[Any]],
+    edges: Edges | None,
+    places: NDArray[np.int64],
 ) -> bool:
     scale = np.ones(values.shape) if bound.of is None else columns[bound.of].astype(np.float64)
     if bound.in_cell:

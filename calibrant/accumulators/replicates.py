@@ -23,14 +23,14 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import N_REPLICATES, Filling, Hits
-from calibrant.grid import equal_width_bin
-from calibrant.policies import N_POLICIES
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import N_REPLICATES, Filling, Hits
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.spec import PaneSpec
 
 SCORE_BINS = 60
 CLASS_BINS = 15
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 TABLE_SUMS = (
     "weight_pooled",
     "weight",
@@ -61,7 +61,7 @@ Ints = NDArray[np.int64]
 
 
 def keeps_class_tables(spec: PaneSpec) -> bool:
-    return spec.n_classes <= MOST_CLASSES and spec.keeps_all_classes
+    return spec.n_classes <= MAX_CLASSES and spec.keeps_all_classes
 
 
 class Replicates(Accumulator):
@@ -75,14 +75,22 @@ class Replicates(Accumulator):
             "scores": Block(1, len(SCORE_SUMS), N_REPLICATES * N_POLICIES),
         }
         if keeps_class_tables(self.spec):
-            blocks["classes"] = Block(1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS)
+            blocks["classes"] = Block(
+                1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS
+            )
         return blocks
 
     def ranges(self) -> dict[str, Ranges]:
         found = {
             "tables": ranges_of_table(1, SCORE_BINS),
             "classes": ranges_of_table(self.spec.n_classes, CLASS_BINS),
-            "scores": Ranges(("predictions",), SCORE_SUMS, SCORE_RANGES, totals={"predictions": "n_labelled"}, times=N_POLICIES),
+            "scores": Ranges(
+                ("predictions",),
+                SCORE_SUMS,
+                SCORE_RANGES,
+                totals={"predictions": "n_labelled"},
+                times=N_POLICIES,
+            ),
         }
         return {name: found[name] for name in self.blocks}
 
@@ -102,7 +110,9 @@ class Replicates(Accumulator):
         place = start + self._class_bins(filling)
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
-        fill_table(self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place)
+        fill_table(
+            self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+        )
 
     def _class_bins(self, filling: Filling) -> Ints:
         """Bin of every class's probability, by way of the finer grid where it has these bins."""
@@ -124,7 +134,14 @@ class Replicates(Accumulator):
 def ranges_of_table(tables: int, bins: int) -> Ranges:
     """Ranges of tables with the columns of `TABLE_SUMS`, each with every labelled prediction."""
     totals = {"predictions": "n_labelled"}
-    return Ranges(("predictions",), TABLE_SUMS, TABLE_RANGES, totals=totals, times=tables, edges=bin_edges(bins))
+    return Ranges(
+        ("predictions",),
+        TABLE_SUMS,
+        TABLE_RANGES,
+        totals=totals,
+        times=tables,
+        edges=bin_edges(bins),
+    )
 
 
 def fill_table(

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.batch import Votes
-from calibrant.filling import Filling
-from calibrant.hashing import U64
-from calibrant.packing import PackingError, pack
-from calibrant.sampled_rows import (
+from calibrant.core.batch import Votes
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.sampled_rows import (
     COLUMNS,
-    MOST_HALVINGS,
+    MAX_HALVINGS,
     ROW_BYTES,
     VOTE_BYTES,
     SampledBatch,
@@ -37,7 +37,7 @@ from calibrant.sampled_rows import (
     no_rows,
     rows_of,
 )
-from calibrant.spec import PaneSpec
+from calibrant.core.spec import PaneSpec
 
 # What a pane's sample may take: with ten classes about 270 rows, and a packed pane stays below 1 MiB.
 PANE_BYTES = 1 << 15
@@ -45,7 +45,7 @@ PANE_BYTES = 1 << 15
 WINDOW_BYTES = 1 << 21
 # Of so many classes a pane still holds four rows, and a window of many panes some hundred: enough to weigh a temperature or
 # to compare two maps, and of no use for maps with parameters for every class.
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 class Sample(Accumulator):
@@ -71,7 +71,7 @@ class Sample(Accumulator):
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
-        return spec.n_classes <= MOST_CLASSES
+        return spec.n_classes <= MAX_CLASSES
 
     def zero(self) -> dict[str, Block]:
         """Rows are no cells; they are kept beside the blocks."""
@@ -82,7 +82,11 @@ class Sample(Accumulator):
         return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
-        return {"predictions": (self.n, "n_labelled"), "ratings": (self.n_ratings, "n_ratings"), "weight": (self.weight, "weight")}
+        return {
+            "predictions": (self.n, "n_labelled"),
+            "ratings": (self.n_ratings, "n_ratings"),
+            "weight": (self.weight, "weight"),
+        }
 
     @property
     def is_empty(self) -> bool:
@@ -130,7 +134,9 @@ class Sample(Accumulator):
         given = [other for other in others if isinstance(other, Sample)]
         self.halvings = max([self.halvings, *(other.halvings for other in given)])
         rows = [self._rows, *(other._rows for other in given)]
-        self._fall_below(np.concatenate([each.ids[: n_below(each.ids, self.halvings)] for each in rows]))
+        self._fall_below(
+            np.concatenate([each.ids[: n_below(each.ids, self.halvings)] for each in rows])
+        )
         kept = [each.first(n_below(each.ids, self.halvings)) for each in rows]
         self._rows = kept[0]
         self._add(SampledRows.together(kept[1:]))
@@ -204,7 +210,7 @@ class Sample(Accumulator):
         rows = self._rows
         return (
             type(self.halvings) is int
-            and 0 <= self.halvings <= MOST_HALVINGS
+            and 0 <= self.halvings <= MAX_HALVINGS
             and fits(rows, self.spec.n_classes)
             and is_possible(rows)
             and bool(below(rows.ids, self.halvings).all())
@@ -240,7 +246,7 @@ class Sample(Accumulator):
         total = np.bincount(group, both.counts[order]).astype(np.int64) if len(order) else group
         keep = (total > 0) & below(ids[first], self.halvings)
         rows = both.take(order[first][keep]).counted(total[keep])
-        while self.halvings < MOST_HALVINGS and (
+        while self.halvings < MAX_HALVINGS and (
             rows.bytes_at(self.halvings, every_version=False) > self.most_bytes
             or rows.bytes_at(self.halvings, every_version=True) > 2 * self.most_bytes
         ):

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
-from calibrant.filling import Filling
-from calibrant.policies import N_POLICIES
-from calibrant.summing import over_classes
+from calibrant.core.batch_sums import Filling
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.summing import over_classes
 
 COUNTS = ("samples", "predictions", "n_zero_probability")
 SUMS = (
@@ -48,7 +48,9 @@ class ScoreSums(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         few = {"predictions": within("samples")}
-        return {"scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)}
+        return {
+            "scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:

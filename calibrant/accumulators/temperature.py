@@ -22,9 +22,9 @@ from calibrant.accumulators.tempering import (
     Ratings,
     TemperedRows,
 )
-from calibrant.filling import Filling
-from calibrant.grid import equal_width_bin
-from calibrant.policies import N_POLICIES
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import N_POLICIES
 
 TABLE_BINS = 60
 NEAR_EDGE = 1e-9
@@ -53,9 +53,9 @@ CURVE_RANGES = {
 }
 # What `TemperedRows.losses` gives, by its place among the columns; `nll_d1_squared` is no sum over rows.
 _LOSSES = (0, 1, 2, 3, 5, 6, 7)
-_CHUNK, _MOST_ROWS = 1 << 15, 1 << 11
+_CHUNK, _MAX_ROWS = 1 << 15, 1 << 11
 # Whole numbers that stand side by side in the 53 bits of one float64, of so many bits each, lowest first.
-_FIELD, _MOST_VOTES = 12, 1 << 5
+_FIELD, _MAX_VOTES = 12, 1 << 5
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -88,7 +88,7 @@ class TemperatureProfile(Accumulator):
         sums = curve.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)
         by_unit = np.zeros((N_POLICIES, N_BETAS, filling.n_units)) if filling.has_units else None
         ratings, table = Ratings(filling), _TableRows(filling)
-        rows = min(max(256, _CHUNK // self.spec.n_classes), _MOST_ROWS)
+        rows = min(max(256, _CHUNK // self.spec.n_classes), _MAX_ROWS)
         for start in range(0, filling.n, rows):
             chosen = slice(start, min(start + rows, filling.n))
             part = ratings.part(chosen)
@@ -147,12 +147,12 @@ class _TableRows:
         self.code = 1.0 + majority * 2.0**_FIELD + single * 4.0**_FIELD + votes * 8.0**_FIELD
 
     def fill(self, block: Block, rows: slice, score: Floats) -> None:
-        """Add some rows, at most `_MOST_ROWS`, with their scores at every beta, (betas, n)."""
+        """Add some rows, at most `_MAX_ROWS`, with their scores at every beta, (betas, n)."""
         score = np.minimum(score, 1.0, out=score)
         place = _table_bin(score)
         place += TABLE_BINS * np.arange(N_BETAS)[:, None]
         place = place.ravel()
-        if self.constant is not None and self.constant <= _MOST_VOTES:
+        if self.constant is not None and self.constant <= _MAX_VOTES:
             self._fill_even(block, rows, place, score)
         else:
             self._fill_any(block, rows, place, score)
@@ -165,7 +165,14 @@ class _TableRows:
         votes = code >> (3 * _FIELD)
         confidence = np.bincount(place, score.ravel(), block.size)
         block.counts[0] += n
-        columns = (self.constant * n, n, self.constant * confidence, confidence, votes, votes / self.constant)
+        columns = (
+            self.constant * n,
+            n,
+            self.constant * confidence,
+            confidence,
+            votes,
+            votes / self.constant,
+        )
         for i, column in enumerate((*columns, majority, single)):
             block.sums[i] += column
 

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.filling import Filling
-from calibrant.logits import relative_logits
+from calibrant.core.batch_sums import Filling
+from calibrant.core.logits import relative_logits
 
 STEPS_PER_OCTAVE = 2
 OCTAVES = 5
@@ -53,7 +53,11 @@ class Lane:
     @cached_property
     def total_possible(self) -> Floats:
         """The same without those for a class at probability 0."""
-        return self.total if self.possible.all() else np.asarray((self.votes * self.possible).sum(axis=0))
+        return (
+            self.total
+            if self.possible.all()
+            else np.asarray((self.votes * self.possible).sum(axis=0))
+        )
 
     @cached_property
     def zed_sum(self) -> Floats:
@@ -200,7 +204,11 @@ class TemperedRows:
 
     def _summed(self, weight: Floats, values: Floats) -> Floats:
         """Weighted sum over rows of (betas, n); where all weigh the same, once for all policies."""
-        if self.policies.even and weight is self.row_weight and self.row_weight is self.row_weight_all:
+        if (
+            self.policies.even
+            and weight is self.row_weight
+            and self.row_weight is self.row_weight_all
+        ):
             return np.asarray(weight[:, :1] * values.sum(axis=1))
         return np.asarray(weight @ values.T)
 
@@ -243,7 +251,9 @@ def powers(zed: Floats, steps: int) -> Floats:
 def _moments(part: TemperedRows) -> Moments:
     """Two steps past the grid for the squares."""
     steps = N_BETAS + STEPS_PER_OCTAVE
-    total, first, second, score = _sums_of_two(part, steps) if len(part.zed) == 2 else _sums(part, steps)
+    total, first, second, score = (
+        _sums_of_two(part, steps) if len(part.zed) == 2 else _sums(part, steps)
+    )
     inverse = 1.0 / total[:N_BETAS]
     square = inverse * inverse
     score = score * inverse if part.is_binary else inverse.copy()

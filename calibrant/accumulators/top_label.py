@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.accumulators.cells import OneTable
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
 
 
 class TopLabelCells(OneTable):

@@ -20,9 +20,9 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.filling import Filling
-from calibrant.grid import Grid, grid_of
-from calibrant.label_distribution import entropy
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import Grid, grid_of
+from calibrant.raters.label_distribution import entropy
 
 SUMS = (
     "weight_pooled",
@@ -78,11 +78,23 @@ def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: F
     spread = confidence * (1.0 - confidence) * filling.unit_size * weights**2
     block.counts[0] += np.bincount(place, minlength=size)
     pooled = weights * ratings
-    columns = (pooled, weights, pooled * uncertainty, weights * uncertainty, pooled * confidence, weights * confidence)
+    columns = (
+        pooled,
+        weights,
+        pooled * uncertainty,
+        weights * uncertainty,
+        pooled * confidence,
+        weights * confidence,
+    )
     for i, values in enumerate(columns):
         block.sums[i] += np.bincount(place, values, size)
     at, own = place[hits.row], weights[hits.row]
-    shares: tuple[Floats | NDArray[np.bool_], ...] = (hits.votes, hits.share, hits.majority, hits.single)
+    shares: tuple[Floats | NDArray[np.bool_], ...] = (
+        hits.votes,
+        hits.share,
+        hits.majority,
+        hits.single,
+    )
     for i, share in enumerate(shares, start=len(columns)):
         block.sums[i] += np.bincount(at, own * share, size)
     block.sums[10] += np.bincount(place, spread * ratings**2, size)
@@ -99,13 +111,19 @@ class Uncertainty(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         edges = grid_edges(uncertainty_grid())
-        return {"cells": Ranges(("predictions",), SUMS, RANGES, totals={"predictions": "n_labelled"}, edges=edges)}
+        return {
+            "cells": Ranges(
+                ("predictions",), SUMS, RANGES, totals={"predictions": "n_labelled"}, edges=edges
+            )
+        }
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:
             return
         uncertainty = np.minimum(filling.entropy / np.log(self.spec.n_classes), 1.0)
-        fill_uncertainty(self.blocks["cells"], filling, uncertainty_grid().locate(uncertainty), uncertainty)
+        fill_uncertainty(
+            self.blocks["cells"], filling, uncertainty_grid().locate(uncertainty), uncertainty
+        )
 
 
 ACCUMULATOR = Uncertainty

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.filling import Filling
-from calibrant.hashing import U64
-from calibrant.packing import PackingError, pack
-from calibrant.spec import PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.spec import PaneSpec
 
-MOST_HASHES = 1024
-MOST_HALVINGS = 63
+MAX_HASHES = 1024
+MAX_HALVINGS = 63
 Ints = NDArray[np.int64]
 
 
@@ -101,7 +101,7 @@ class UnitSample(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        arrays, about = cls._own_arrays(spec, data, 16 * MOST_HASHES)
+        arrays, about = cls._own_arrays(spec, data, 16 * MAX_HASHES)
         whole = cls(spec)
         try:
             whole.hashes, whole.batches, whole.halvings = (
@@ -124,7 +124,7 @@ class UnitSample(Accumulator):
             or hashes.shape != batches.shape
         ):
             return False
-        if type(self.halvings) is not int or not 0 <= self.halvings <= MOST_HALVINGS:
+        if type(self.halvings) is not int or not 0 <= self.halvings <= MAX_HALVINGS:
             return False
         return bool(
             (hashes[1:] > hashes[:-1]).all()
@@ -141,7 +141,7 @@ class UnitSample(Accumulator):
         total = np.zeros(len(both), np.int64)
         np.add.at(total, index, np.concatenate([self.batches, batches]))
         keep = (total != 0) & self._is_below(both)
-        while int(keep.sum()) > MOST_HASHES:
+        while int(keep.sum()) > MAX_HASHES:
             self.halvings += 1
             keep &= self._is_below(both)
         self.hashes, self.batches = both[keep], total[keep]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
-from calibrant.batch import Batch
-from calibrant.filling import Filling
-from calibrant.grid import equal_width_bin
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
 
 UNIT_BINS = 60
 COUNTS = ("predictions", "labelled")
@@ -35,9 +35,15 @@ SUMS = (
 RANGES = {
     "occupancy": within("predictions"),
     **{name: within("labelled") for name in ("weight", "weight_pooled")},
-    **{name: in_cell(name.replace("confidence", "weight")) for name in ("confidence", "confidence_pooled")},
+    **{
+        name: in_cell(name.replace("confidence", "weight"))
+        for name in ("confidence", "confidence_pooled")
+    },
     **HITS,
-    **{name: within(name.replace("_squared", "")) for name in ("weight_squared", "weight_squared_pooled")},
+    **{
+        name: within(name.replace("_squared", ""))
+        for name in ("weight_squared", "weight_squared_pooled")
+    },
 }
 RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]

@@ -37,7 +37,9 @@ class Bets:
     @cached_property
     def sizes(self) -> Floats:
         """Signed sizes, float64 (n_global + 8,)."""
-        return np.array([s * v for group in (INTERCEPTS, SLOPES, LOCALS) for v in group for s in (1, -1)])
+        return np.array(
+            [s * v for group in (INTERCEPTS, SLOPES, LOCALS) for v in group for s in (1, -1)]
+        )
 
     @property
     def n_global(self) -> int:

@@ -12,11 +12,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.tables import UnitTable, unit_table
-from calibrant.pane import Pane
+from calibrant.core.pane import Pane
+from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
-LEAST_UNITS = 50
+MIN_UNITS = 50
 WATCH_P = 0.01
 ASSUMPTIONS = (
     "units are independent of each other",
@@ -28,7 +28,9 @@ ASSUMPTIONS = (
 )
 
 
-def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95) -> dict[str, Any]:
+def compare(
+    current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95
+) -> dict[str, Any]:
     """The current window against the reference.
 
     Returns
@@ -51,8 +53,8 @@ def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15
     }
     units = min(_labelled_units(now), _labelled_units(before))
     shift = score_shift(now, before)
-    if units < LEAST_UNITS:
-        needed = f"each window needs {LEAST_UNITS} labelled units"
+    if units < MIN_UNITS:
+        needed = f"each window needs {MIN_UNITS} labelled units"
         return answer | {
             "status": "insufficient_data",
             "reason": needed,
@@ -70,7 +72,9 @@ def compare(current: Pane, reference: Pane, raters: str = "mean", bins: int = 15
         "gaps": _gap_rows(now, before, bins, ci),
         "calibration_change": change,
         "score_shift": shift,
-        "recommended_action": "look at the bins that changed and collect labels" if moved else "none",
+        "recommended_action": "look at the bins that changed and collect labels"
+        if moved
+        else "none",
     }
 
 
@@ -107,7 +111,9 @@ def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:
     smooth_p, smooth_q = (now + 0.5) / (n + 0.5 * len(p)), (before + 0.5) / (m + 0.5 * len(q))
     return {
         "total_variation": float(np.abs(p - q).sum() / 2.0),
-        "jensen_shannon": float((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0),
+        "jensen_shannon": float(
+            (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0
+        ),
         "psi": float(((smooth_p - smooth_q) * np.log(smooth_p / smooth_q)).sum()),
     }
 
@@ -170,7 +176,9 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
                 "gap": float(now.gap[i]) if here else None,
                 "reference_gap": float(before.gap[i]) if there else None,
                 "change": change,
-                "interval": None if change is None else [change - float(reach[i]), change + float(reach[i])],
+                "interval": None
+                if change is None
+                else [change - float(reach[i]), change + float(reach[i])],
             }
         )
     return rows
@@ -179,7 +187,10 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
 def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
     """Change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
-    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.mean_gap_variance + before.mean_gap_variance))
+    reach = float(
+        scipy.stats.norm.ppf(0.5 + ci / 2.0)
+        * np.sqrt(now.mean_gap_variance + before.mean_gap_variance)
+    )
     difference = mean[0] - mean[1]
     usable = (now.weight >= 5.0) & (before.weight >= 5.0)
     spread = (now.gap_variance + before.gap_variance)[usable]

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.inference.seeds import SEED
@@ -121,12 +121,16 @@ def _variance(rate: Floats) -> Floats:
 
 
 def _entropy(rate: Floats) -> Floats:
-    return np.asarray(-scipy.special.xlogy(rate, rate) - scipy.special.xlogy(1.0 - rate, 1.0 - rate))
+    return np.asarray(
+        -scipy.special.xlogy(rate, rate) - scipy.special.xlogy(1.0 - rate, 1.0 - rate)
+    )
 
 
 def _divergence(rate: Floats, forecast: Floats) -> Floats:
     """Kullback and Leibler's, in nats; infinite where something came that was given no chance."""
-    return np.asarray(scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast))
+    return np.asarray(
+        scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast)
+    )
 
 
 def _text(ece: dict[str, float], n_units: float) -> str:

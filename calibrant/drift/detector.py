@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.bets import GRID, Bets, bets_of
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
-from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError, pack, unpack
+from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORMAT = 1
-MOST_BINS = 60
-_MOST_BYTES = 1 << 18
+MAX_BINS = 60
+_MAX_BYTES = 1 << 18
 _FLOATS = ("log_sr", "log_evidence", "lowest")
 
 
@@ -106,17 +106,27 @@ def fresh(
         A tolerance that is none, or of more than 60 bins.
     """
     bins = len(tolerance.check().lower)
-    if not 1 <= bins <= MOST_BINS:
-        raise ValueError(f"a detector has 1 to {MOST_BINS} bins")
+    if not 1 <= bins <= MAX_BINS:
+        raise ValueError(f"a detector has 1 to {MAX_BINS} bins")
     n = bets_of(bins).n_bets
     nothing = np.full(n, -np.inf)
     return DetectorState(
-        tolerance, nothing, np.zeros(n), np.full(n, np.inf), np.zeros(n, np.int64), last=after, map_version=map_version
+        tolerance,
+        nothing,
+        np.zeros(n),
+        np.full(n, np.inf),
+        np.zeros(n, np.int64),
+        last=after,
+        map_version=map_version,
     )
 
 
 def advance(
-    state: DetectorState, cohort: int, table: UnitTable, threshold: float, slack: Floats | None = None
+    state: DetectorState,
+    cohort: int,
+    table: UnitTable,
+    threshold: float,
+    slack: Floats | None = None,
 ) -> DetectorState:
     """The state after one more sealed cohort.
 
@@ -193,7 +203,11 @@ def promote(
 def pack_state(state: DetectorState) -> bytes:
     """The state as bytes, exactly."""
     arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in (*_FLOATS, "since")}
-    arrays |= {"lower": state.tolerance.lower, "upper": state.tolerance.upper, "peak": np.array([state.peak])}
+    arrays |= {
+        "lower": state.tolerance.lower,
+        "upper": state.tolerance.upper,
+        "peak": np.array([state.peak]),
+    }
     about = {
         "detector": FORMAT,
         "bets": GRID,
@@ -214,7 +228,7 @@ def unpack_state(data: bytes) -> DetectorState:
     PackingError
         Damaged, something else, of another format or another grid of bets.
     """
-    arrays, about = unpack(data, largest=_MOST_BYTES)
+    arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("detector") != FORMAT or about.get("bets") != GRID:
         raise PackingError(f"this is not a detector in format {FORMAT} with bets {GRID}")
     try:
@@ -232,7 +246,9 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
     if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
         raise PackingError("a column does not have one number a bet")
     # Minus infinity is the log of an R of 0, infinity a least that was never taken; NaN fails either comparison.
-    if not ((log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()):
+    if not (
+        (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
+    ):
         raise PackingError("a bet's numbers are beyond their range")
     if since.dtype != np.int64 or since.shape != (n,):
         raise PackingError("the starts of change are one whole number a bet")

@@ -13,13 +13,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.confidence import rate_bounds
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.confidence_sequence import rate_bounds
+from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 # Mean scores nearer to 0 or 1 than this are read as this far away: the log-odds of 1 is no number.
 NEAREST_TO_CERTAIN = 1e-4
-_STEPS, _LONGEST_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
+_STEPS, _MAX_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,14 @@ class Recalibration:
 
 def log_odds(score: Floats) -> Floats:
     """Log-odds of scores, those within 1e-4 of 0 and 1 taken at that distance."""
-    return np.asarray(scipy.special.logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN)))
+    return np.asarray(
+        scipy.special.logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN))
+    )
 
 
-def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) -> Recalibration | None:
+def recalibration(
+    table: UnitTable, intercept: bool = True, slope: bool = True
+) -> Recalibration | None:
     """Fit by maximum likelihood to the mean scores of the bins.
 
     Parameters
@@ -76,7 +80,7 @@ def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) 
         if len(x) < len(design) or np.linalg.cond(information) > 1e12:
             return None
         step = np.linalg.solve(information, design @ (correct - weight * rate))
-        value = value + step * min(1.0, _LONGEST_STEP / np.abs(step).max(initial=_CLOSE))
+        value = value + step * min(1.0, _MAX_STEP / np.abs(step).max(initial=_CLOSE))
         if np.abs(value).max(initial=0.0) > _FARTHEST:
             return None
         if np.abs(step).max(initial=0.0) < _CLOSE:
@@ -86,15 +90,24 @@ def recalibration(table: UnitTable, intercept: bool = True, slope: bool = True) 
     fitted, errors = np.zeros(2), np.zeros(2)
     fitted[[intercept, slope]] = value
     errors[[intercept, slope]] = np.sqrt(np.diag(np.linalg.inv(information)))
-    return Recalibration(float(fitted[0]), 1.0 + float(fitted[1]), (float(errors[0]), float(errors[1])), likelihood)
+    return Recalibration(
+        float(fitted[0]), 1.0 + float(fitted[1]), (float(errors[0]), float(errors[1])), likelihood
+    )
 
 
 def saturated_log_likelihood(table: UnitTable) -> float:
     """Log-likelihood of a rate of its own for every bin, in nats."""
     filled = table.weight > 0
-    weight, correct = table.weight[filled], np.clip(table.correct[filled], 0.0, table.weight[filled])
+    weight, correct = (
+        table.weight[filled],
+        np.clip(table.correct[filled], 0.0, table.weight[filled]),
+    )
     rate = correct / weight
-    return float((scipy.special.xlogy(correct, rate) + scipy.special.xlogy(weight - correct, 1.0 - rate)).sum())
+    return float(
+        (
+            scipy.special.xlogy(correct, rate) + scipy.special.xlogy(weight - correct, 1.0 - rate)
+        ).sum()
+    )
 
 
 def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
@@ -111,7 +124,9 @@ def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
         "n_units": table.n_units,
         "intercept": None if level is None else _estimate(level.intercept, level.errors[0] * reach),
         "slope": None if whole is None else _estimate(whole.slope, whole.errors[1] * reach),
-        "intercept_beside_slope": None if whole is None else _estimate(whole.intercept, whole.errors[0] * reach),
+        "intercept_beside_slope": None
+        if whole is None
+        else _estimate(whole.intercept, whole.errors[0] * reach),
         "observed_over_expected": _ratio(table, reach),
         "ci": ci,
     }
@@ -174,4 +189,7 @@ def _ratio(table: UnitTable, reach: float) -> dict[str, Any] | None:
     rate = np.clip(table.correct / np.maximum(table.weight, 1e-300), 0.0, 1.0)
     error = np.sqrt((table.weight * rate * (1.0 - rate)).sum()) / observed
     ratio = observed / expected
-    return {"value": ratio, "interval": [float(ratio * np.exp(-reach * error)), float(ratio * np.exp(reach * error))]}
+    return {
+        "value": ratio,
+        "interval": [float(ratio * np.exp(-reach * error)), float(ratio * np.exp(reach * error))],
+    }

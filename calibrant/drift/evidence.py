@@ -18,7 +18,9 @@ from calibrant.drift.tolerance import Tolerance
 Floats = NDArray[np.float64]
 
 
-def log_bets(weight: Floats, confidence: Floats, correct: Floats, bets: Bets, tolerance: Tolerance) -> Floats:
+def log_bets(
+    weight: Floats, confidence: Floats, correct: Floats, bets: Bets, tolerance: Tolerance
+) -> Floats:
     """Log evidence of each bet; its exponential has mean at most one while every gap is within tolerance.
 
     Parameters

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.drift.confidence import rate_bounds
-from calibrant.drift.tables import DRIFT_BINS, UnitTable
+from calibrant.drift.confidence_sequence import rate_bounds
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
 Floats = NDArray[np.float64]
 DEFAULT_TOLERANCE = 0.02
@@ -61,7 +61,9 @@ class Tolerance:
             `delta` outside [0, 1) or `level` outside (0, 1).
         """
         around = cls.within(delta, reference.n_bins)
-        low, high = rate_bounds(reference.weight, reference.correct, (1.0 - level) / reference.n_bins)
+        low, high = rate_bounds(
+            reference.weight, reference.correct, (1.0 - level) / reference.n_bins
+        )
         mean, known = reference.mean_confidence, reference.weight > 0
         lower = np.where(known, low - mean + around.lower, -1.0)
         return cls(lower, np.where(known, high - mean + around.upper, 1.0))
@@ -74,7 +76,9 @@ class Tolerance:
         table : UnitTable of a cohort
         slack : float64 (2, n_bins), sums of weight times how far below and above its mean score may lie
         """
-        below, above = np.divide(slack, table.weight, out=np.zeros_like(slack), where=table.weight > 0)
+        below, above = np.divide(
+            slack, table.weight, out=np.zeros_like(slack), where=table.weight > 0
+        )
         return Tolerance(self.lower - below, self.upper + above)
 
     def check(self) -> Tolerance:

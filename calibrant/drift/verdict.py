@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.drift.action import LEAST_UNITS, recommended_action, told
 from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
-from calibrant.drift.occupancy import OccupancyState
-from calibrant.drift.tables import UnitTable, merged
+from calibrant.drift.recommendation import MIN_UNITS, recommended_action, told
+from calibrant.drift.score_shift import OccupancyState
+from calibrant.drift.unit_tables import UnitTable, merged
 
 SHIFT_P = 0.05
 LEANING = float(np.log(20.0))
@@ -29,7 +29,7 @@ ASSUMPTIONS = (
     "outcomes are not altered by acting on the prediction",
 )
 _LN10 = float(np.log(10.0))
-_LARGEST_LOG = 690.0
+_MAX_LOG = 690.0
 
 
 def verdict(
@@ -79,7 +79,10 @@ def verdict(
         "acknowledged_at": state.acknowledged_at,
         "start_of_change": state.start_of_change,
         "heaviest_bet": state.bets.describe(state.heaviest_bet) if state.n_cohorts else None,
-        "tolerance": {"lower": state.tolerance.lower.tolist(), "upper": state.tolerance.upper.tolist()},
+        "tolerance": {
+            "lower": state.tolerance.lower.tolist(),
+            "upper": state.tolerance.upper.tolist(),
+        },
         "effect": effect(changed, 1.0 - alpha) | {"worst_bins": worst_bins(changed)},
         "bins": bin_rows(since_baseline, alpha),
         "score_shift": _shift(shift),
@@ -114,14 +117,21 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok", "leans": True}})["title"]
     'model drift'
     """
-    judged = {name: each for name, each in verdicts.items() if each["status"] != "insufficient_data"}
+    judged = {
+        name: each for name, each in verdicts.items() if each["status"] != "insufficient_data"
+    }
     alarmed = sorted(name for name, each in judged.items() if each["status"] == "alarm")
-    leaning = sorted(name for name, each in judged.items() if each.get("leans") and name not in alarmed)
+    leaning = sorted(
+        name for name, each in judged.items() if each.get("leans") and name not in alarmed
+    )
     others = sorted(set(judged) - {*alarmed, *leaning})
     if not alarmed:
         title, text = "none", "No rater's labels alarm."
     elif len(judged) < 2:
-        title, text = "undecided", "Only one rater has labels enough, so nobody tells the rater from the model."
+        title, text = (
+            "undecided",
+            "Only one rater has labels enough, so nobody tells the rater from the model.",
+        )
     elif len(alarmed) + len(leaning) > len(others):
         title = "model drift"
         text = "Most raters' labels changed against the model, so the model or its cases changed."
@@ -130,7 +140,9 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         text = "Some other raters' labels lean the same way, and some do not: wait for more, or ask them all."
     else:
         title = "rater shift"
-        text = "These raters' labels changed against the model while others' did not: ask them first."
+        text = (
+            "These raters' labels changed against the model while others' did not: ask them first."
+        )
     return {"title": title, "raters": alarmed, "leaning": leaning, "others": others, "text": text}
 
 
@@ -142,15 +154,23 @@ def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
     return any(float(state.log_sr[each.heaviest_bet]) >= LEANING for each in alarmed)
 
 
-def _status(state: DetectorState, table: UnitTable, shift: OccupancyState | None) -> tuple[str, str]:
+def _status(
+    state: DetectorState, table: UnitTable, shift: OccupancyState | None
+) -> tuple[str, str]:
     if state.alarmed_at is not None:
         return "alarm", "calibration left the tolerance"
     if state.acknowledged_at is not None:
-        return "acknowledged", "an alarm was acknowledged; watching for change started again after it"
-    if table.n_units < LEAST_UNITS:
-        return "insufficient_data", f"fewer than {LEAST_UNITS} labelled units in sealed cohorts"
+        return (
+            "acknowledged",
+            "an alarm was acknowledged; watching for change started again after it",
+        )
+    if table.n_units < MIN_UNITS:
+        return "insufficient_data", f"fewer than {MIN_UNITS} labelled units in sealed cohorts"
     if shift is not None and shift.anytime_p <= SHIFT_P:
-        return "watch", "the distribution of scores moved; calibration is within tolerance as far as the labels tell"
+        return (
+            "watch",
+            "the distribution of scores moved; calibration is within tolerance as far as the labels tell",
+        )
     return "ok", "calibration is within tolerance as far as the labels tell"
 
 
@@ -159,7 +179,7 @@ def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict
     return {
         "evidence_log10": state.log_mixed_evidence / _LN10 if state.n_cohorts else None,
         "anytime_p": state.anytime_p if state.n_cohorts else None,
-        "sr": float(np.exp(log_sr)) if log_sr < _LARGEST_LOG else None,
+        "sr": float(np.exp(log_sr)) if log_sr < _MAX_LOG else None,
         "sr_log10": log_sr / _LN10 if np.isfinite(log_sr) else None,
         "threshold": threshold,
         "arl_target": run_length,

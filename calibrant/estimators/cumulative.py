@@ -16,7 +16,9 @@ Floats = NDArray[np.float64]
 def curve_of(weight: Floats, gap: Floats) -> Floats:
     """Running sum of weight times gap over the whole weight, from C_0 = 0 on; (..., n) to (..., n + 1)."""
     total = weight.sum(axis=-1, keepdims=True)
-    steps = np.divide(weight * gap, total, out=np.zeros(np.broadcast(weight, gap).shape), where=total > 0)
+    steps = np.divide(
+        weight * gap, total, out=np.zeros(np.broadcast(weight, gap).shape), where=total > 0
+    )
     start = np.zeros((*steps.shape[:-1], 1))
     return np.concatenate([start, np.cumsum(steps, axis=-1)], axis=-1)
 

@@ -41,7 +41,9 @@ def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
     """As `recalibrated`, of every row of rates in [0, 1] with the same weights or its own; float64 (n_rows, n)."""
     # Rows that lie two apart never pool with each other: one pass over all of them, in C++.
     apart = rates + 2.0 * np.arange(len(rates))[:, None]
-    pooled = recalibrated(np.broadcast_to(weight, rates.shape).ravel(), apart.ravel()).reshape(rates.shape)
+    pooled = recalibrated(np.broadcast_to(weight, rates.shape).ravel(), apart.ravel()).reshape(
+        rates.shape
+    )
     return np.asarray(np.clip(pooled - 2.0 * np.arange(len(rates))[:, None], 0.0, 1.0))
 
 
@@ -82,7 +84,9 @@ def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decompo
     base = np.full(len(rate), weight @ rate / weight.sum())
     uncertainty = float(mean_score(weight, rate, base, kind))
     # Differences of equal sums: what rounding leaves below zero is zero.
-    return Decomposition(own, max(own - best, 0.0), max(uncertainty - best, 0.0), max(uncertainty, 0.0))
+    return Decomposition(
+        own, max(own - best, 0.0), max(uncertainty - best, 0.0), max(uncertainty, 0.0)
+    )
 
 
 def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
@@ -94,7 +98,9 @@ def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], k
     misses = np.where(divisible, weight - correct, weight)
     hits = np.where(divisible, correct, 0.0)
     mass = np.stack([misses, hits], axis=1).ravel()
-    rate = np.stack([np.where(divisible, 0.0, correct / weight), np.ones(len(weight))], axis=1).ravel()
+    rate = np.stack(
+        [np.where(divisible, 0.0, correct / weight), np.ones(len(weight))], axis=1
+    ).ravel()
     kept = mass > 0
     mass, rate = mass[kept], rate[kept]
     return float(mean_score(mass, rate, recalibrated(mass, rate), kind))

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
 
 Floats = NDArray[np.float64]
 CLIP = 1e-6
@@ -87,7 +87,9 @@ def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats
         yield rows, np.exp(matrix, out=matrix)
 
 
-def kernel_distances(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats, NDArray[np.bool_]]:
+def kernel_distances(
+    points: Points, hits: Floats, bandwidth: float
+) -> tuple[Floats, NDArray[np.bool_]]:
     """Summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
 
     Parameters
@@ -116,7 +118,9 @@ def kernel_distances(points: Points, hits: Floats, bandwidth: float) -> tuple[Fl
         rest = matrix @ weights + own * np.maximum(weights[at] - points.own_weight[at, None], 0.0)
         among = matrix @ outcomes
         near = (rest > _LEAST)[:, 0]
-        distance[at[near]] = _distance(points, at[near], outcomes, own[near], among[near], rest[near])
+        distance[at[near]] = _distance(
+            points, at[near], outcomes, own[near], among[near], rest[near]
+        )
         estimated[at] = near
     return distance.T, estimated
 
@@ -165,7 +169,12 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
 
 
 def _distance(
-    points: Points, at: NDArray[np.int64], outcomes: Floats, own: Floats, among: Floats, rest: Floats
+    points: Points,
+    at: NDArray[np.int64],
+    outcomes: Floats,
+    own: Floats,
+    among: Floats,
+    rest: Floats,
 ) -> Floats:
     """Distances at some points, (n_at, n_outcomes): of hits and of misses apart where a sample's outcome is its own."""
     score, hits = points.score[at, None], outcomes[at]

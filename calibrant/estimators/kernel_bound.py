@@ -14,13 +14,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
 from calibrant.estimators.kernel import CLIP, Points, kernel_rows
 
 Floats = NDArray[np.float64]
 # What single precision and rounding may take away.
 _SAFETY = 1.001
-_MOST_MOVED = 60.0
+_MAX_MOVED = 60.0
 
 
 def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unknown: bool) -> float:
@@ -49,19 +49,24 @@ def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unkno
         at = np.arange(*rows.indices(len(score)))
         own = matrix[at - rows.start, at]
         kernel = (matrix * points.weight).astype(np.float32)
-        kernel[at - rows.start, at] = own * np.maximum(points.weight[at] - points.own_weight[at], 0.0)
-        steep = np.maximum(
-            np.abs((high[at, None] - slope_low).astype(np.float32)), np.abs((low[at, None] - slope_high).astype(np.float32))
+        kernel[at - rows.start, at] = own * np.maximum(
+            points.weight[at] - points.own_weight[at], 0.0
         )
-        moved = reach * steep + np.abs((score - score[at, None]).astype(np.float32)) * stretch[at, None].astype(np.float32)
+        steep = np.maximum(
+            np.abs((high[at, None] - slope_low).astype(np.float32)),
+            np.abs((low[at, None] - slope_high).astype(np.float32)),
+        )
+        moved = reach * steep + np.abs((score - score[at, None]).astype(np.float32)) * stretch[
+            at, None
+        ].astype(np.float32)
         farthest = moved.max(axis=1)
-        grown = np.exp(np.minimum(moved, _MOST_MOVED, dtype=np.float32))
+        grown = np.exp(np.minimum(moved, _MAX_MOVED, dtype=np.float32))
         least = (kernel / grown).sum(axis=1, dtype=np.float64)
         grown -= 1.0
         own_grown = grown[at - rows.start, at].astype(np.float64)
         grown *= kernel
         row = _Row(kernel, grown, rate, least, own * points.own_weight[at], own_grown, own_unknown)
-        change = np.where((farthest < _MOST_MOVED) & (row.whole > 0), row.change, 1.0)
+        change = np.where((farthest < _MAX_MOVED) & (row.whole > 0), row.change, 1.0)
         low_rate, high_rate = row.accuracy - change - row.alone, row.accuracy + change + row.alone
         astride = (high_rate >= lower[at]) & (low_rate <= upper[at])
         change += np.where(astride, 2.0 * _scatter(lower[at], upper[at], score[at]), 0.0)
@@ -106,7 +111,10 @@ class _Row:
     @cached_property
     def change(self) -> Floats:
         """Largest change of the accuracy: weights that grew, times how far their outcomes lie from it."""
-        hit, every = (self.grown @ self.rate).astype(np.float64), self.grown.sum(axis=1, dtype=np.float64)
+        hit, every = (
+            (self.grown @ self.rate).astype(np.float64),
+            self.grown.sum(axis=1, dtype=np.float64),
+        )
         away = hit * (1.0 - self.accuracy) + np.maximum(every - hit, 0.0) * self.accuracy
         away += self.alone * every + self.own * self.own_grown
         away += self.own if self.own_unknown else 0.0
@@ -122,7 +130,10 @@ def _limits(cells: Cells, score: Floats) -> tuple[Floats, Floats]:
 
 def _normaliser_slope(score: Floats, bandwidth: float) -> Floats:
     """Derivative of the logarithm of the beta function by the kernel's centre, times the bandwidth; it rises."""
-    return np.asarray(scipy.special.digamma(score / bandwidth + 1.0) - scipy.special.digamma((1.0 - score) / bandwidth + 1.0))
+    return np.asarray(
+        scipy.special.digamma(score / bandwidth + 1.0)
+        - scipy.special.digamma((1.0 - score) / bandwidth + 1.0)
+    )
 
 
 def _scatter(lower: Floats, upper: Floats, score: Floats) -> Floats:

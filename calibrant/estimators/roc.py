@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
 
 POINTS = 200
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 Floats = NDArray[np.float64]
 
 
@@ -46,7 +46,9 @@ def area(right: Floats, wrong: Floats) -> Floats:
         return np.asarray((right * below).sum(axis=-1) / pairs)
 
 
-def unordered_share(right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True) -> float:
+def unordered_share(
+    right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True
+) -> float:
     """Half of the share of pairs that fall into one cell, if its scores may differ: how far ties can be from the truth."""
     pairs = np.where(divisible, right * wrong, 0.0).sum()
     return float(pairs / right.sum() / wrong.sum() / 2.0)
@@ -90,7 +92,9 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
     if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
-        raise NotAnswerable("one_outcome", "only hits or only misses: there are no pairs to put in order")
+        raise NotAnswerable(
+            "one_outcome", "only hits or only misses: there are no pairs to put in order"
+        )
     return right, wrong
 
 
@@ -125,7 +129,11 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
             raise NotAnswerable("no_data", "no labelled prediction lies in the window")
         right, wrong = hits_and_misses(cells)
     except NotAnswerable as refusal:
-        nothing: dict[str, Any] = {"threshold": [], "true_positive_rate": [], "false_positive_rate": []}
+        nothing: dict[str, Any] = {
+            "threshold": [],
+            "true_positive_rate": [],
+            "false_positive_rate": [],
+        }
         return answer | {"auc": None, **nothing, "reason": refusal.reason, "detail": refusal.detail}
     true, false = rates(right, wrong)
     kept = _spread(true + false, points)

@@ -125,7 +125,9 @@ def smooth_calibration_errors(
     error, bandwidth = np.empty((2, len(difference)))
     left = np.arange(len(difference))
     for n in N_COEFFICIENTS:
-        error[left], bandwidth[left] = fixed_point(cosine_coefficients(score, difference[left], n), tolerance)
+        error[left], bandwidth[left] = fixed_point(
+            cosine_coefficients(score, difference[left], n), tolerance
+        )
         left = left[error[left] < least_bandwidth(n)]
         if not len(left):
             break
@@ -138,4 +140,6 @@ def reflected_kernel(score: Floats, bandwidth: float, n_points: int) -> Floats:
     k = np.arange(n)
     at = (np.arange(n_points) + 0.5) / n_points
     decay = np.where(k == 0, 1.0, 2.0) * np.exp(-((bandwidth * np.pi * k) ** 2) / 2.0)
-    return np.asarray((np.cos(np.pi * np.outer(score, k)) * decay) @ np.cos(np.pi * np.outer(k, at)))
+    return np.asarray(
+        (np.cos(np.pi * np.outer(score, k)) * decay) @ np.cos(np.pi * np.outer(k, at))
+    )

@@ -12,20 +12,22 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.inference.intervals import GapStatistic
 
 ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"
 DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 N_DRAWS = 400
-_MOST_UNGROUPED = 2000
-_MOST_CELLS = 1000
+_MAX_UNGROUPED = 2000
+_MAX_CELLS = 1000
 _NORMAL_FROM = 4.0
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
 
 
-def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: int) -> tuple[float, float]:
+def gap_null(
+    statistic: GapStatistic, weight: Floats, variance: Floats, seed: int
+) -> tuple[float, float]:
     """Mean and 95 % quantile of a statistic of gaps under the null.
 
     Parameters
@@ -35,7 +37,9 @@ def gap_null(statistic: GapStatistic, weight: Floats, variance: Floats, seed: in
     seed : of the draws
     """
     draws = _draws(weight.shape, seed)
-    spread = np.divide(np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0)
+    spread = np.divide(
+        np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
+    )
     # A gap lies in [-1, 1] whatever its variance; the cautious variance of large units can exceed that.
     values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
     return float(values.mean()), float(np.quantile(values, 0.95))
@@ -70,7 +74,10 @@ def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
     noise = draws.standard_normal((n_draws, int(normal.sum()))) * np.sqrt(chance / whole)[normal]
     share[:, normal] = noise
     few = ~normal
-    share[:, few] = draws.binomial(whole[few].astype(np.int64), rate[few], (n_draws, int(few.sum()))) / whole[few]
+    share[:, few] = (
+        draws.binomial(whole[few].astype(np.int64), rate[few], (n_draws, int(few.sum())))
+        / whole[few]
+    )
     share[:, few] -= rate[few]
     # What the whole number of trials leaves over makes the deviations smaller, never larger than the cell allows.
     share *= np.sqrt(np.minimum(whole / trials, 1.0))
@@ -83,13 +90,23 @@ def independent(cells: Cells) -> Cells:
     Units that spread over cells leave less than a trial in each; hits of a single cell could not then vary as much as
     all of them together do.
     """
-    if not len(cells) or (_trials(cells.weight, cells.mean, cells.null_variance) >= 1.0 - 1e-9).all():
+    if (
+        not len(cells)
+        or (_trials(cells.weight, cells.mean, cells.null_variance) >= 1.0 - 1e-9).all()
+    ):
         return cells
-    if len(cells) > _MOST_UNGROUPED:
-        cells = cells.at_places(equal_mass_groups(cells.weight, _MOST_UNGROUPED))
+    if len(cells) > _MAX_UNGROUPED:
+        cells = cells.at_places(equal_mass_groups(cells.weight, _MAX_UNGROUPED))
     group, number = np.zeros(len(cells), np.int64), 0
     weight = confidence = variance = 0.0
-    for i, (w, c, v) in enumerate(zip(cells.weight.tolist(), cells.confidence.tolist(), cells.null_variance.tolist(), strict=True)):
+    for i, (w, c, v) in enumerate(
+        zip(
+            cells.weight.tolist(),
+            cells.confidence.tolist(),
+            cells.null_variance.tolist(),
+            strict=True,
+        )
+    ):
         group[i] = number
         weight, confidence, variance = weight + w, confidence + c, variance + v
         if confidence * (weight - confidence) >= variance * (1.0 - 1e-9):
@@ -101,9 +118,9 @@ def independent(cells: Cells) -> Cells:
 
 def few(cells: Cells) -> Cells:
     """The cells, or where they are many their groups of equal mass."""
-    if len(cells) <= _MOST_CELLS:
+    if len(cells) <= _MAX_CELLS:
         return cells
-    return cells.at_places(equal_mass_groups(cells.weight, _MOST_CELLS))
+    return cells.at_places(equal_mass_groups(cells.weight, _MAX_CELLS))
 
 
 def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:

@@ -16,14 +16,16 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.filling import N_REPLICATES
-from calibrant.hashing import U64
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.hashing import U64
+from calibrant.core.pane import Pane
+from calibrant.core.sampled_rows import below
 from calibrant.inference.replication import resamples
-from calibrant.pane import Pane
-from calibrant.sampled_rows import below
 
 RESAMPLED = "bootstrap of 64 paired unit replicates, normal"
-BY_REPLICATES = "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
+BY_REPLICATES = (
+    "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
+)
 INDEPENDENT = "both intervals put together as of independent data (MOVER)"
 Floats = NDArray[np.float64]
 Bounds = Sequence[float]

@@ -15,12 +15,12 @@ from calibrant.accumulators.replicates import (
     TABLE_SUMS,
     keeps_class_tables,
 )
-from calibrant.filling import N_REPLICATES
-from calibrant.policies import POLICIES
-from calibrant.view import NotAnswerable, View
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.view import NotAnswerable, View
 
-LEAST_FILLED = 20
-MOST_HISTOGRAM_SHARE = 0.1
+MIN_FILLED = 20
+MAX_HISTOGRAM_SHARE = 0.1
 N_RESAMPLES = 240
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,9 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
     """
     refuse_if_thin(view)
     if not keeps_class_tables(view.spec):
-        raise NotAnswerable("classes_not_replicated", "replicates keep classes' tables for up to 20 classes")
+        raise NotAnswerable(
+            "classes_not_replicated", "replicates keep classes' tables for up to 20 classes"
+        )
     return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
 
 
@@ -79,16 +81,25 @@ def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
     if scope == view.spec.default_scope:
         return score_tables(view, bins)
     kind, _, name = scope.partition(":")
-    if kind == "positive" or (kind == "class" and view.spec.n_classes == 2 and view.spec.task == "binary" and name == "1"):
+    if kind == "positive" or (
+        kind == "class" and view.spec.n_classes == 2 and view.spec.task == "binary" and name == "1"
+    ):
         return score_tables(view, bins)
     if kind == "top_label":
-        raise NotAnswerable("scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes")
+        raise NotAnswerable(
+            "scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes"
+        )
     every = class_tables(view, bins)
     if kind == "class":
         place = slice(int(name), int(name) + 1)
-        return ReplicateTables(every.weight[:, place], every.difference[:, place], every.bins, every.places)
+        return ReplicateTables(
+            every.weight[:, place], every.difference[:, place], every.bins, every.places
+        )
     return ReplicateTables(
-        every.weight.sum(axis=1, keepdims=True), every.difference.sum(axis=1, keepdims=True), every.bins, every.places
+        every.weight.sum(axis=1, keepdims=True),
+        every.difference.sum(axis=1, keepdims=True),
+        every.bins,
+        every.places,
     )
 
 
@@ -104,7 +115,9 @@ def score_columns(view: View) -> dict[str, Floats]:
     block = view.pane["replicates"].blocks["scores"]
     sums = block.sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[:, :, view.policy]
     filled = sums[0] > 0
-    return dict(zip(SCORE_SUMS, sums[:, filled], strict=True)) | {"places": np.flatnonzero(filled).astype(np.float64)}
+    return dict(zip(SCORE_SUMS, sums[:, filled], strict=True)) | {
+        "places": np.flatnonzero(filled).astype(np.float64)
+    }
 
 
 def resamples(n: int, seed: int) -> Floats:
@@ -114,19 +127,32 @@ def resamples(n: int, seed: int) -> Floats:
 
 @lru_cache(maxsize=16)
 def _resamples(n: int, seed: int) -> Floats:
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), N_RESAMPLES).astype(np.float64)
+    return (
+        np.random.default_rng(seed)
+        .multinomial(n, np.full(n, 1.0 / n), N_RESAMPLES)
+        .astype(np.float64)
+    )
 
 
 def refuse_if_thin(view: View) -> None:
-    if view.histogram_share() > MOST_HISTOGRAM_SHARE:
-        raise NotAnswerable("histograms_not_replicated", "more than a tenth of the window came as plain histograms")
+    if view.histogram_share() > MAX_HISTOGRAM_SHARE:
+        raise NotAnswerable(
+            "histograms_not_replicated", "more than a tenth of the window came as plain histograms"
+        )
     sums = view.pane["replicates"].blocks["scores"].sums
-    filled = int((sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum())
-    if filled < LEAST_FILLED:
-        raise NotAnswerable("too_few_units", f"units fall into {filled} of 64 replicates; intervals need {LEAST_FILLED}")
+    filled = int(
+        (sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum()
+    )
+    if filled < MIN_FILLED:
+        raise NotAnswerable(
+            "too_few_units",
+            f"units fall into {filled} of 64 replicates; intervals need {MIN_FILLED}",
+        )
 
 
-def _tables(view: View, block_name: str, n_tables: int, kept_bins: int, bins: int) -> ReplicateTables:
+def _tables(
+    view: View, block_name: str, n_tables: int, kept_bins: int, bins: int
+) -> ReplicateTables:
     block = view.pane["replicates"].blocks[block_name]
     sums = block.sums.reshape(len(TABLE_SUMS), N_REPLICATES, n_tables, kept_bins)
     pooled = view.question.raters == "pooled"

@@ -1,4 +1,4 @@
-"""Columns of a request, checked: every value has the meaning that its name promises, or an offence says where not."""
+"""Columns of a request, checked: every value has the meaning that its name promises, or a violation says where not."""
 
 from __future__ import annotations
 
@@ -11,29 +11,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError
-from calibrant.input.instants import event_times
-from calibrant.input.offences import Offences
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
+from calibrant.input.timestamps import event_times
+from calibrant.input.violations import ViolationCollector
 
 SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3
 # A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
-MOST_SPREAD = 1_000_000
+MAX_SPREAD = 1_000_000
 # Squares of weights and logits are summed, and squares of such sums divided by: within these bounds none leaves float64's range.
-MOST_WEIGHT = 1e9
-LEAST_WEIGHT = 1e-50
-MOST_LOGIT = float(np.finfo(np.float32).max)
+MAX_WEIGHT = 1e9
+MIN_WEIGHT = 1e-50
+MAX_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
-KNOWN = (*SCORES, "labels", "label_counts", "ids", "units", "cases", "event_times", "slices", "weights")
+KNOWN = (
+    *SCORES,
+    "labels",
+    "label_counts",
+    "ids",
+    "units",
+    "cases",
+    "event_times",
+    "slices",
+    "weights",
+)
 # Names stand in paths, where . and .. are folders: a client would make another path of one that ends in them.
 NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
 NAME_RULE = "1 to 128 of A-Za-z0-9._:@-, and neither . nor .."
 
 
 @dataclass
-class Taken:
+class ParsedColumns:
     """Columns as arrays."""
 
     task: str
@@ -49,40 +59,50 @@ class Taken:
 class Columns:
     """Reads named columns of equal length."""
 
-    def __init__(self, columns: Mapping[str, Any], offences: Offences) -> None:
+    def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
         self.columns = {name: value for name, value in columns.items() if value is not None}
-        self.offences = offences
+        self.violations = violations
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"{str(name)[:60]!r} is not a field of predictions"
                 raise CalibrationInputError.at(f"/{str(name)[:60]}", "unknown_field", detail)
             if isinstance(column, np.ma.MaskedArray):
-                raise CalibrationInputError.at(f"/{name}", "list", "a masked array would lose its mask")
+                raise CalibrationInputError.at(
+                    f"/{name}", "list", "a masked array would lose its mask"
+                )
 
-    def read(self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> Taken:
+    def read(
+        self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None
+    ) -> ParsedColumns:
         """All columns. Whole-batch faults raise; faults of rows are noted."""
         kind = self._score_column()
         scores = self._scores(kind, n_classes)
         n, k = scores.shape
         if task == "binary" and k != 2:
-            raise CalibrationInputError.at(f"/{kind}", "n_classes", f"a binary model has 2 classes, not {k}")
+            raise CalibrationInputError.at(
+                f"/{kind}", "n_classes", f"a binary model has 2 classes, not {k}"
+            )
         if task not in (None, "binary") and kind == "confidences":
-            raise CalibrationInputError.at("/confidences", "task", f"confidences are for binary models, this is {task}")
+            raise CalibrationInputError.at(
+                "/confidences", "task", f"confidences are for binary models, this is {task}"
+            )
         for name, column in self.columns.items():
             if name != "slices" and _length(name, column) != n:
                 detail = f"{name} has {_length(name, column)} rows, {kind} has {n}"
                 raise CalibrationInputError.at(f"/{name}", "length", detail)
-        taken = Taken(
+        taken = ParsedColumns(
             task=task or ("binary" if kind == "confidences" else "multiclass"),
             scores=scores,
             is_logits=kind == "logits",
-            votes=RatingColumns(self.columns, self.offences).read(n, k, class_names),
+            votes=RatingColumns(self.columns, self.violations).read(n, k, class_names),
         )
         if "weights" in self.columns:
             taken.weights = self._weights()
         if "event_times" in self.columns:
-            taken.event_times = event_times(self.columns["event_times"], self.offences)
-        taken.texts = {name: self._texts(name) for name in ("ids", "units", "cases") if name in self.columns}
+            taken.event_times = event_times(self.columns["event_times"], self.violations)
+        taken.texts = {
+            name: self._texts(name) for name in ("ids", "units", "cases") if name in self.columns
+        }
         if "slices" in self.columns:
             taken.slices = self._slices(n)
         return taken
@@ -91,7 +111,9 @@ class Columns:
         given = [name for name in SCORES if name in self.columns]
         if len(given) != 1:
             detail = f"exactly one of {', '.join(SCORES)} is required, {len(given)} were given"
-            raise CalibrationInputError.at(f"/{given[1] if given else ''}".rstrip("/"), "one_score_column", detail)
+            raise CalibrationInputError.at(
+                f"/{given[1] if given else ''}".rstrip("/"), "one_score_column", detail
+            )
         return given[0]
 
     def _scores(self, kind: str, n_classes: int | None) -> NDArray[np.float64]:
@@ -106,10 +128,14 @@ class Columns:
             detail = f"rows have {k} classes, the model has {n_classes}"
             raise CalibrationInputError.at(f"/{kind}", "n_classes", detail)
         instead = 0.5 if width else 1.0 / k
-        raw = self._rows_within(kind, raw, np.isfinite(raw), instead, "finite", "NaN and infinities are refused")
+        raw = self._rows_within(
+            kind, raw, np.isfinite(raw), instead, "finite", "NaN and infinities are refused"
+        )
         if kind == "logits":
-            inside = np.abs(raw) <= MOST_LOGIT
-            return self._rows_within(kind, raw, inside, 0.0, "range", "a logit lies within the range of float32")
+            inside = np.abs(raw) <= MAX_LOGIT
+            return self._rows_within(
+                kind, raw, inside, 0.0, "range", "a logit lies within the range of float32"
+            )
         inside = (raw >= 0.0) & (raw <= 1.0)
         raw = self._rows_within(kind, raw, inside, instead, "range", "a probability lies in [0, 1]")
         if width:
@@ -117,13 +143,19 @@ class Columns:
         return self._normalised(raw)
 
     def _rows_within(
-        self, kind: str, raw: NDArray[np.float64], good: NDArray[np.bool_], instead: float, rule: str, detail: str
+        self,
+        kind: str,
+        raw: NDArray[np.float64],
+        good: NDArray[np.bool_],
+        instead: float,
+        rule: str,
+        detail: str,
     ) -> NDArray[np.float64]:
         """Rows with a value that is not good are noted, and stand as a value that does no harm."""
         if good.all():
             return raw
         rows = np.asarray(good.all(axis=1))
-        self.offences.rows(kind, ~rows, rule, detail)
+        self.violations.rows(kind, ~rows, rule, detail)
         return np.where(rows[:, None], raw, instead)
 
     def _normalised(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -132,7 +164,7 @@ class Columns:
         off = np.abs(total - 1.0)
         for row in np.flatnonzero(off > SUM_LENIENT):
             detail = f"probabilities sum to {total[row]:.6g}; the sum must be within 1e-3 of 1"
-            self.offences.row("probabilities", int(row), "row_sum", detail)
+            self.violations.row("probabilities", int(row), "row_sum", detail)
         divide = (off > SUM_EXACT) & (off <= SUM_LENIENT)
         if divide.any():
             raw[divide] /= total[divide, None]
@@ -149,27 +181,37 @@ class Columns:
             suspects = np.flatnonzero(((array == 0.0) | (array == 1.0)).any(axis=1))
             for row in suspects:
                 if any(isinstance(value, bool | np.bool_) for value in column[row]):
-                    self.offences.row(name, int(row), "number", "every value is a number")
+                    self.violations.row(name, int(row), "number", "every value is a number")
         return array
 
     def _matrix_by_row(self, name: str, column: Any, n_classes: int | None) -> NDArray[np.float64]:
         """The slow way, which finds the rows that are to blame."""
         if not isinstance(column, list):
-            raise CalibrationInputError.at(f"/{name}", "matrix", f"{name} is a list of rows of numbers")
+            raise CalibrationInputError.at(
+                f"/{name}", "matrix", f"{name} is a list of rows of numbers"
+            )
         column = [as_list(row) for row in column]
         lengths = [len(row) for row in column if isinstance(row, list)]
         width = n_classes or (Counter(lengths).most_common(1)[0][0] if lengths else 0)
-        if len(column) * width > max(MOST_SPREAD, 4 * (sum(lengths) + len(column))):
-            raise CalibrationInputError.at(f"/{name}", "n_classes", f"most rows do not have {width} numbers")
+        if len(column) * width > max(MAX_SPREAD, 4 * (sum(lengths) + len(column))):
+            raise CalibrationInputError.at(
+                f"/{name}", "n_classes", f"most rows do not have {width} numbers"
+            )
         result = np.full((len(column), width), 1.0 / max(width, 1))
-        expected = f"other rows have {width}" if n_classes is None else f"the model has {n_classes} classes"
+        expected = (
+            f"other rows have {width}"
+            if n_classes is None
+            else f"the model has {n_classes} classes"
+        )
         for i, row in enumerate(column):
             if not isinstance(row, list):
-                self.offences.row(name, i, "matrix", "a row is a list of numbers")
+                self.violations.row(name, i, "matrix", "a row is a list of numbers")
             elif len(row) != width:
-                self.offences.row(name, i, "n_classes", f"the row has {len(row)} values, {expected}")
+                self.violations.row(
+                    name, i, "n_classes", f"the row has {len(row)} values, {expected}"
+                )
             elif not all_numbers(row):
-                self.offences.row(name, i, "number", "every value is a number")
+                self.violations.row(name, i, "number", "every value is a number")
             else:
                 result[i] = [as_float(value) for value in row]
         return result
@@ -187,14 +229,14 @@ class Columns:
             if all_numbers([value]):
                 result[i] = as_float(value)
             else:
-                self.offences.row(name, i, "number", "every value is a number")
+                self.violations.row(name, i, "number", "every value is a number")
         return result
 
     def _weights(self) -> NDArray[np.float64]:
         weights = self._vector("weights")
-        bad = ~((weights == 0) | ((weights >= LEAST_WEIGHT) & (weights <= MOST_WEIGHT)))
-        detail = f"a weight is 0 or lies in {LEAST_WEIGHT:.0e} to {MOST_WEIGHT:.0e}"
-        self.offences.rows("weights", bad, "weight", detail)
+        bad = ~((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT)))
+        detail = f"a weight is 0 or lies in {MIN_WEIGHT:.0e} to {MAX_WEIGHT:.0e}"
+        self.violations.rows("weights", bad, "weight", detail)
         return np.where(bad, 0.0, weights)
 
     def _texts(self, name: str) -> NDArray[Any]:
@@ -203,7 +245,7 @@ class Columns:
         if not strings or not _all_names(column):
             for i, text in enumerate(column):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.offences.row(name, i, "name", NAME_RULE)
+                    self.violations.row(name, i, "name", NAME_RULE)
                     column[i] = "?"
         if name == "ids" and len(set(column)) < len(column):
             self._repeated(column)
@@ -213,13 +255,17 @@ class Columns:
         seen: set[str] = set()
         for i, text in enumerate(ids):
             if text in seen:
-                self.offences.row("ids", i, "repeated_id", f"{text!r} stands in this batch already")
+                self.violations.row(
+                    "ids", i, "repeated_id", f"{text!r} stands in this batch already"
+                )
             seen.add(text)
 
     def _slices(self, n: int) -> dict[str, NDArray[Any]]:
         given = self.columns["slices"]
         if not isinstance(given, Mapping):
-            raise CalibrationInputError.at("/slices", "slices", "slices maps a key to one value a row")
+            raise CalibrationInputError.at(
+                "/slices", "slices", "slices maps a key to one value a row"
+            )
         result: dict[str, NDArray[Any]] = {}
         for key, column in given.items():
             if not isinstance(key, str) or not NAME.fullmatch(key):
@@ -233,7 +279,7 @@ class Columns:
             values = list(column)
             for i, text in enumerate(values):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.offences.row(f"slices/{key}", i, "name", NAME_RULE)
+                    self.violations.row(f"slices/{key}", i, "name", NAME_RULE)
                     values[i] = "?"
             result[key] = np.array(values, dtype=object)
         return result
@@ -241,7 +287,9 @@ class Columns:
 
 def _all_names(column: list[str]) -> bool:
     joined = "\n".join(column) + "\n"
-    return joined.count("\n") == len(column) and bool(re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined))
+    return joined.count("\n") == len(column) and bool(
+        re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined)
+    )
 
 
 def _length(name: str, column: Any) -> int:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.columns import NAME, NAME_RULE
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
-MOST_REVISION = 2**31 - 1
-MOST_RATERS = 200
-MOST_NAMED = 1000
+MAX_REVISION = 2**31 - 1
+MAX_RATERS = 200
+MAX_NAMED = 1000
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The good rows and the offences of the others."""
+    """The good rows and the violations of the others."""
 
     rows: list[LabelRow] = field(default_factory=list)
-    offences: list[Offence] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
 
 
 def read_labels(
@@ -64,14 +64,18 @@ def read_labels(
     """
     for name in columns:
         if name not in KNOWN:
-            raise CalibrationInputError.at(f"/{name}", "unknown_field", f"{name!r} is not a field of labels")
+            raise CalibrationInputError.at(
+                f"/{name}", "unknown_field", f"{name!r} is not a field of labels"
+            )
     for name in ("ids", "labels"):
         if columns.get(name) is None:
             raise CalibrationInputError.at(f"/{name}", "missing", f"{name} is required")
     n = len(_list("ids", columns["ids"]))
     for name, column in columns.items():
         if column is not None and len(_list(name, column)) != n:
-            raise CalibrationInputError.at(f"/{name}", "length", f"{name} has {len(column)} rows, ids has {n}")
+            raise CalibrationInputError.at(
+                f"/{name}", "length", f"{name} has {len(column)} rows, ids has {n}"
+            )
     if n == 0:
         raise CalibrationInputError.at("/ids", "empty", "a batch has at least one row")
     index = {name: i for i, name in enumerate(class_names or ())}
@@ -81,9 +85,9 @@ def read_labels(
         try:
             checked.rows.append(_row(row, i, n_classes, index))
         except CalibrationInputError as error:
-            checked.offences += error.offences
-    if checked.offences and not partial:
-        raise CalibrationInputError(checked.offences[:100])
+            checked.violations += error.violations
+    if checked.violations and not partial:
+        raise CalibrationInputError(checked.violations[:100])
     return checked
 
 
@@ -102,13 +106,15 @@ def named_raters(
     Raises
     ------
     CalibrationInputError
-        Names that are none, that fit no rating, or that stand twice in a row; more than `MOST_RATERS` of them.
+        Names that are none, that fit no rating, or that stand twice in a row; more than `MAX_RATERS` of them.
     """
     if not isinstance(labels, list):
         detail = "raters name the ratings in labels, one each; label_counts have no order"
         raise CalibrationInputError.at("/raters", "labels_required", detail)
     if len(_list("raters", raters)) != len(labels):
-        raise CalibrationInputError.at("/raters", "length", f"raters has {len(raters)} rows, labels has {len(labels)}")
+        raise CalibrationInputError.at(
+            "/raters", "length", f"raters has {len(raters)} rows, labels has {len(labels)}"
+        )
     found: dict[str, NDArray[np.int64]] = {}
     good = range(len(labels)) if rows is None else rows.tolist()
     for place, i in enumerate(good):
@@ -116,17 +122,21 @@ def named_raters(
         ratings = label if isinstance(label, list) else [] if label is None else [label]
         if not ratings and names in (None, []):
             continue
-        for name, rating in zip(_spread(names, len(ratings), f"/raters/{i}", "rater"), ratings, strict=True):
+        for name, rating in zip(
+            _spread(names, len(ratings), f"/raters/{i}", "rater"), ratings, strict=True
+        ):
             if name is None:
                 continue
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
             own = found.setdefault(name, np.full(len(good), -1, np.int64))
             if own[place] >= 0:
-                raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice")
+                raise CalibrationInputError.at(
+                    f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice"
+                )
             own[place] = _class(rating, name, i, n_classes, {})
-        if len(found) > MOST_RATERS:
-            detail = f"more than {MOST_RATERS} raters are named; so many are compared"
+        if len(found) > MAX_RATERS:
+            detail = f"more than {MAX_RATERS} raters are named; so many are compared"
             raise CalibrationInputError.at("/raters", "too_many_raters", detail)
     return found
 
@@ -144,7 +154,9 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
     if not ratings:
-        raise CalibrationInputError.at(f"/labels/{i}", "empty_ratings", "a row has at least one rating")
+        raise CalibrationInputError.at(
+            f"/labels/{i}", "empty_ratings", "a row has at least one rating"
+        )
     raters = _spread(row.get("raters"), len(ratings), f"/raters/{i}", "rater")
     revisions = _spread(row.get("revision"), len(ratings), f"/revision/{i}", "revision")
     votes: dict[int, int] = {}
@@ -153,7 +165,9 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         klass = _class(rating, rater, i, n_classes, index)
         if rater is None:
             if revision not in (None, 0):
-                raise CalibrationInputError.at(f"/revision/{i}", "rater_required", "only named raters revise")
+                raise CalibrationInputError.at(
+                    f"/revision/{i}", "rater_required", "only named raters revise"
+                )
             votes[klass] = votes.get(klass, 0) + 1
             continue
         if not isinstance(rater, str) or not NAME.fullmatch(rater):
@@ -161,11 +175,15 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         if rater in named:
             detail = f"{rater!r} rates this row twice"
             raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
-        if revision is not None and (type(revision) is not int or not 0 <= revision <= MOST_REVISION):
-            raise CalibrationInputError.at(f"/revision/{i}", "integer", "a revision is a whole number from 0")
+        if revision is not None and (
+            type(revision) is not int or not 0 <= revision <= MAX_REVISION
+        ):
+            raise CalibrationInputError.at(
+                f"/revision/{i}", "integer", "a revision is a whole number from 0"
+            )
         named[rater] = (rater, klass, revision)
-    if len(named) > MOST_NAMED:
-        detail = f"{len(named)} raters are named; a prediction takes {MOST_NAMED} named raters"
+    if len(named) > MAX_NAMED:
+        detail = f"{len(named)} raters are named; a prediction takes {MAX_NAMED} named raters"
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
     return LabelRow(name, votes, list(named.values()))
 
@@ -177,7 +195,9 @@ def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
             raise CalibrationInputError.at(pointer, "length", f"{n} ratings need {n} raters")
         return [value] * n
     if len(value) != n:
-        raise CalibrationInputError.at(pointer, "length", f"{n} ratings, but {len(value)} entries of {what}")
+        raise CalibrationInputError.at(
+            pointer, "length", f"{n} ratings, but {len(value)} entries of {what}"
+        )
     return value
 
 
@@ -189,7 +209,11 @@ def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, 
         return WITHDRAWN
     klass = index.get(rating, rating) if isinstance(rating, str) else rating
     if type(klass) is not int:
-        raise CalibrationInputError.at(f"/labels/{i}", "class_index", "a rating is a class of the model")
+        raise CalibrationInputError.at(
+            f"/labels/{i}", "class_index", "a rating is a class of the model"
+        )
     if not 0 <= klass < n_classes:
-        raise CalibrationInputError.at(f"/labels/{i}", "class_range", f"class {klass} is not in 0 to {n_classes - 1}")
+        raise CalibrationInputError.at(
+            f"/labels/{i}", "class_range", f"class {klass} is not in 0 to {n_classes - 1}"
+        )
     return klass

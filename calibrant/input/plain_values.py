@@ -25,7 +25,9 @@ def is_whole(value: Any) -> bool:
 
 def has_bools(rows: Any) -> bool:
     """Whether a list of rows holds booleans, which numpy reads as 1 and 0 among whole numbers."""
-    return isinstance(rows, list) and not {bool, np.bool_}.isdisjoint(map(type, chain.from_iterable(rows)))
+    return isinstance(rows, list) and not {bool, np.bool_}.isdisjoint(
+        map(type, chain.from_iterable(rows))
+    )
 
 
 def as_list(value: Any) -> Any:

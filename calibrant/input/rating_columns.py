@@ -1,4 +1,4 @@
-"""Ratings of a request, as lists of classes or as counts: votes by row and class, or an offence where they are none."""
+"""Ratings of a request, as lists of classes or as counts: votes by row and class, or a violation where they are none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrationInputError
-from calibrant.input.offences import Offences
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
+from calibrant.input.violations import ViolationCollector
 
-MOST_RATINGS = 1_000_000
+MAX_RATINGS = 1_000_000
 # Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.
 _DENSE = 16
 Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -22,14 +22,16 @@ Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 class RatingColumns:
     """Reads `labels` or `label_counts` of checked length."""
 
-    def __init__(self, columns: Mapping[str, Any], offences: Offences) -> None:
+    def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
         self.columns = columns
-        self.offences = offences
+        self.violations = violations
 
     def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
         """Row, class and number of votes, by row, then class; faults of rows are noted."""
         if "labels" in self.columns and "label_counts" in self.columns:
-            raise CalibrationInputError.at("/label_counts", "one_label_column", "send labels or label_counts, not both")
+            raise CalibrationInputError.at(
+                "/label_counts", "one_label_column", "send labels or label_counts, not both"
+            )
         if "label_counts" in self.columns:
             return self._from_counts(n, k)
         if "labels" in self.columns:
@@ -40,14 +42,21 @@ class RatingColumns:
     def _from_counts(self, n: int, k: int) -> Votes:
         column = self.columns["label_counts"]
         array = as_array(column)
-        if array is None or array.shape != (n, k) or array.dtype.kind not in "iu" or has_bools(column):
+        if (
+            array is None
+            or array.shape != (n, k)
+            or array.dtype.kind not in "iu"
+            or has_bools(column)
+        ):
             array = self._counts_by_row(column, n, k)
-        array = np.clip(array, -1, MOST_RATINGS + 1).astype(np.int64)
+        array = np.clip(array, -1, MAX_RATINGS + 1).astype(np.int64)
         negative = np.asarray((array < 0).any(axis=1))
-        self.offences.rows("label_counts", negative, "negative_count", "votes are not negative")
-        most = np.asarray((array > MOST_RATINGS).any(axis=1))
-        self.offences.rows("label_counts", most, "count_limit", f"a class has at most {MOST_RATINGS} votes")
-        array = np.clip(array, 0, MOST_RATINGS)
+        self.violations.rows("label_counts", negative, "negative_count", "votes are not negative")
+        most = np.asarray((array > MAX_RATINGS).any(axis=1))
+        self.violations.rows(
+            "label_counts", most, "count_limit", f"a class has at most {MAX_RATINGS} votes"
+        )
+        array = np.clip(array, 0, MAX_RATINGS)
         row, klass = np.nonzero(array)
         return row.astype(np.int64), klass.astype(np.int64), array[row, klass]
 
@@ -58,11 +67,13 @@ class RatingColumns:
             if row is None:
                 continue
             if not isinstance(row, list) or len(row) != k:
-                self.offences.row("label_counts", i, "n_classes", f"the row has one count for each of {k} classes")
+                self.violations.row(
+                    "label_counts", i, "n_classes", f"the row has one count for each of {k} classes"
+                )
             elif not all(is_whole(value) for value in row):
-                self.offences.row("label_counts", i, "integer", "votes are whole numbers")
+                self.violations.row("label_counts", i, "integer", "votes are whole numbers")
             else:
-                result[i] = [min(max(value, -1), MOST_RATINGS + 1) for value in row]
+                result[i] = [min(max(value, -1), MAX_RATINGS + 1) for value in row]
         return result
 
     def _ratings(
@@ -82,7 +93,9 @@ class RatingColumns:
             return self._in_range(np.arange(n), column, k)
         return self._ratings_by_row(column, k, class_names)
 
-    def _in_range(self, row: NDArray[np.int64], flat: list[int], k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _in_range(
+        self, row: NDArray[np.int64], flat: list[int], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         try:
             klass = np.array(flat, np.int64)
         except OverflowError:
@@ -90,7 +103,7 @@ class RatingColumns:
         good = (klass >= 0) & (klass < k)
         for i in np.flatnonzero(~good):
             detail = f"class {_short(flat[i])} is not in 0 to {k - 1}"
-            self.offences.row("labels", int(row[i]), "class_range", detail)
+            self.violations.row("labels", int(row[i]), "class_range", detail)
         return row[good], klass[good]
 
     def _ratings_by_row(
@@ -105,20 +118,18 @@ class RatingColumns:
             ratings = label if isinstance(label, list) else [label]
             if not ratings:
                 detail = "a list of ratings has at least one; send null for none"
-                self.offences.row("labels", i, "empty_ratings", detail)
+                self.violations.row("labels", i, "empty_ratings", detail)
             for rating in ratings:
                 klass = index.get(rating, rating) if isinstance(rating, str) else rating
                 if not is_whole(klass):
-                    self.offences.row("labels", i, "class_index", _class_detail(rating, index))
+                    self.violations.row("labels", i, "class_index", _class_detail(rating, index))
                     break
                 rows.append(i)
                 flat.append(int(klass))
         return self._in_range(np.array(rows, np.int64), flat, k)
 
 
-def _votes_of(
-    row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int
-) -> Votes:
+def _votes_of(row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int) -> Votes:
     """Row, class and number of every class that a row's ratings name, by row, then class."""
     if n * k <= _DENSE * len(row):
         votes = np.bincount(row * k + klass, minlength=n * k)

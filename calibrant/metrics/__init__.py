@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option, check_options
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Estimate, Metric, null_fields
-from calibrant.options import Option, check_options
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 
 
 @lru_cache(maxsize=1)
@@ -24,7 +24,9 @@ def discovered() -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for module in pkgutil.iter_modules(__path__):
         content = importlib.import_module(f"{__name__}.{module.name}")
-        for metric in getattr(content, "METRICS", ()) or filter(None, (getattr(content, "METRIC", None),)):
+        for metric in getattr(content, "METRICS", ()) or filter(
+            None, (getattr(content, "METRIC", None),)
+        ):
             found[metric.slug] = metric
     return dict(sorted(found.items()))
 
@@ -74,11 +76,15 @@ def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
     names = {"counts", "histograms", "replicates"}
     for metric in chosen(slugs):
         for need in metric.needs:
-            names |= {"top_label", "positive", "classes", "all_labels"} if need == "scope" else {need}
+            names |= (
+                {"top_label", "positive", "classes", "all_labels"} if need == "scope" else {need}
+            )
     return frozenset(names)
 
 
-def compute_metrics(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, dict[str, Any]]:
+def compute_metrics(
+    view: View, slugs: Iterable[str], seed: int = SEED
+) -> dict[str, dict[str, Any]]:
     """Each metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
 
     Raises
@@ -96,13 +102,17 @@ def _answer(metric: Metric, view: View, seed: int) -> dict[str, Any]:
     except NotAnswerable as refusal:
         estimate = Estimate(None, refusal.reason, refusal.detail)
         if refusal.n_excluded is not None:
-            estimate = Estimate(None, refusal.reason, refusal.detail, extra={"n_excluded": refusal.n_excluded})
+            estimate = Estimate(
+                None, refusal.reason, refusal.detail, extra={"n_excluded": refusal.n_excluded}
+            )
     answer: dict[str, Any] = {"value": _finite(estimate.value)}
     if answer["value"] is None:
         answer["reason"] = estimate.reason or "undefined"
         if estimate.detail:
             answer["detail"] = estimate.detail
-    answer["interval"] = None if estimate.interval is None else [_finite(bound) for bound in estimate.interval]
+    answer["interval"] = (
+        None if estimate.interval is None else [_finite(bound) for bound in estimate.interval]
+    )
     answer |= {"null_mean": None, "null_q95": None}
     if estimate.null is not None:
         answer |= null_fields(estimate.null)
@@ -130,7 +140,7 @@ __all__ = [
     "Metric",
     "Option",
     "Pane",
-    "Question",
+    "PaneQuery",
     "View",
     "accumulators_for",
     "compute_metrics",

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.cells import Cells, cuts_inside
+from calibrant.core.cells import Cells, cuts_inside
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
-from calibrant.view import View
 
 
 def cut_bound(cells: Cells, bins: int) -> float:
@@ -41,7 +41,9 @@ class AdaptiveMetric(GapMetric):
         if view.is_raw or whole.value is None:
             return whole
         cells = view.cells()
-        return replace(whole, extra=dict(whole.extra) | {"error_bound": cut_bound(cells, view.question.bins)})
+        return replace(
+            whole, extra=dict(whole.extra) | {"error_bound": cut_bound(cells, view.question.bins)}
+        )
 
 
 METRIC = AdaptiveMetric(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.roc import area, hits_and_misses, roc_cells, unordered_share
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import (
@@ -20,17 +21,16 @@ from calibrant.inference.null_reference import (
     quantiles_of,
 )
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     JACKKNIFE,
+    FormulaMetric,
     Interval,
-    Reading,
-    ReadMetric,
+    MetricValue,
     bin_scores,
 )
-from calibrant.view import NotAnswerable, View
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells, divisible = roc_cells(view, view.scope)
     if not len(cells):
         return None
@@ -45,10 +45,10 @@ def read(view: View) -> Reading | None:
         extra["error_bound"] = unordered_share(right, wrong, divisible)
     if view.scope == "top_label" and view.spec.keeps_all_classes:
         extra |= _classes(view)
-    return Reading(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
+    return MetricValue(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """By the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     weight = tables.weight[:, 0]
@@ -63,13 +63,15 @@ def interval(view: View, reading: Reading, seed: int) -> Interval:
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """The area that a calibrated model with these scores would have."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
     hits = drawn_hits(cells, N_DRAWS, seed)
     found = area(hits, cells.weight - hits)
     if not np.isfinite(found).all():
-        raise NotAnswerable("one_outcome", "labels drawn from the predictions can all be hits, or all misses")
+        raise NotAnswerable(
+            "one_outcome", "labels drawn from the predictions can all be hits, or all misses"
+        )
     return quantiles_of(found)
 
 
@@ -86,7 +88,7 @@ def _classes(view: View) -> dict[str, object]:
     return {"by_class": by_class, "mean_over_classes": float(np.mean(known)) if known else None}
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="auc",
     title="Area under the ROC curve",
     unit="share",

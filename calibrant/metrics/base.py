@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import NotAnswerable, Table, View
 from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
 from calibrant.inference.null_reference import ASSUMPTION, gap_null, sum_null
 from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.inference.seeds import SEED
-from calibrant.options import TIES, Option
-from calibrant.view import NotAnswerable, Table, View
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "bootstrap of 64 unit replicates, inverted along the observed gaps"
@@ -109,7 +109,9 @@ class GapMetric(Metric):
     """
 
     own_options: tuple[Option, ...] = (TIES,)
-    statistic: Callable[[float], GapStatistic] = field(default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2)))
+    statistic: Callable[[float], GapStatistic] = field(
+        default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2))
+    )
     bias: Callable[[Table], float] = field(default=_no_bias)
     binning: str | None = None
     scope: str | None = None
@@ -124,7 +126,9 @@ class GapMetric(Metric):
         return self
 
     def value(self, view: View) -> float | None:
-        table = view.binned(self.scope or view.scope, self.binning or view.question.binning, view.question.bins)
+        table = view.binned(
+            self.scope or view.scope, self.binning or view.question.binning, view.question.bins
+        )
         cells = table.cells
         if not cells.weight.sum():
             return None
@@ -139,11 +143,18 @@ class GapMetric(Metric):
             return Estimate(None, "no_data")
         statistic = self.statistic(self.bias(table))
         weight, gap = cells.weight[None], cells.gap[None]
-        extra: dict[str, Any] = {"bins": view.question.bins, "scope": scope} | view.histogram_counts(scope)
+        extra: dict[str, Any] = {
+            "bins": view.question.bins,
+            "scope": scope,
+        } | view.histogram_counts(scope)
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
         interval, about = _gap_interval(
-            view, scope, (statistic, self.statistic(0.0)), seed, lambda: tables_for(view, scope, view.question.bins)
+            view,
+            scope,
+            (statistic, self.statistic(0.0)),
+            seed,
+            lambda: tables_for(view, scope, view.question.bins),
         )
         null = gap_null(statistic, weight, cells.null_variance[None], seed)
         value = float(statistic(weight, gap))
@@ -168,14 +179,19 @@ class ClasswiseGapMetric(Metric):
 
     def _tables(self, view: View) -> list[Table]:
         binning = self.binning or view.question.binning
-        return [view.binned(f"class:{k}", binning, view.question.bins) for k in range(view.spec.n_classes)]
+        return [
+            view.binned(f"class:{k}", binning, view.question.bins)
+            for k in range(view.spec.n_classes)
+        ]
 
     def estimate(self, view: View, seed: int) -> Estimate:
         tables = self._tables(view)
         if not sum(float(table.cells.weight.sum()) for table in tables):
             return Estimate(None, "no_data")
         width = max(table.n_bins for table in tables)
-        weight, gap, variance = (_stacked(tables, name, width) for name in ("weight", "gap", "null_variance"))
+        weight, gap, variance = (
+            _stacked(tables, name, width) for name in ("weight", "gap", "null_variance")
+        )
         by_class = self.statistic(weight, gap)
         whole = mean_over_classes(self.statistic)
         interval, about = _gap_interval(
@@ -202,11 +218,15 @@ class SumMetric(Metric):
         interval, about = ratio_bounds(view, self.column, self.weight)
         null = None
         if self.null_column is not None:
-            null = sum_null(sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"])
+            null = sum_null(
+                sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"]
+            )
         return Estimate(value, interval=interval, null=null, extra=about)
 
 
-def ratio_bounds(view: View, column: str, weight: str) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+def ratio_bounds(
+    view: View, column: str, weight: str
+) -> tuple[tuple[float, float] | None, dict[str, Any]]:
     """Interval of a ratio of score sums and how it was made, or why there is none."""
     try:
         columns = score_columns(view)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from calibrant.label_losses.by_bin import ClassBins, calibration_interval, class_bins
-from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric, share
-from calibrant.view import View
+from calibrant.raters.label_losses_by_bin import ClassBins, calibration_interval, class_bins
+from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote
 
 
 def calibration_loss(view: View, seed: int) -> Estimate:

@@ -11,12 +11,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
+from calibrant.core.options import NORM
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import quantiles_of
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.metrics.kde_ece import BANDWIDTH
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import NORM
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 CLIP = 1e-6
@@ -53,7 +53,9 @@ def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool 
     return np.asarray(np.exp(matrix))
 
 
-def canonical_error(kernel: Floats, rows: RowsAtHand, share: Floats, norm: int) -> tuple[float, float]:
+def canonical_error(
+    kernel: Floats, rows: RowsAtHand, share: Floats, norm: int
+) -> tuple[float, float]:
     """The error, and the weight of rows with no other of positive weight near them, which it leaves out.
 
     Parameters
@@ -85,48 +87,69 @@ def of_resamples(view: View, times: Floats) -> Floats:
         raise NotAnswerable("too_many_rows", "not all of the rows can be compared with each other")
     norm = int(NORM.of(view.question))
     kernel = dirichlet_kernel(rows.probabilities, float(BANDWIDTH.of(view.question)), diagonal=True)
-    again, weight = np.diag(kernel) * rows.weight * np.maximum(times - 1.0, 0.0), times * rows.weight
+    again, weight = (
+        np.diag(kernel) * rows.weight * np.maximum(times - 1.0, 0.0),
+        times * rows.weight,
+    )
     np.fill_diagonal(kernel, 0.0)
     near = weight @ kernel.T + again
     seen = (near > _LEAST) & (times > 0)
     gaps = np.zeros(times.shape)
     for share, probability in zip(rows.share.T, rows.probabilities.T, strict=True):
-        expected = np.divide((weight * share) @ kernel.T + again * share, near, out=np.zeros(times.shape), where=seen)
+        expected = np.divide(
+            (weight * share) @ kernel.T + again * share, near, out=np.zeros(times.shape), where=seen
+        )
         gaps += np.where(seen, np.abs(expected - probability) ** norm, 0.0)
     total = (weight * seen).sum(axis=1)
-    mean = np.divide((weight * gaps).sum(axis=1), total, out=np.full(len(times), np.nan), where=total > 0)
+    mean = np.divide(
+        (weight * gaps).sum(axis=1), total, out=np.full(len(times), np.nan), where=total > 0
+    )
     return np.asarray(mean ** (1.0 / norm))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     if rows is None:
         return None
     if len(rows) < 2:
         raise NotAnswerable("too_few_samples", "no other prediction is at hand to compare one with")
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
-    kernel = view.once(("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth))
+    kernel = view.once(
+        ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
+    )
     value, isolated = canonical_error(kernel, rows, rows.share, norm)
     if not np.isfinite(value):
-        raise NotAnswerable("too_few_samples", "no prediction has another one near enough to compare it with")
-    extra: dict[str, object] = {"bandwidth": bandwidth, "norm": norm, "clip": CLIP, "leave": "instance", **rows.about}
+        raise NotAnswerable(
+            "too_few_samples", "no prediction has another one near enough to compare it with"
+        )
+    extra: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "norm": norm,
+        "clip": CLIP,
+        "leave": "instance",
+        **rows.about,
+    }
     extra["null_assumption"] = "one label a unit drawn from the predictions"
     if isolated > 0.0:
         extra["isolated_weight"] = isolated
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
-    kernel = view.once(("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth))
+    kernel = view.once(
+        ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
+    )
     one_hot = np.eye(rows.probabilities.shape[1])
     drawn = drawn_labels(rows, _N_DRAWS, seed)
-    return quantiles_of(np.array([canonical_error(kernel, rows, one_hot[labels], norm)[0] for labels in drawn]))
+    return quantiles_of(
+        np.array([canonical_error(kernel, rows, one_hot[labels], norm)[0] for labels in drawn])
+    )
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="canonical_ce",
     title="Canonical calibration error",
     unit="probability, summed over classes",

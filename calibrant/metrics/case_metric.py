@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cases.errors import CaseErrors, case_errors
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, Metric
-from calibrant.view import View
+from calibrant.segmentation.case_errors import CaseErrors, case_errors
 
 INTERVAL_METHOD = "Student's t over cases"
 
@@ -66,11 +66,17 @@ class CaseMetric(Metric):
         return mean_interval(values[np.isfinite(values)], ci)
 
 
-def mean_interval(values: NDArray[np.float64], ci: float) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+def mean_interval(
+    values: NDArray[np.float64], ci: float
+) -> tuple[tuple[float, float] | None, dict[str, Any]]:
     """Interval of a mean over cases of shares, (n,), with how it was made; None, with why, for fewer than two."""
     if len(values) < 2:
         return None, {"interval_reason": "too_few_cases"}
-    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    reach = (
+        scipy.stats.t.ppf(0.5 + ci / 2.0, len(values) - 1)
+        * values.std(ddof=1)
+        / np.sqrt(len(values))
+    )
     mean = float(values.mean())
     return (max(mean - reach, 0.0), min(mean + reach, 1.0)), {"interval_method": INTERVAL_METHOD}
 

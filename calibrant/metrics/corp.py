@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.cells import Cells, equal_mass_groups
+from calibrant.core.cells import Cells, equal_mass_groups
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.isotonic import (
     SCORES,
     Decomposition,
@@ -25,24 +27,24 @@ from calibrant.estimators.isotonic import (
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     JACKKNIFE,
+    FormulaMetric,
     Interval,
+    MetricValue,
     OfBins,
-    Reading,
-    ReadMetric,
     bin_scores,
     bounded,
     scored_cells,
 )
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
-SCORE = Option("score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES)
+SCORE = Option(
+    "score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES
+)
 _N_DRAWS, _FEW = 200, 150
 _INTERVAL_BINS = 30
-_LEAST_FINE_DRAWS, _FINE_POINTS = 4, 30_000
+_MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
 def parts_of(view: View) -> Decomposition | None:
@@ -51,7 +53,9 @@ def parts_of(view: View) -> Decomposition | None:
     if not len(cells):
         return None
     score = np.clip(cells.mean, 0.0, 1.0)
-    return view.once("corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.question)))
+    return view.once(
+        "corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.question))
+    )
 
 
 def _rate(cells: Cells) -> Floats:
@@ -71,28 +75,37 @@ def score_bound(cells: Cells, kind: str) -> float:
     several = cells.predictions > 1
     if kind == "brier":
         spread = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * several
-        return float((cells.weight * spread + 2.0 * cells.largest_covariance).sum() / cells.weight.sum())
+        return float(
+            (cells.weight * spread + 2.0 * cells.largest_covariance).sum() / cells.weight.sum()
+        )
     losses = (_log_loss(cells.correct, at) for at in (cells.lower, cells.mean, cells.upper))
     missed = np.maximum(cells.weight - cells.correct, 0.0)
     others = (_log_loss(missed, 1.0 - at) for at in (cells.lower, cells.mean, cells.upper))
-    change = sum(np.maximum(np.abs(low - mean), np.abs(high - mean)) for low, mean, high in (losses, others))
+    change = sum(
+        np.maximum(np.abs(low - mean), np.abs(high - mean)) for low, mean, high in (losses, others)
+    )
     return float(np.where(several, change, 0.0).sum() / cells.weight.sum())
 
 
 def _log_loss(weight: Floats, probability: Floats) -> Floats:
     """Log losses of outcomes of this weight and probability; infinite at 0, nothing where there is no weight."""
     with np.errstate(divide="ignore"):
-        return np.asarray(-weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight))))
+        return np.asarray(
+            -weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight)))
+        )
 
 
-def _reader(part: str) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(part: str) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         parts = parts_of(view)
         if parts is None:
             return None
         value = getattr(parts, part)
         if not np.isfinite(value):
-            raise NotAnswerable("zero_probability", "an outcome came that had probability 0: its log loss is infinite")
+            raise NotAnswerable(
+                "zero_probability",
+                "an outcome came that had probability 0: its log loss is infinite",
+            )
         kind = SCORE.of(view.question)
         extra: dict[str, object] = {"score": kind, "scope": view.scope}
         if part == "miscalibration":
@@ -103,25 +116,33 @@ def _reader(part: str) -> Callable[[View], Reading | None]:
             if part == "miscalibration":
                 bound += score_bound(cells, kind)
             extra |= bounded(bound, "loss_has_no_bound")
-        return Reading(value, extra)
+        return MetricValue(value, extra)
 
     return read
 
 
-def _jackknife(part: str) -> Callable[[View, Reading, int], Interval]:
+def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
     """Interval from the replicates' bins, in which order is all that these parts need."""
 
-    def interval(view: View, reading: Reading, seed: int) -> Interval:
+    def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         tables = tables_for(view, view.scope, SCORE_BINS)
         score = bin_scores(view, tables.bins)
         weight, difference = tables.weight[:, 0], tables.difference[:, 0]
         correct = difference + weight * score
         values = [
-            _part_without(weight.sum(axis=0) - w, correct.sum(axis=0) - c, score, SCORE.of(view.question), part)
+            _part_without(
+                weight.sum(axis=0) - w,
+                correct.sum(axis=0) - c,
+                score,
+                SCORE.of(view.question),
+                part,
+            )
             for w, c in zip(weight, correct, strict=True)
         ]
         lower, upper = jackknife_interval(reading.value, np.array(values), view.question.ci)
-        return Interval((max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins})
+        return Interval(
+            (max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins}
+        )
 
     return interval
 
@@ -134,7 +155,7 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
     return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """Miscalibration of bins, each recalibrated as a whole.
 
     Raises
@@ -144,14 +165,20 @@ def of_bins(view: View, reading: Reading) -> OfBins:
     """
     kind = SCORE.of(view.question)
     if kind == "log":
-        raise NotAnswerable("log_score_not_covered", "resampled gaps have no long tails as the log score has")
+        raise NotAnswerable(
+            "log_score_not_covered", "resampled gaps have no long tails as the log score has"
+        )
 
     def statistic(bins: int) -> GapStatistic:
         score = bin_scores(view, bins)
 
         def of_gaps(weight: Floats, gap: Floats) -> Floats:
             shape = np.broadcast_shapes(weight.shape, gap.shape)
-            every = np.broadcast_to(np.maximum(weight, 1e-12), shape).reshape(-1, bins).astype(np.float64)
+            every = (
+                np.broadcast_to(np.maximum(weight, 1e-12), shape)
+                .reshape(-1, bins)
+                .astype(np.float64)
+            )
             rate = np.clip(gap.reshape(-1, bins) + score, 0.0, 1.0)
             return _lost(every, rate, score, kind).reshape(shape[:-2])
 
@@ -160,7 +187,7 @@ def of_bins(view: View, reading: Reading) -> OfBins:
     return OfBins(statistic, _INTERVAL_BINS)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Miscalibration of a calibrated model, from drawn hits.
 
     Recalibration fits noise down to the finest cells. So many draws in few groups give the spread, and a few draws in
@@ -173,7 +200,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     group = equal_mass_groups(cells.weight, _FEW)
     grouped = cells.at_places(group)
     found = _miscalibrations(grouped, drawn_hits(grouped, _N_DRAWS, seed), kind)
-    fine = drawn_hits(cells, max(_LEAST_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
+    fine = drawn_hits(cells, max(_MIN_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     coarse = np.add.reduceat(fine, starts, axis=1)
     lost = _miscalibrations(cells, fine, kind) - _miscalibrations(grouped, coarse, kind)
@@ -192,9 +219,9 @@ def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
-def _part(name: str, direction: str, **more: Any) -> ReadMetric:
+def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
     """One of the three parts of the mean score."""
-    return ReadMetric(
+    return FormulaMetric(
         slug=f"corp_{name}",
         title=f"{name.capitalize()} (CORP)",
         unit="score",
@@ -211,6 +238,11 @@ def _part(name: str, direction: str, **more: Any) -> ReadMetric:
 
 METRICS = (
     _part("miscalibration", "lower", of_bins=of_bins, null=null),
-    _part("discrimination", "higher", interval=_jackknife("discrimination"), no_null="not_a_gap_metric"),
+    _part(
+        "discrimination",
+        "higher",
+        interval=_jackknife("discrimination"),
+        no_null="not_a_gap_metric",
+    ),
     _part("uncertainty", "lower", interval=_jackknife("uncertainty"), no_null="not_a_gap_metric"),
 )

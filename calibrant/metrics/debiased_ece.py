@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.core.view import Table
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
-from calibrant.view import Table
 
 
 def accuracy_variance(table: Table) -> float:
@@ -22,7 +22,12 @@ def accuracy_variance(table: Table) -> float:
     votes the sample variance of the shares, for weighted samples n is the effective one.
     """
     cells = table.cells
-    samples = np.divide(cells.weight**2, cells.weight_squared, out=np.zeros(len(cells)), where=cells.weight_squared > 0)
+    samples = np.divide(
+        cells.weight**2,
+        cells.weight_squared,
+        out=np.zeros(len(cells)),
+        where=cells.weight_squared > 0,
+    )
     enough = (cells.count >= 2) & (samples > 1.0 + 1e-9)
     weight = np.where(enough, cells.weight, 1.0)
     rate = cells.correct / weight
@@ -33,7 +38,9 @@ def accuracy_variance(table: Table) -> float:
 
 def debiased_statistic(bias: float) -> GapStatistic:
     """Root of the mean squared gap less the bias, floored at 0."""
-    return lambda weight, gap: np.sqrt(np.maximum((share(weight) * gap**2).sum(axis=(-1, -2)) - bias, 0.0))
+    return lambda weight, gap: np.sqrt(
+        np.maximum((share(weight) * gap**2).sum(axis=(-1, -2)) - bias, 0.0)
+    )
 
 
 METRIC = GapMetric(

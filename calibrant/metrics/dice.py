@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.cases.errors import BACKGROUND, MISSING_CLASS, case_errors, spread
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.metrics.case_metric import mean_interval
-from calibrant.view import View
+from calibrant.segmentation.case_errors import BACKGROUND, MISSING_CLASS, case_errors, spread
 
 
 def read(view: View, seed: int) -> Estimate:

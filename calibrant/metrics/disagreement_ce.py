@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from calibrant.disagreement.tables import calibration_interval, disagreement_table
-from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
+from calibrant.raters.disagreement_tables import calibration_interval, disagreement_table
+from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote
 
 
 def disagreement_ce(view: View, seed: int) -> Estimate:

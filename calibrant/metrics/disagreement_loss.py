@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from calibrant.disagreement.tables import disagreement_loss_interval
+from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
+from calibrant.raters.disagreement_tables import disagreement_loss_interval
+from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote, rows_with_several
 
 
 def disagreement_loss(view: View, seed: int) -> Estimate:

@@ -1,6 +1,6 @@
 """ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never falls with confidence.
 
-Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MOST_BINS` are tried,
+Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MAX_BINS` are tried,
 because a sample without a miss stays monotone for ever; `at_bound` then says so.
 """
 
@@ -11,22 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, cuts_inside
+from calibrant.core.cells import Cells, cuts_inside
+from calibrant.core.options import NORM, TIES
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    scored_cells,
-)
-from calibrant.options import NORM, TIES
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_BINS = 2000
+MAX_BINS = 2000
 _ROUNDING = 1e-12
 
 
@@ -58,7 +53,7 @@ def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
     """
     before = np.concatenate([[0.0], np.cumsum(weight)])
     hits = np.concatenate([[0.0], np.cumsum(correct)])
-    most = min(len(weight), MOST_BINS)
+    most = min(len(weight), MAX_BINS)
     best = np.zeros(1, np.int64)
     for bins in range(2, most + 1):
         starts = _rank_starts(len(weight), bins) if split else _mass_starts(before, bins)
@@ -67,7 +62,7 @@ def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
         if (np.diff(rate) < -_ROUNDING).any():
             return Sweep(best, bins - 1, False)
         best = starts
-    return Sweep(best, max(most, 1), most == MOST_BINS)
+    return Sweep(best, max(most, 1), most == MAX_BINS)
 
 
 def _mass_starts(before: Floats, bins: int) -> Ints:
@@ -97,7 +92,7 @@ def gap_norm(weight: Floats, gap: Floats, norm: int) -> float:
     return float((weight @ np.abs(gap) ** norm / weight.sum()) ** (1.0 / norm))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     split = TIES.of(view.question) == "split"
     if split and not view.is_raw:
         raise NotAnswerable("needs_rows", "ties can be split among raw rows only")
@@ -119,7 +114,7 @@ def read(view: View) -> Reading | None:
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, ended.bins, norm, value)
         extra["error_bound_of"] = "bins_chosen"
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
 def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
@@ -134,17 +129,19 @@ def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
     return float(min(np.sqrt(square), square / value if value else np.inf))
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """The gaps of equal-width bins, as many as the sweep chose."""
     norm = int(str(reading.extra["norm"]))
 
     def statistic(bins: int) -> GapStatistic:
-        return lambda weight, gap: (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
+        return lambda weight, gap: (
+            (share(weight) * np.abs(gap) ** norm).sum(axis=(-1, -2)) ** (1.0 / norm)
+        )
 
     return OfBins(statistic, int(str(reading.extra["bins_chosen"])))
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """At the number of bins that the data chose."""
     split = reading.extra["ties"] == "split"
     cells = view.row_cells(view.scope) if split else scored_cells(view)
@@ -159,7 +156,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return gap_null(statistic, bins.weight, bins.null_variance, seed)
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="ece_sweep",
     title="ECE-sweep",
     unit="probability",

@@ -7,8 +7,10 @@ them in, uncorrected).
 
 from __future__ import annotations
 
+from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses.by_row import (
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.raters.label_losses_by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,
@@ -16,8 +18,6 @@ from calibrant.label_losses.by_row import (
     row_interval,
     rows_with_spread,
 )
-from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
 
 
 def epistemic_loss(view: View, seed: int) -> Estimate:

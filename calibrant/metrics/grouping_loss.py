@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses.by_bin import class_bins
-from calibrant.label_losses.by_row import (
+from calibrant.core.view import View
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.raters.label_losses_by_bin import class_bins
+from calibrant.raters.label_losses_by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,
     n_one_vote,
     rows_with_spread,
 )
-from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
 
 
 def grouping_loss(view: View, seed: int) -> Estimate:

@@ -10,10 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,10 +40,12 @@ def chi_square(difference: Floats, variance: Floats) -> float:
     impossible = (variance <= 0.0) & (np.abs(difference) > 1e-9)
     if impossible.any():
         return float("inf")
-    return float(np.divide(difference**2, variance, out=np.zeros(len(variance)), where=variance > 0).sum())
+    return float(
+        np.divide(difference**2, variance, out=np.zeros(len(variance)), where=variance > 0).sum()
+    )
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
@@ -58,7 +60,9 @@ def read(view: View) -> Reading | None:
     value = chi_square(difference, variance * effect)
     freedom = n_groups - (0 if DATA.of(view.question) == "fresh" else 2)
     if not np.isfinite(value):
-        raise NotAnswerable("impossible_outcome", "a group whose scores are all 0 or all 1 has the opposite outcome")
+        raise NotAnswerable(
+            "impossible_outcome", "a group whose scores are all 0 or all 1 has the opposite outcome"
+        )
     if freedom < 1:
         raise NotAnswerable("too_few_groups", f"{n_groups} groups leave no degree of freedom")
     extra = {
@@ -69,11 +73,15 @@ def read(view: View) -> Reading | None:
         "scope": view.scope,
     }
     if not view.is_raw:
-        extra |= bounded(error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells")
-    return Reading(value, extra)
+        extra |= bounded(
+            error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells"
+        )
+    return MetricValue(value, extra)
 
 
-def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: Floats) -> float | None:
+def error_bound(
+    cells: Cells, bins: int, group: Ints, groups: Cells, variance: Floats
+) -> float | None:
     """Largest change when each cut may fall anywhere inside its cell; None where a cell holds several cuts.
 
     A part that changes sides takes its difference with it, and its own variance and distance from the group's mean.
@@ -94,19 +102,25 @@ def error_bound(cells: Cells, bins: int, group: Ints, groups: Cells, variance: F
     high = (size + shift) ** 2 / (variance - moved) - size**2 / variance
     low = size**2 / variance - np.maximum(size - shift, 0.0) ** 2 / (variance + moved)
     # The design effect divides by the cells' own variance, which differs from the scores' by their spread inside.
-    inside = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * (cells.predictions > 1)
+    inside = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * (
+        cells.predictions > 1
+    )
     spread = np.bincount(group, cells.weight * inside, len(groups))
     own = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), len(groups))
-    return float((np.maximum(high, low) + size**2 / variance * spread / np.maximum(own - spread, spread)).sum())
+    return float(
+        (
+            np.maximum(high, low) + size**2 / variance * spread / np.maximum(own - spread, spread)
+        ).sum()
+    )
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Of the chi-square distribution."""
     freedom = reading.extra["degrees_of_freedom"]
     return float(freedom), float(scipy.special.chdtri(freedom, 0.05))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="hosmer_lemeshow",
     title="Hosmer-Lemeshow chi-square",
     unit="chi-square",

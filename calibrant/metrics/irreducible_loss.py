@@ -6,8 +6,10 @@ predictions.
 
 from __future__ import annotations
 
+from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses.by_row import (
+from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.raters.label_losses_by_row import (
     LOSS_WEIGHT,
     SINGLE_VOTE,
     Choice,
@@ -15,8 +17,6 @@ from calibrant.label_losses.by_row import (
     row_interval,
     rows_with_spread,
 )
-from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
 
 
 def irreducible_loss(view: View, seed: int) -> Estimate:

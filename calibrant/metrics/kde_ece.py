@@ -1,6 +1,6 @@
 """Kernel calibration error (kdeECE); with `raters=pooled` the multi-rater form, from counts.
 
-From more distinct scores than `MOST_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
+From more distinct scores than `MAX_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
 logarithm, on which the kernel depends there; so the cost does not grow with the number of predictions.
 """
 
@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.kernel import (
     CLIP,
     LEAVES,
@@ -27,21 +29,19 @@ from calibrant.estimators.kernel_bound import kernel_error_bound
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
     OfBins,
-    Reading,
-    ReadMetric,
     bin_scores,
     bounded,
     scored_cells,
 )
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_POINTS = 1500
-MOST_NULL_POINTS = 300
+MAX_POINTS = 1500
+MAX_NULL_POINTS = 300
 N_DRAWS = 200
 FINENESS, NULL_FINENESS = 1200, 200
 _ESTIMATE = "what cells of twice the width change, where errors are four times as large"
@@ -64,7 +64,9 @@ SELECTION = Option(
 def places(score: Floats, fineness: int) -> Ints:
     """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of it in each halving towards 0 or 1."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
-    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(np.int64)
+    return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(
+        np.int64
+    )
 
 
 def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
@@ -81,8 +83,8 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     return cells, points_of(cells, leave, view.question.raters == "mean")
 
 
-def read(view: View) -> Reading | None:
-    cells, found = points(view, MOST_POINTS, FINENESS)
+def read(view: View) -> MetricValue | None:
+    cells, found = points(view, MAX_POINTS, FINENESS)
     if not len(cells):
         return None
     bandwidth = float(BANDWIDTH.of(view.question))
@@ -91,18 +93,24 @@ def read(view: View) -> Reading | None:
         bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
     distances, estimated = kernel_distances(found, found.hits[None], bandwidth)
     if not estimated.any():
-        raise NotAnswerable("too_few_samples", "no sample has another one near enough to estimate its accuracy")
+        raise NotAnswerable(
+            "too_few_samples", "no sample has another one near enough to estimate its accuracy"
+        )
     isolated = float(found.weight[~estimated].sum())
     value = float(distances.sum() / found.weight[estimated].sum())
-    extra |= {"bandwidth": bandwidth, "selection": SELECTION.of(view.question), "n_points": len(cells)}
+    extra |= {
+        "bandwidth": bandwidth,
+        "selection": SELECTION.of(view.question),
+        "n_points": len(cells),
+    }
     extra["null_assumption"] = DRAWN
     if isolated > 1e-9 * cells.weight.sum():
         extra["isolated_weight"] = isolated
-    if not view.is_raw or len(scored_cells(view)) > MOST_POINTS:
+    if not view.is_raw or len(scored_cells(view)) > MAX_POINTS:
         extra |= bounded(_error_bound(view, cells, found, bandwidth), "left_out_not_known")
         extra["error_estimate"] = _grid_error(view, cells, distances[0], bandwidth)
         extra["error_estimate_method"] = _ESTIMATE
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
 def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> float | None:
@@ -124,12 +132,18 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
     The error of cells is of second order in their width, so that this is about three times as large.
     """
     pair = np.arange(len(cells)) // 2
-    coarse = points_of(cells.grouped(pair, int(pair[-1]) + 1), LEAVE.of(view.question), view.question.raters == "mean")
-    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(pair, distances)
+    coarse = points_of(
+        cells.grouped(pair, int(pair[-1]) + 1),
+        LEAVE.of(view.question),
+        view.question.raters == "mean",
+    )
+    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(
+        pair, distances
+    )
     return float(np.abs(change).sum() / cells.weight.sum())
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """Kernel means of the bins' gaps at the bandwidth of the value.
 
     So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
@@ -138,7 +152,9 @@ def of_bins(view: View, reading: Reading) -> OfBins:
 
     def statistic(bins: int) -> GapStatistic:
         score = np.clip(bin_scores(view, bins), CLIP, 1.0 - CLIP)
-        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(np.float32)
+        kernel = np.concatenate([rows for _, rows in kernel_rows(score, bandwidth)]).T.astype(
+            np.float32
+        )
 
         def of_gaps(weight: Floats, gap: Floats) -> Floats:
             smoothed = ((weight * gap) @ kernel) / np.maximum(weight @ kernel, 1e-30)
@@ -160,9 +176,9 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return resampled_errors(found, np.tile(times, len(rows) // times.shape[1])[:, kept], bandwidth)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells."""
-    cells = independent(points(view, MOST_NULL_POINTS, NULL_FINENESS)[0])
+    cells = independent(points(view, MAX_NULL_POINTS, NULL_FINENESS)[0])
     found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
     drawn = drawn_hits(cells, N_DRAWS, seed)
     if not np.isnan(found.own_hits).any():
@@ -171,7 +187,7 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
     return quantiles_of(values)
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="kde_ece",
     title="Kernel calibration error",
     unit="probability",

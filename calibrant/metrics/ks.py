@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.view import View
 from calibrant.estimators.cumulative import (
     ks_statistic,
     ks_survival,
@@ -19,46 +20,44 @@ from calibrant.estimators.cumulative import (
 )
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import few, gap_null, independent
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    scored_cells,
-)
-from calibrant.view import View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
 Floats = NDArray[np.float64]
 
 
 def _reader(
     statistic: GapStatistic, survival: Callable[[float], float], sides: int
-) -> Callable[[View], Reading | None]:
+) -> Callable[[View], MetricValue | None]:
     """Reads value, standard deviation of the curve's end under the null, p-value and bound; `sides` is of a range."""
 
-    def read(view: View) -> Reading | None:
+    def read(view: View) -> MetricValue | None:
         cells = scored_cells(view)
         if not len(cells):
             return None
         total = float(cells.weight.sum())
         value = float(statistic(cells.weight, cells.gap))
         sigma = float(np.sqrt(max(cells.null_variance.sum(), 0.0))) / total
-        extra = {"sigma": sigma, "p_value": survival(value / sigma) if sigma else None, "scope": view.scope}
+        extra = {
+            "sigma": sigma,
+            "p_value": survival(value / sigma) if sigma else None,
+            "scope": view.scope,
+        }
         if not view.is_raw:
             extra["error_bound"] = sides * float(np.maximum(*cells.largest_shift).max()) / total
-        return Reading(value, extra)
+        return MetricValue(value, extra)
 
     return read
 
 
-def _of_bins(statistic: GapStatistic) -> Callable[[View, Reading], OfBins]:
+def _of_bins(statistic: GapStatistic) -> Callable[[View, MetricValue], OfBins]:
     def one_table(weight: Floats, gap: Floats) -> Floats:
         return np.asarray(statistic(weight, gap)[..., 0])
 
     return lambda view, reading: OfBins(lambda bins: one_table)
 
 
-def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float, float]]:
-    def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def _null(statistic: GapStatistic) -> Callable[[View, MetricValue, int], tuple[float, float]]:
+    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
         cells = few(independent(scored_cells(view)))
         return gap_null(statistic, cells.weight, cells.null_variance, seed)
 
@@ -66,7 +65,7 @@ def _null(statistic: GapStatistic) -> Callable[[View, Reading, int], tuple[float
 
 
 METRICS = (
-    ReadMetric(
+    FormulaMetric(
         slug="ks",
         title="Kolmogorov-Smirnov calibration error",
         unit="probability",
@@ -79,7 +78,7 @@ METRICS = (
         of_bins=_of_bins(ks_statistic),
         null=_null(ks_statistic),
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="kuiper",
         title="Kuiper calibration error",
         unit="probability",

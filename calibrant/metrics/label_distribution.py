@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.label_distribution import (
-    HISTOGRAM_BINS,
-    SUMS,
-    compare_rows,
-)
+from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import refuse_if_thin
-from calibrant.metrics.reading import JACKKNIFE, Interval, Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import JACKKNIFE, FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
 INSTANCES = Option(
@@ -76,15 +72,17 @@ def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
     }
 
 
-def _reader(column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(
+    column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]
+) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         totals = {name: float(values.sum()) for name, values in sums_of(view).items()}
         if not totals["weight"]:
             return None
         extra = {"raters": "mean", **more(view, totals)}
         if INSTANCES.of(view.question) == "yes":
             extra["instances"] = instances(view, column)
-        return Reading(totals[column] / totals["weight"], extra)
+        return MetricValue(totals[column] / totals["weight"], extra)
 
     return read
 
@@ -104,22 +102,28 @@ def instances(view: View, column: str) -> list[Any]:
     return values
 
 
-def _interval(column: str) -> Callable[[View, Reading, int], Interval]:
-    def interval(view: View, reading: Reading, seed: int) -> Interval:
+def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
+    def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         refuse_if_thin(view)
         sums = sums_of(view)
         held = sums["weight"] > 0
         weight = sums["weight"][held]
         if not (weight.sum() - weight > 0).all():
             raise NotAnswerable("too_few_units", "one replicate holds all the weight")
-        return Interval(ratio_interval(sums[column][held], weight, view.question.ci), {"interval_method": JACKKNIFE})
+        return Interval(
+            ratio_interval(sums[column][held], weight, view.question.ci),
+            {"interval_method": JACKKNIFE},
+        )
 
     return interval
 
 
 def _entropies(view: View, totals: dict[str, float]) -> dict[str, Any]:
     mean = totals["entropy_gap"] / totals["weight"]
-    return {"mean_signed": mean, **spread_of(view, "entropy_gap", float(np.log(view.spec.n_classes)))}
+    return {
+        "mean_signed": mean,
+        **spread_of(view, "entropy_gap", float(np.log(view.spec.n_classes))),
+    }
 
 
 def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
@@ -128,11 +132,14 @@ def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
 
 def _orders(view: View, totals: dict[str, float]) -> dict[str, Any]:
     weight = totals["weight"]
-    return {"strict_pairs": totals["same_strict_order"] / weight, "untied_fraction": totals["untied"] / weight}
+    return {
+        "strict_pairs": totals["same_strict_order"] / weight,
+        "untied_fraction": totals["untied"] / weight,
+    }
 
 
 METRICS = (
-    ReadMetric(
+    FormulaMetric(
         slug="ent_ce",
         title="Entropy calibration error",
         unit="nats",
@@ -145,7 +152,7 @@ METRICS = (
         interval=_interval("entropy_gap_absolute"),
         no_null="not_a_gap_metric",
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="dist_ce",
         title="Distribution calibration error",
         unit="probability",
@@ -158,7 +165,7 @@ METRICS = (
         interval=_interval("distance"),
         no_null="not_a_gap_metric",
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="rank_cs",
         title="Ranking calibration score",
         unit="share",

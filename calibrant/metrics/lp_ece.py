@@ -9,12 +9,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import Estimate, GapMetric, share
-from calibrant.options import TIES, Option
-from calibrant.view import View
 
-ORDER = Option("order", 2.0, "Order p of the calibration error: power of the gaps, and root of their mean.", low=1.0, high=100.0)
+ORDER = Option(
+    "order",
+    2.0,
+    "Order p of the calibration error: power of the gaps, and root of their mean.",
+    low=1.0,
+    high=100.0,
+)
 
 
 def order_statistic(order: float) -> GapStatistic:
@@ -29,7 +35,9 @@ def order_statistic(order: float) -> GapStatistic:
     >>> float(order_statistic(3.0)(np.array([[1.0, 1.0]]), np.array([[0.5, -0.5]])))
     0.5
     """
-    return lambda weight, gap: (share(weight) * np.abs(gap) ** order).sum(axis=(-1, -2)) ** (1.0 / order)
+    return lambda weight, gap: (
+        (share(weight) * np.abs(gap) ** order).sum(axis=(-1, -2)) ** (1.0 / order)
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,11 @@ class OrderMetric(GapMetric):
 
     def estimate(self, view: View, seed: int) -> Estimate:
         found = self.asked(view).estimate(view, seed)
-        return found if found.value is None else replace(found, extra={**found.extra, "order": float(ORDER.of(view.question))})
+        return (
+            found
+            if found.value is None
+            else replace(found, extra={**found.extra, "order": float(ORDER.of(view.question))})
+        )
 
 
 METRIC = OrderMetric(

@@ -8,18 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.replication import tables_for
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
     JACKKNIFE,
+    FormulaMetric,
     Interval,
-    Reading,
-    ReadMetric,
+    MetricValue,
     bin_scores,
     scored_cells,
 )
-from calibrant.view import NotAnswerable, View
 
 
 def macro_error(hits: float, misses: float, hit_score: float, miss_score: float) -> float:
@@ -47,13 +47,15 @@ def error_bound(cells: Cells, hits: float, misses: float) -> float:
     return float(cells.largest_covariance.sum() * (1.0 / hits + 1.0 / misses) / 2.0)
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
     if hits <= 0.0 or misses <= 0.0:
-        raise NotAnswerable("one_outcome", "only hits or only misses: one of the two means is of nothing")
+        raise NotAnswerable(
+            "one_outcome", "only hits or only misses: one of the two means is of nothing"
+        )
     hit_score = float(cells.correct @ cells.mean)
     value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
     extra = {
@@ -63,24 +65,28 @@ def read(view: View) -> Reading | None:
     }
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, hits, misses)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """By the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     score = bin_scores(view, tables.bins)
     weight, difference = tables.weight[:, 0], tables.difference[:, 0]
     correct = difference + weight * score
-    columns = np.stack([correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score])
+    columns = np.stack(
+        [correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score]
+    )
     left_out = columns.sum(axis=1, keepdims=True) - columns
     if not (left_out[:2] > 0).all():
         raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
     values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
-    return Interval(jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE})
+    return Interval(
+        jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE}
+    )
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="macro_ce",
     title="Macro-averaged calibration error",
     unit="probability",

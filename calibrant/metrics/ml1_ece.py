@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from calibrant.cases.errors import CASE_OPTIONS
 from calibrant.metrics.case_metric import CaseMetric
+from calibrant.segmentation.case_errors import CASE_OPTIONS
 
 METRIC = CaseMetric(
     slug="ml1_ece",

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells, rank_groups
+from calibrant.core.cells import Cells, rank_groups
+from calibrant.core.options import TIES, Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.ace import mean_gap
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import TIES, Option
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
 EPSILON = Option("epsilon", 0.01, "Probabilities above this are taken.", low=0.0, high=1.0)
@@ -56,16 +56,22 @@ def by_mass(cells: Cells, bins: int) -> Ranges:
     target = mass[-1] * np.arange(1, bins) / bins
     inside = np.minimum(np.searchsorted(mass[1:], target * (1.0 - 1e-12)), len(cells) - 1)
     divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
-    cuts = np.unique(np.concatenate([[0.0], np.where(divisible[inside], target, mass[inside + 1]), mass[-1:]]))
+    cuts = np.unique(
+        np.concatenate([[0.0], np.where(divisible[inside], target, mass[inside + 1]), mass[-1:]])
+    )
     weight, difference, variance = (
         np.diff(np.interp(cuts, mass, np.concatenate([[0.0], np.cumsum(column)])))
         for column in (cells.weight, cells.correct - cells.confidence, cells.null_variance)
     )
     cut = np.unique(inside[divisible[inside]])
-    return Ranges(weight, difference / weight, variance, _proportion_bound(cells, cut, weight, difference))
+    return Ranges(
+        weight, difference / weight, variance, _proportion_bound(cells, cut, weight, difference)
+    )
 
 
-def _proportion_bound(cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats) -> float:
+def _proportion_bound(
+    cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats
+) -> float:
     """Largest change of the mean gap over ranges when hits lie anywhere inside the cells that were divided.
 
     Over the pieces of a cell the differences can be off by twice its hits' and misses' own; a cut at a row instead of
@@ -115,7 +121,9 @@ def _class_ranges(view: View, klass: int, epsilon: float | None, split: bool) ->
     if not astride or not len(found.weight):
         return replace(found, error_bound=1.0) if astride else found
     # Without that cell, or with all of it, every cut moves by at most its weight.
-    return replace(found, error_bound=min(found.error_bound + 4.0 * astride / float(found.weight.min()), 1.0))
+    return replace(
+        found, error_bound=min(found.error_bound + 4.0 * astride / float(found.weight.min()), 1.0)
+    )
 
 
 def _padded(tables: list[Ranges], name: str) -> Floats:
@@ -130,13 +138,17 @@ def _epsilon_of(view: View, thresholded: bool) -> float | None:
 
 
 def _made(view: View, thresholded: bool) -> list[Ranges]:
-    return view.once(("ranges", thresholded), lambda: classes_of(view, _epsilon_of(view, thresholded)))
+    return view.once(
+        ("ranges", thresholded), lambda: classes_of(view, _epsilon_of(view, thresholded))
+    )
 
 
-def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
-    def read(view: View) -> Reading | None:
+def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
+    def read(view: View) -> MetricValue | None:
         tables = _made(view, thresholded)
-        if not any(len(table.weight) for table in tables) and not len(view.cells_of("class:0").together()):
+        if not any(len(table.weight) for table in tables) and not len(
+            view.cells_of("class:0").together()
+        ):
             return None
         epsilon, bins = _epsilon_of(view, thresholded), view.question.bins
         by_class = mean_gap(_padded(tables, "weight"), _padded(tables, "gap"))
@@ -145,13 +157,13 @@ def _reader(thresholded: bool) -> Callable[[View], Reading | None]:
             extra["epsilon"] = epsilon
         if not view.is_raw:
             extra["error_bound"] = float(np.mean([table.error_bound for table in tables]))
-        return Reading(float(by_class.mean()), extra)
+        return MetricValue(float(by_class.mean()), extra)
 
     return read
 
 
-def _null(thresholded: bool) -> Callable[[View, Reading, int], tuple[float, float]]:
-    def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def _null(thresholded: bool) -> Callable[[View, MetricValue, int], tuple[float, float]]:
+    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
         tables = _made(view, thresholded)
         weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
         return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)
@@ -161,7 +173,7 @@ def _null(thresholded: bool) -> Callable[[View, Reading, int], tuple[float, floa
 
 _NO_RANGES = Ranges(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
 METRICS = (
-    ReadMetric(
+    FormulaMetric(
         slug="nixon_ace",
         title="Adaptive calibration error over classes",
         unit="probability",
@@ -175,7 +187,7 @@ METRICS = (
         no_interval="equal_mass_not_replicated",
         null=_null(False),
     ),
-    ReadMetric(
+    FormulaMetric(
         slug="tace",
         title="Thresholded adaptive calibration error over classes",
         unit="probability",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, SumMetric
-from calibrant.view import View
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
-    OfBins,
-    Reading,
-    ReadMetric,
-    bin_scores,
-)
-from calibrant.view import View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, bin_scores
 
 Floats = NDArray[np.float64]
 
@@ -31,10 +26,12 @@ def overconfidence(score: Floats) -> GapStatistic:
     >>> float(overconfidence(np.array([0.5, 0.75]))(np.array([1.0, 1.0]), np.array([0.1, -0.25])))
     0.09375
     """
-    return lambda weight, gap: np.asarray((share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1))
+    return lambda weight, gap: np.asarray(
+        (share(weight) * score * np.maximum(-gap, 0.0)).sum(axis=-1)
+    )
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     table = view.table()
     cells = table.cells
     if not cells.weight.sum():
@@ -42,10 +39,12 @@ def read(view: View) -> Reading | None:
     extra = {"bins": view.question.bins, "scope": view.scope}
     if table.discarded_weight:
         extra["discarded_weight"] = table.discarded_weight
-    return Reading(float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra)
+    return MetricValue(
+        float(overconfidence(np.nan_to_num(cells.mean))(cells.weight, cells.gap)), extra
+    )
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """As of the other binned metrics; the bins' mean scores are taken as known."""
 
     def statistic(bins: int) -> GapStatistic:
@@ -55,12 +54,14 @@ def of_bins(view: View, reading: Reading) -> OfBins:
     return OfBins(statistic, view.question.bins)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     cells = view.table().cells
-    return gap_null(overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed)
+    return gap_null(
+        overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed
+    )
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="overconfidence_error",
     title="Overconfidence error",
     unit="squared probability",

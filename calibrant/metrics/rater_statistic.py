@@ -12,15 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.disagreement.tables import table_of_rows
-from calibrant.label_statistics import STATISTICS
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.rows_at_hand import rows_at_hand
-from calibrant.view import NotAnswerable, View
+from calibrant.core.available_rows import rows_at_hand
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
+from calibrant.raters.disagreement_tables import table_of_rows
+from calibrant.raters.label_statistics import STATISTICS
 
 Floats = NDArray[np.float64]
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 STATISTIC = Option(
     "statistic",
     "disagreement",
@@ -31,8 +31,8 @@ STATISTIC = Option(
 N_RATERS = Option("n_raters", 2, "Raters that the statistic is of.", low=2, high=20)
 
 
-def read(view: View) -> Reading | None:
-    rows = rows_at_hand(view, MOST_ROWS)
+def read(view: View) -> MetricValue | None:
+    rows = rows_at_hand(view, MAX_ROWS)
     if rows is None:
         return None
     name, order = str(STATISTIC.of(view.question)), int(N_RATERS.of(view.question))
@@ -63,14 +63,18 @@ def read(view: View) -> Reading | None:
         "calibration_loss_plugin": table.calibration_plugin(),
         "ce": table.error(),
         "bins": view.question.bins,
-        "table": {"bin": np.flatnonzero(filled).tolist(), "n": table.count[filled].tolist(), **means},
+        "table": {
+            "bin": np.flatnonzero(filled).tolist(),
+            "n": table.count[filled].tolist(),
+            **means,
+        },
         "n_too_few_votes": int((~enough).sum()),
         **rows.about,
     }
-    return Reading(table.loss(), extra)
+    return MetricValue(table.loss(), extra)
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="rater_statistic",
     title="Loss of a statistic of several raters",
     unit="squared probability",

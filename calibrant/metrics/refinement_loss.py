@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from calibrant.label_losses.by_bin import class_bins
-from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, row_losses
+from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
+from calibrant.raters.label_losses_by_bin import class_bins
+from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote, row_losses
 
 
 def refinement_loss(view: View, seed: int) -> Estimate:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics.base import Estimate
-from calibrant.metrics.reading import Interval, Reading, ReadMetric
-from calibrant.options import Option
-from calibrant.rows_at_hand import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
-FEWEST_UNITS = 20
+MIN_UNITS = 20
 N_DRAWS = 100
 _DRAWN = "one label a unit drawn from the predictions"
 KERNEL_WIDTH = Option(
@@ -69,7 +69,7 @@ def _pairs(view: View, rows: RowsAtHand) -> tuple[Floats, Floats, float]:
     return view.once(("skce", width), lambda: pair_weights(rows, width))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     rows = _rows(view)
     if rows is None:
         return None
@@ -79,7 +79,7 @@ def read(view: View) -> Reading | None:
         raise NotAnswerable("too_few_units", "no two predictions of different units are at hand")
     value = float(row_agreement(kernel, rows.share - rows.probabilities).sum()) / total
     about = {"kernel": "exponential", "kernel_width": width, **rows.about}
-    return Reading(value, about | {"null_assumption": _DRAWN})
+    return MetricValue(value, about | {"null_assumption": _DRAWN})
 
 
 def drawn_errors(view: View, seed: int) -> Floats:
@@ -87,7 +87,9 @@ def drawn_errors(view: View, seed: int) -> Floats:
     rows = _rows(view)
     assert rows is not None
     weight, kernel, _ = _pairs(view, rows)
-    return view.once(("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum())
+    return view.once(
+        ("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum()
+    )
 
 
 def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
@@ -100,28 +102,32 @@ def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
     return found
 
 
-def interval(view: View, reading: Reading, seed: int) -> Interval:
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """Jackknife over the units at hand."""
     rows = _rows(view)
     assert rows is not None
     weight, kernel, _ = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
-    if n_units < FEWEST_UNITS:
-        raise NotAnswerable("too_few_units", f"{n_units} units are at hand; intervals need {FEWEST_UNITS}")
+    if n_units < MIN_UNITS:
+        raise NotAnswerable(
+            "too_few_units", f"{n_units} units are at hand; intervals need {MIN_UNITS}"
+        )
     agreement = row_agreement(kernel, rows.share - rows.probabilities)
     # A unit has no pairs within itself: what it takes part in counts twice in the whole.
     top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
     bounds = jackknife_interval(reading.value, left_out, view.question.ci)
-    return Interval(bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units})
+    return Interval(
+        bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units}
+    )
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     return quantiles_of(drawn_errors(view, seed))
 
 
 @dataclass(frozen=True)
-class KernelTest(ReadMetric):
+class KernelTest(FormulaMetric):
     """The metric with the p-value of its test, from the draws of the null reference."""
 
     def estimate(self, view: View, seed: int) -> Estimate:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.grid import grid_of
+from calibrant.core.view import View
 from calibrant.estimators.smoothing import (
     fixed_point,
     grid_coefficients,
@@ -14,21 +16,19 @@ from calibrant.estimators.smoothing import (
     smooth_calibration_error,
     smooth_calibration_errors,
 )
-from calibrant.grid import grid_of
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
 from calibrant.metrics.base import share
-from calibrant.metrics.reading import (
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
     OfBins,
-    Reading,
-    ReadMetric,
     bin_scores,
     scored_cells,
 )
-from calibrant.view import View
 
 Floats = NDArray[np.float64]
-MOST_CELLS = 8000
+MAX_CELLS = 8000
 # Narrower bandwidths come with more predictions, and with them each draw is more alike the next.
 _NULL_LEVELS = ((512, 100), (2048, 25), (8192, 10))
 _POINTS = 120
@@ -41,24 +41,28 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     return float((size * reach).sum() / cells.weight.sum() * np.sqrt(2.0 / np.pi) / bandwidth)
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     bound = None
-    if len(cells) > MOST_CELLS:
+    if len(cells) > MAX_CELLS:
         cells = cells.at_places(grid_of(3600).locate(np.clip(cells.mean, 0.0, 1.0)))
         bound = 0.0
     difference = (cells.correct - cells.confidence) / cells.weight.sum()
     value, bandwidth = smooth_calibration_error(np.clip(cells.mean, 0.0, 1.0), difference)
-    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "reflected Gaussian", "scope": view.scope}
+    extra: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "kernel": "reflected Gaussian",
+        "scope": view.scope,
+    }
     extra["null_assumption"] = DRAWN
     if bound is not None or not view.is_raw or value < bandwidth:
         extra["error_bound"] = error_bound(cells, bandwidth) + max(bandwidth - value, 0.0)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def of_bins(view: View, reading: Reading) -> OfBins:
+def of_bins(view: View, reading: MetricValue) -> OfBins:
     """The bins' gaps smoothed at the bandwidth of the value."""
     bandwidth = float(str(reading.extra["bandwidth"]))
 
@@ -83,7 +87,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return np.where(total > 0, errors, np.nan)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Each draw finds its own bandwidth, among more coefficients where it lies below what few resolve."""
     cells = scored_cells(view)
     for n, n_draws in _NULL_LEVELS:
@@ -95,15 +99,19 @@ def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
 
 def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
     """Errors of a calibrated model with scores at the middles of n intervals."""
-    cells = independent(cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64)))
+    cells = independent(
+        cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64))
+    )
     difference = np.zeros((n_draws, n))
     place = np.minimum(np.floor(np.clip(cells.mean, 0.0, 1.0) * n), n - 1).astype(np.int64)
     # Groups hold whole intervals, so that no two means share one.
-    difference[:, place] = (drawn_hits(cells, n_draws, seed) - cells.confidence) / cells.weight.sum()
+    difference[:, place] = (
+        drawn_hits(cells, n_draws, seed) - cells.confidence
+    ) / cells.weight.sum()
     return fixed_point(grid_coefficients(difference), tolerance=1e-3)[0]
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="smooth_ece",
     title="Smooth expected calibration error",
     unit="probability",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.cells import Cells
-from calibrant.metrics.reading import Reading, ReadMetric, bounded, scored_cells
-from calibrant.view import NotAnswerable, View
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
 
 def z_of(cells: Cells) -> tuple[float, float]:
@@ -35,27 +35,33 @@ def error_bound(cells: Cells, z: float, deviation: float) -> float:
     return (top + abs(z) * (deviation - least)) / least if least else float("inf")
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     top, deviation = z_of(cells)
     if deviation <= 0.0:
-        raise NotAnswerable("no_variance", "every score is 0, 1/2 or 1: the statistic has no spread")
+        raise NotAnswerable(
+            "no_variance", "every score is 0, 1/2 or 1: the statistic has no spread"
+        )
     z = top / deviation
-    extra: dict[str, object] = {"p_value": float(2.0 * scipy.special.ndtr(-abs(z))), "sides": 2, "scope": view.scope}
+    extra: dict[str, object] = {
+        "p_value": float(2.0 * scipy.special.ndtr(-abs(z))),
+        "sides": 2,
+        "scope": view.scope,
+    }
     if not view.is_raw:
         bound = error_bound(cells, z, deviation)
         extra |= bounded(bound, "variance_not_told_by_cells")
-    return Reading(z, extra)
+    return MetricValue(z, extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Of a standard normal."""
     return 0.0, 1.6448536269514722
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="spiegelhalter_z",
     title="Spiegelhalter's z",
     unit="standard deviations",

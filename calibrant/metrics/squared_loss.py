@@ -6,10 +6,16 @@ Unbiased with any number of votes, one included. With weight one a prediction it
 
 from __future__ import annotations
 
+from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
-from calibrant.label_losses.by_row import LOSS_WEIGHT, Choice, n_one_vote, row_interval, row_losses
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.view import View
+from calibrant.raters.label_losses_by_row import (
+    LOSS_WEIGHT,
+    Choice,
+    n_one_vote,
+    row_interval,
+    row_losses,
+)
 
 
 def squared_loss(view: View, seed: int) -> Estimate:

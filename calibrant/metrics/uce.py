@@ -17,11 +17,11 @@ from calibrant.accumulators.uncertainty import (
     normalised_entropy,
     uncertainty_grid,
 )
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import N_DRAWS, quantiles_of
-from calibrant.metrics.reading import Reading, ReadMetric
-from calibrant.policies import POLICIES
-from calibrant.view import NotAnswerable, View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +65,9 @@ def table_of(view: View) -> dict[str, Floats]:
     sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
     suffix = "_pooled" if view.policy == 0 else ""
     at = dict(zip(SUMS, sums, strict=True))
-    found = {name: at[name + suffix] for name in ("weight", "uncertainty", "confidence", "null_variance")}
+    found = {
+        name: at[name + suffix] for name in ("weight", "uncertainty", "confidence", "null_variance")
+    }
     return found | {"correct": at["correct_" + POLICIES[view.policy]]}
 
 
@@ -76,7 +78,9 @@ def _kept_sums(view: View) -> Floats:
     grid, bins = uncertainty_grid(), view.question.bins
     if bins not in grid.exact_bins:
         exact = ", ".join(map(str, grid.exact_bins))
-        raise NotAnswerable("bins_not_exact", f"the grid of uncertainties gives {exact} bins, not {bins}")
+        raise NotAnswerable(
+            "bins_not_exact", f"the grid of uncertainties gives {exact} bins, not {bins}"
+        )
     place = grid.bins(bins, view.question.edges)[places]
     return np.stack([np.bincount(place, column, bins) for column in sums]).astype(np.float64)
 
@@ -87,11 +91,13 @@ def _raw_sums(view: View) -> Floats:
     block = Block(1, len(SUMS), bins)
     if filling.n:
         uncertainty = normalised_entropy(filling.batch.probabilities)
-        fill_uncertainty(block, filling, equal_width_bin(uncertainty, bins, view.question.edges), uncertainty)
+        fill_uncertainty(
+            block, filling, equal_width_bin(uncertainty, bins, view.question.edges), uncertainty
+        )
     return block.sums
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     table = table_of(view)
     weight = table["weight"]
     if not weight.sum():
@@ -114,21 +120,25 @@ def read(view: View) -> Reading | None:
         ideal = inverse_binary_entropy(uncertainty)
         extra["ideal_error"] = ideal.tolist()
         extra["distance_to_ideal"] = float(uncertainty_error(held, ideal, error))
-    return Reading(float(uncertainty_error(held, uncertainty, error)), extra)
+    return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """Errors of each bin drawn about one minus its confidence."""
     table = table_of(view)
     weight = table["weight"]
     filled = weight > 0
     held = weight[filled]
     draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(held)))
-    error = 1.0 - table["confidence"][filled] / held + draws * np.sqrt(np.maximum(table["null_variance"][filled], 0.0)) / held
+    error = (
+        1.0
+        - table["confidence"][filled] / held
+        + draws * np.sqrt(np.maximum(table["null_variance"][filled], 0.0)) / held
+    )
     return quantiles_of(uncertainty_error(held, table["uncertainty"][filled] / held, error))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="uce",
     title="Uncertainty calibration error",
     unit="share",

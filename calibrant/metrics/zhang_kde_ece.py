@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.view import View
 from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
-from calibrant.metrics.reading import Reading, ReadMetric, scored_cells
-from calibrant.view import View
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_cells
 
 Floats = NDArray[np.float64]
 INTERVALS = 7200
@@ -72,7 +72,9 @@ def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
     every = mirrored_density(cells.mean, cells.weight, bandwidth)
     right = np.minimum(mirrored_density(cells.mean, hits, bandwidth), every)
     at = np.arange(INTERVALS + 1) / INTERVALS
-    return np.asarray(np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at))
+    return np.asarray(
+        np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at)
+    )
 
 
 def error_bound(cells: Cells, bandwidth: float) -> float:
@@ -84,10 +86,17 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     """
     total, reach = float(cells.weight.sum()), 3.0 * bandwidth
     several = (cells.upper > cells.lower) & (cells.predictions > 1)
-    spread = np.where(several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0)
-    farthest = np.where(several, np.maximum(cells.upper - cells.mean, cells.mean - cells.lower), 0.0) ** 2
+    spread = np.where(
+        several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0
+    )
+    farthest = (
+        np.where(several, np.maximum(cells.upper - cells.mean, cells.mean - cells.lower), 0.0) ** 2
+    )
     scattered = float(cells.weight @ spread + cells.correct @ farthest) / total
-    moved = 0.5 * scattered * _SECOND / reach**2 + float(cells.largest_covariance.sum()) / total * _FIRST / reach
+    moved = (
+        0.5 * scattered * _SECOND / reach**2
+        + float(cells.largest_covariance.sum()) / total * _FIRST / reach
+    )
     mean = float(cells.confidence.sum()) / total
     variance = float(cells.weight @ (cells.mean - mean) ** 2)
     if not variance:
@@ -95,30 +104,36 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     return float(min(moved + np.log1p(float(cells.weight @ spread) / variance), 1.0))
 
 
-def read(view: View) -> Reading | None:
+def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     bandwidth = thumb_bandwidth(cells)
     value = float(density_error(cells, cells.correct, bandwidth))
-    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "triweight, mirrored", "scope": view.scope}
+    extra: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "kernel": "triweight, mirrored",
+        "scope": view.scope,
+    }
     extra["null_assumption"] = DRAWN
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, bandwidth)
-    return Reading(value, extra)
+    return MetricValue(value, extra)
 
 
-def null(view: View, reading: Reading, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
     """From labels drawn cell by cell, in fewer cells, under the same bandwidth."""
     cells = scored_cells(view)
     if len(cells) > _NULL_CELLS:
-        cells = cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64))
+        cells = cells.at_places(
+            np.floor(np.clip(cells.mean, 0.0, 1.0) * _NULL_CELLS).astype(np.int64)
+        )
     cells = independent(cells)
     bandwidth = float(str(reading.extra["bandwidth"]))
     return quantiles_of(density_error(cells, drawn_hits(cells, _N_DRAWS, seed), bandwidth))
 
 
-METRIC = ReadMetric(
+METRIC = FormulaMetric(
     slug="zhang_kde_ece",
     title="Calibration error from densities",
     unit="probability",

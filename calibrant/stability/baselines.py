@@ -12,21 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.batch import Batch, Votes
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch, Votes
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, chosen, compute_metrics
-from calibrant.pane import Pane
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import NotAnswerable, View
 
 Ints = NDArray[np.int64]
 
 
 def baselines(
-    batch: Batch, slug: str, question: Question | None = None, raters: Mapping[str, Ints] | None = None, seed: int = SEED
+    batch: Batch,
+    slug: str,
+    question: PaneQuery | None = None,
+    raters: Mapping[str, Ints] | None = None,
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """A metric under each policy, beside each other; and each named rater's own.
 
@@ -53,7 +57,7 @@ def baselines(
     ------
     Riera-Marin et al., section 3: single-rater baselines.
     """
-    asked = question or Question()
+    asked = question or PaneQuery()
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
@@ -67,7 +71,9 @@ def baselines(
     return answer
 
 
-def of_raters(batch: Batch, slug: str, question: Question, raters: Mapping[str, Ints]) -> dict[str, Any]:
+def of_raters(
+    batch: Batch, slug: str, question: PaneQuery, raters: Mapping[str, Ints]
+) -> dict[str, Any]:
     """A metric with each rater's labels alone, `by_rater`, and the mean of those that have a value, `mean_of_raters`.
 
     Raises
@@ -75,7 +81,9 @@ def of_raters(batch: Batch, slug: str, question: Question, raters: Mapping[str, 
     CalibrationInputError
         Raters' columns that do not fit the batch.
     """
-    by_rater = {name: _of_rater(batch, name, classes, slug, question) for name, classes in raters.items()}
+    by_rater = {
+        name: _of_rater(batch, name, classes, slug, question) for name, classes in raters.items()
+    }
     values = [each["value"] for each in by_rater.values() if each["value"] is not None]
     return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
 
@@ -89,14 +97,18 @@ def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, An
     slug, seed : as in `baselines`
     """
     batch = None if view.filling is None else view.filling.whole
-    views = {policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES}
+    views = {
+        policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES
+    }
     return {policy: compute_metrics(each, [slug], seed)[slug] for policy, each in views.items()}
 
 
 def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
     """A metric's number alone under each label policy, None where it has none."""
     batch = None if view.filling is None else view.filling.whole
-    views = {policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES}
+    views = {
+        policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES
+    }
     return {policy: _value(each, slug)[0] for policy, each in views.items()}
 
 
@@ -109,7 +121,9 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
     return (None, "no_data") if value is None or not np.isfinite(value) else (float(value), "")
 
 
-def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Question) -> dict[str, Any]:
+def _of_rater(
+    batch: Batch, name: str, classes: Ints, slug: str, question: PaneQuery
+) -> dict[str, Any]:
     """Value and n with one rater's labels alone."""
     given = np.asarray(classes)
     fits = given.shape == (batch.n,) and given.dtype.kind in "iu"
@@ -119,7 +133,9 @@ def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, question: Quest
     row = np.flatnonzero(given >= 0)
     if not len(row):
         return {"value": None, "reason": "no_data", "n": 0}
-    own = replace(batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))).take(row)
+    own = replace(
+        batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))
+    ).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(own)
     # The number alone: intervals and null references of a hundred raters would take a hundred times as long.

@@ -14,12 +14,12 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import SUMS
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.stability.sources import curves_of, under
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
-from calibrant.view import View
 
 Floats = NDArray[np.float64]
 N_BOOTSTRAPS = 100
@@ -69,7 +69,9 @@ def stability(
     """
     metric = chosen([slug])[0]
     if subsets not in SUBSETS:
-        raise CalibrationInputError.at("/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}")
+        raise CalibrationInputError.at(
+            "/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}"
+        )
     if not 2 <= n_bootstraps <= 10_000:
         raise CalibrationInputError.at("/n_bootstraps", "range", "n_bootstraps lies in 2 to 10000")
     drawn_of, curves = curves_of(view, metric, source)
@@ -78,14 +80,19 @@ def stability(
     many = draws_of(curves.n, n_bootstraps, curves.n_orders, subsets, rng)
     several = view.question.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
-    found = {policy: _one_policy(under(drawn_of, policy), curves, once, many) for policy in policies}
+    found = {
+        policy: _one_policy(under(drawn_of, policy), curves, once, many) for policy in policies
+    }
     return {
         "metric": slug,
         **curves.about,
         "subsets": subsets,
         "fractions": FRACTIONS.tolist(),
         "raters": {policy: about for policy, (about, _) in found.items()},
-        "ratio": {policy: _ratio(found[several], found[policy], view.question.ci) for policy in policies[1:]},
+        "ratio": {
+            policy: _ratio(found[several], found[policy], view.question.ci)
+            for policy in policies[1:]
+        },
         "disagreement": disagreement(view),
     }
 
@@ -122,11 +129,15 @@ def disagreement(view: View) -> float | None:
         As `View.refuse_histograms`.
     """
     view.refuse_histograms()
-    sums = dict(zip(SUMS, view.pane["label_distribution"].blocks["sums"].sums.sum(axis=1), strict=True))
+    sums = dict(
+        zip(SUMS, view.pane["label_distribution"].blocks["sums"].sums.sum(axis=1), strict=True)
+    )
     return float(sums["disagreement"] / sums["weight_of_two"]) if sums["weight_of_two"] else None
 
 
-def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[dict[str, Any], Floats]:
+def _one_policy(
+    view: View, source: CurveSource, once: Draws, many: Draws
+) -> tuple[dict[str, Any], Floats]:
     """What is answered of a policy, and its mean absolute step by resample and order."""
     curve = source.curves(view, once)[0]
     steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)

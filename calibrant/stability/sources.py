@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calibrant.errors import CalibrationInputError
+from calibrant.core.available_rows import batch_at_hand
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
-from calibrant.rows_at_hand import batch_at_hand
-from calibrant.stability.of_cases import from_cases
-from calibrant.stability.of_rows import MOST_AT_ONCE, from_rows
-from calibrant.stability.replicated import replicated
+from calibrant.stability.case_curves import from_cases
+from calibrant.stability.replicate_curves import replicated
+from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows
 from calibrant.stability.subsets import CurveSource
-from calibrant.view import NotAnswerable, View
 
 SOURCES = ("replicates", "sample")
 # Of a sample: a few seconds.
-MOST_SAMPLED = 500
+MAX_SAMPLED = 500
 _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicated")
 
 
@@ -43,7 +43,9 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
         Neither the state nor the rows give this metric on parts of the data.
     """
     if source is not None and source not in SOURCES:
-        raise CalibrationInputError.at("/source", "one_of", f"source is one of {', '.join(SOURCES)}")
+        raise CalibrationInputError.at(
+            "/source", "one_of", f"source is one of {', '.join(SOURCES)}"
+        )
     if isinstance(metric, CaseMetric):
         return view, from_cases(view, metric)
     if view.is_raw:
@@ -61,6 +63,6 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
 def _sampled(view: View) -> tuple[View, dict[str, Any]]:
     """The kept sample as raw rows, a uniform part of it where it is large."""
     copies = view.spec.n_classes if view.scope == "all" else 1
-    batch, source = batch_at_hand(view, max(min(MOST_SAMPLED, MOST_AT_ONCE // copies), 2))
+    batch, source = batch_at_hand(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
     about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
     return View(view.pane, view.question, batch), about

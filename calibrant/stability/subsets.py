@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.view import View
+from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,12 +61,16 @@ class CurveSource:
     about: dict[str, Any]
 
 
-def draws_of(n: int, n_resamples: int, n_orders: int, subsets: str, rng: np.random.Generator) -> Draws:
+def draws_of(
+    n: int, n_resamples: int, n_orders: int, subsets: str, rng: np.random.Generator
+) -> Draws:
     """Orders of resamples of n things, several of each resample one after another; with no resample, of the things.
 
     Independent subsets get an order each.
     """
     held = rng.integers(n, size=(n_resamples, n)) if n_resamples else np.arange(n)[None]
     each = len(FRACTIONS) if subsets == "independent" else 1
-    order = rng.permuted(np.repeat(np.repeat(held, n_orders, axis=0)[:, None], each, axis=1), axis=2)
+    order = rng.permuted(
+        np.repeat(np.repeat(held, n_orders, axis=0)[:, None], each, axis=1), axis=2
+    )
     return Draws(order, np.maximum(np.rint(FRACTIONS * n), 1).astype(np.int64))

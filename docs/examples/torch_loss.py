@@ -2,7 +2,7 @@
 
     loss = cross_entropy(logits, target) + dice(logits, target) + 1.0 * l1_ace(logits.softmax(1), one_hot, bins=20)
 
-Value and gradient are computed by `calibrant.losses` in float64 on the CPU; PyTorch sees one differentiable
+Value and gradient are computed by `calibrant.segmentation.training_loss` in float64 on the CPU; PyTorch sees one differentiable
 function. An image of a million pixels and four classes takes a fraction of a second, beside which a segmentation
 network's step is slow.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant.losses import mean_l1_ace_loss
+from calibrant.segmentation.training_loss import mean_l1_ace_loss
 
 
 class L1AverageCalibrationError(torch.autograd.Function):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from service.errors import Problem
+from calibrant_server.service.http.errors import Problem
 
 FRAME = """<!doctype html>
 <html lang="en">

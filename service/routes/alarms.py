@@ -10,21 +10,28 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service.auth import Caller
-from service.bodies import JSON, read_body
-from service.columns import object_of
-from service.dependencies import Admin, AppSettings, Prefer, Reader, TheConnection, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import Connection, engine_errors
-from service.errors import AlarmClosed, AlarmUnknown
-from service.headers import preferred_wait
-from service.names import PATTERN, Name
-from service.problem_responses import invalid_input, offence_of
-from service.streams import Streams
-from workers.alarm.book import AlarmBook
-from workers.alarm.episodes import CLOSED, OPEN, Episode, shown
-from workers.alarm.orders import acknowledgement
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    AppSettings,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReception,
+)
+from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
+from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.headers import preferred_wait
+from calibrant_server.service.http.identifiers import PATTERN, Name
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.alarm_reader import AlarmBook
+from calibrant_server.workers.alarm.commands import acknowledgement
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
@@ -36,7 +43,7 @@ ACKNOWLEDGE_WAIT_S = 5
 MAX_OBJECTS = 16
 
 
-class AlarmAnswer(BaseModel):
+class AlarmResponse(BaseModel):
     """One alarm, from going off to being closed."""
 
     id: str
@@ -60,10 +67,10 @@ class AlarmAnswer(BaseModel):
     closed_because: str | None
 
 
-class AlarmsAnswer(BaseModel):
+class AlarmsResponse(BaseModel):
     """Alarms, the newest first."""
 
-    alarms: list[AlarmAnswer]
+    alarms: list[AlarmResponse]
 
 
 class AlarmsQuery(BaseModel):
@@ -88,13 +95,15 @@ class Acknowledgement(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
-    by: str | None = Field(None, max_length=200, description="Who; the name of your key without it.")
+    by: str | None = Field(
+        None, max_length=200, description="Who; the name of your key without it."
+    )
 
 
 @router.get(
     "/v1/alarms",
     operation_id="listAlarms",
-    responses={200: answers(AlarmsAnswer, "The alarms"), **problems(422)},
+    responses={200: answers(AlarmsResponse, "The alarms"), **problems(422)},
 )
 async def list_alarms(
     caller: Reader, query: Annotated[AlarmsQuery, Query()], connection: TheConnection
@@ -181,7 +190,7 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
 @router.get(
     "/v1/alarms/{alarm}",
     operation_id="getAlarm",
-    responses={200: answers(AlarmAnswer, "The alarm"), **problems(422)},
+    responses={200: answers(AlarmResponse, "The alarm"), **problems(422)},
 )
 async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
     """Return one alarm."""
@@ -192,8 +201,8 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
     "/v1/alarms/{alarm}/acknowledge",
     operation_id="acknowledgeAlarm",
     responses={
-        200: answers(AlarmAnswer, "The alarm as it is now"),
-        202: answers(AlarmAnswer, "Taken, and not done yet"),
+        200: answers(AlarmResponse, "The alarm as it is now"),
+        202: answers(AlarmResponse, "Taken, and not done yet"),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes("Who, and what there is to say", json=Acknowledgement),
@@ -232,8 +241,10 @@ def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
     try:
         return Acknowledgement.model_validate(document)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:

@@ -8,25 +8,31 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.errors import Offence
-from service.bodies import JSON, read_body
-from service.columns import object_of
-from service.dependencies import Admin, Reader, TheConnection, TheReading, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import Connection, engine_errors
-from service.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from service.estimates import WindowShown
-from service.names import BaselineName, ModelId
-from service.problem_responses import invalid_input, offence_of
-from service.queries import WindowQuery
-from service.reading import Ask
-from service.reception import Reception, digest_of, model_of
-from workers.entries import BASELINE
-from workers.inbox import Delivery, Receipt
-from workers.state import records
-from workers.state.registry import ModelConfig
-from workers.windows import Window, rfc3339
+from calibrant.core.errors import Violation
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    Reader,
+    TheConnection,
+    TheReading,
+    TheReception,
+)
+from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from calibrant_server.service.http.identifiers import BaselineName, ModelId
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.ingest.entries import BASELINE
+from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt
+from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -34,7 +40,7 @@ MAX_OBJECTS = 100
 WAIT_S = 20.0
 
 
-class BaselineAnswer(BaseModel):
+class BaselineResponse(BaseModel):
     """What a baseline holds."""
 
     model_config = ConfigDict(extra="allow")
@@ -42,22 +48,24 @@ class BaselineAnswer(BaseModel):
     name: str
     window: WindowShown
     slice: str | None = None
-    clock: str = Field(description="event: as it stood when it was frozen; sealed: at the label horizon.")
+    clock: str = Field(
+        description="event: as it stood when it was frozen; sealed: at the label horizon."
+    )
     created_at: str
     n_predictions: int | None = None
     n_labelled: int | None = None
 
 
-class BaselinesAnswer(BaseModel):
+class BaselinesResponse(BaseModel):
     """The baselines of a model, by name."""
 
-    baselines: list[BaselineAnswer]
+    baselines: list[BaselineResponse]
 
 
 @router.get(
     "/v1/models/{model}/baselines",
     operation_id="listBaselines",
-    responses={200: answers(BaselinesAnswer, "The baselines"), **problems(422)},
+    responses={200: answers(BaselinesResponse, "The baselines"), **problems(422)},
 )
 async def list_baselines(model: ModelId, caller: Reader, connection: TheConnection) -> Response:
     """List the baselines of a model."""
@@ -70,7 +78,7 @@ async def list_baselines(model: ModelId, caller: Reader, connection: TheConnecti
 @router.get(
     "/v1/models/{model}/baselines/{name}",
     operation_id="getBaseline",
-    responses={200: answers(BaselineAnswer, "The baseline"), **problems(422)},
+    responses={200: answers(BaselineResponse, "The baseline"), **problems(422)},
 )
 async def get_baseline(
     model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
@@ -85,7 +93,7 @@ async def get_baseline(
     operation_id="putBaseline",
     status_code=201,
     responses={
-        201: answers(BaselineAnswer, "The baseline, frozen", Location="The baseline."),
+        201: answers(BaselineResponse, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The window to freeze, as in the query of a read", json=WindowQuery),
@@ -104,7 +112,7 @@ async def put_baseline(
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
-    ask = Ask("counts", config, {}, view)
+    ask = ReadQuery("counts", config, {}, view)
     with engine_errors():
         window = await reading.window(ask)
         payload = {
@@ -116,8 +124,8 @@ async def put_baseline(
             "window": [window.from_s, window.to_s],
         }
         receipt = await _done(reception, config, payload)
-    if receipt.status != records.MERGED:
-        errors = [Offence(**each) for each in receipt.errors]
+    if receipt.status != batch_records.MERGED:
+        errors = [Violation(**each) for each in receipt.errors]
         raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
     location = f"/v1/models/{model}/baselines/{name}"
     return _json(await _known(connection, config, name), 201, Location=location)
@@ -130,7 +138,11 @@ async def put_baseline(
     responses={204: {"description": "The baseline is gone"}, **problems(422, 429)},
 )
 async def delete_baseline(
-    model: ModelId, name: BaselineName, caller: Admin, connection: TheConnection, reception: TheReception
+    model: ModelId,
+    name: BaselineName,
+    caller: Admin,
+    connection: TheConnection,
+    reception: TheReception,
 ) -> Response:
     """Delete a baseline."""
     config = await model_of(connection, caller, model)
@@ -145,8 +157,10 @@ def view_of(document: dict[str, Any]) -> WindowQuery:
     try:
         return WindowQuery.model_validate(document)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
-        raise invalid_input(offences) from error
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
 
 
 def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
@@ -171,11 +185,11 @@ async def _known(connection: Connection, config: ModelConfig, name: str) -> dict
     return shown(name, known[name])
 
 
-async def _done(reception: Reception, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
+async def _done(reception: IngestService, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
     """Hand an entry over and wait for what comes of it."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
-    delivery = Delivery(config, batch_id, BASELINE, payload, digest_of(payload), 1)
+    delivery = IngestBatch(config, batch_id, BASELINE, payload, digest_of(payload), 1)
     await reception.inbox.hand_over(delivery)
     receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:

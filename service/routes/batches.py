@@ -5,13 +5,13 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Depends, Response
 
-from service.auth import Caller, needs
-from service.dependencies import TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import BatchUnknown
-from service.names import BatchId, ModelId
-from service.reception import IngestAnswer, model_of, receipt_body
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import TheConnection
+from calibrant_server.service.http.errors import BatchUnknown
+from calibrant_server.service.http.identifiers import BatchId, ModelId
+from calibrant_server.service.ingest.service import IngestResponse, model_of, receipt_body
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.security.keys import Caller, needs
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
@@ -20,7 +20,7 @@ Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 @router.get(
     "/v1/models/{model}/batches/{batch_id}",
     operation_id="getBatch",
-    responses={200: answers(IngestAnswer, "The batch"), **problems(422)},
+    responses={200: answers(IngestResponse, "The batch"), **problems(422)},
 )
 async def get_batch(
     model: ModelId, batch_id: BatchId, caller: Follower, connection: TheConnection

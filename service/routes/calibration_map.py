@@ -8,32 +8,37 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant import maps
-from service.bodies import Body, read_body
-from service.columns import read_columns
-from service.comparing import AgainstQuery, compared
-from service.dependencies import (
+from calibrant import calibrators as maps
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
     TheReading,
     TheReception,
 )
-from service.document import ProblemError, answers, problems, takes
-from service.drawings.calibration_map import draw_map
-from service.engine import Connection, engine_errors
-from service.errors import MapUnknown
-from service.frozen_maps import MOST_VERSION, map_errors
-from service.map_questions import MapAnswer, MapQuery, map_ask
-from service.names import ModelId
-from service.pictures import Format, or_drawn
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import unanswerable
-from service.reads import TheMapRead
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant_server.service.http.errors import MapUnknown
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
+from calibrant_server.service.reads.map_questions import MapQuery, MapResponse, map_ask
+from calibrant_server.service.reads.queries import unanswerable
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -49,7 +54,7 @@ class ApplyQuery(MapQuery):
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
     version: int | None = Field(
-        None, ge=1, le=MOST_VERSION, description="A frozen version in place of a fit."
+        None, ge=1, le=MAX_VERSION, description="A frozen version in place of a fit."
     )
     map: Literal["current"] | None = Field(
         None, description="`current`: the version that was promoted last, in place of a fit."
@@ -70,7 +75,7 @@ class ApplyQuery(MapQuery):
             raise unanswerable(f"/{more[0]}", "one_of", detail)
 
 
-class ApplyAnswer(BaseModel):
+class ApplyResponse(BaseModel):
     """Recalibrated probabilities, row by row as accepted."""
 
     model: str
@@ -88,10 +93,14 @@ class ApplyAnswer(BaseModel):
     errors: list[ProblemError]
 
 
-FITTED: dict[str, Any] = answers(MapAnswer, "The map, or its curve", ETag="State and query.")
+FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="State and query.")
 
 
-@router.get("/v1/models/{model}/calibration-map", operation_id="getCalibrationMap", responses=or_drawn(FITTED))
+@router.get(
+    "/v1/models/{model}/calibration-map",
+    operation_id="getCalibrationMap",
+    responses=or_drawn(FITTED),
+)
 async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query()]) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
     config = await read.config()
@@ -102,7 +111,10 @@ async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query
 @router.post(
     "/v1/models/{model}/calibration-map/apply",
     operation_id="applyCalibrationMap",
-    responses={200: answers(ApplyAnswer, "The recalibrated batch"), **problems(408, 413, 415, 422)},
+    responses={
+        200: answers(ApplyResponse, "The recalibrated batch"),
+        **problems(408, 413, 415, 422),
+    },
     openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
 )
 async def apply_calibration_map(
@@ -151,8 +163,8 @@ def applied(
     """Return the answer of an application as JSON."""
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
-    offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    violations = [posted.place(violation) for violation in checked.violations]
+    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
@@ -165,8 +177,8 @@ def applied(
         "class": fitted.get("class"),
         "digest": fitted.get("digest"),
         "accepted": checked.batch.n,
-        "rejected": len(offences),
+        "rejected": len(violations),
         ("probabilities" if mapped.ndim == 2 else "confidences"): mapped,
-        "errors": [vars(offence) for offence in offences],
+        "errors": [vars(violation) for violation in violations],
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.cases.errors import AVERAGE, CASE_OPTIONS
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.case_boxes import draw_boxes
-from service.drawings.case_histogram import draw_histogram
-from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
-from service.drawings.case_sensitivity import draw_sensitivity
-from service.estimates import WindowShown
-from service.pictures import Draw, Format, or_drawn
-from service.queries import (
+from calibrant.segmentation.case_errors import AVERAGE, CASE_OPTIONS
+from calibrant_server.service.figures.case_boxes import draw_boxes
+from calibrant_server.service.figures.case_histogram import draw_histogram
+from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Draw, Format, or_drawn
+from calibrant_server.service.reads.queries import (
     Edges,
     Raters,
     WindowQuery,
@@ -24,13 +25,12 @@ from service.queries import (
     options_query,
     unanswerable,
 )
-from service.reading import Ask
-from service.reads import TheRead
-from workers.state.registry import ModelConfig
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_BINS = 100
+MAX_BINS = 100
 # The answer holds every average, so that none is asked for.
 if TYPE_CHECKING:
 
@@ -54,11 +54,11 @@ SHOWN = ("format", "figure", "class_")
 class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
     """How cases are binned and which classes count; which cases of the same names they are paired with; what is drawn."""
 
-    bins: int = Field(15, ge=1, le=MOST_BINS, description="Divisors of 600, for soft bins of 300.")
+    bins: int = Field(15, ge=1, le=MAX_BINS, description="Divisors of 600, for soft bins of 300.")
     edges: Edges = Field("right", description="Of hard bins; left as the papers have it.")
     raters: Raters = "pooled"
     frequency_bins: int | None = Field(
-        None, ge=1, le=MOST_BINS, description="Of the histogram's observed frequency; else `bins`."
+        None, ge=1, le=MAX_BINS, description="Of the histogram's observed frequency; else `bins`."
     )
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
@@ -69,7 +69,10 @@ class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
     class_: str | None = Field(
-        None, alias="class", max_length=200, description="Of the drawn histogram or case; else all classes."
+        None,
+        alias="class",
+        max_length=200,
+        description="Of the drawn histogram or case; else all classes.",
     )
 
 
@@ -84,7 +87,7 @@ class Case(BaseModel):
     counted: list[bool] = Field(description="By class: whether it counts in the averages.")
 
 
-class CasesAnswer(BaseModel):
+class CasesResponse(BaseModel):
     """Every kept case, averages and boxes over cases, and the dataset reliability histogram."""
 
     model_config = ConfigDict(extra="allow")
@@ -112,12 +115,13 @@ class CasesAnswer(BaseModel):
     case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
-        None, description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`."
+        None,
+        description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",
     )
     reason: str | None = None
 
 
-CASES = answers(CasesAnswer, "The cases, or a drawing of them", ETag="State and query.")
+CASES = answers(CasesResponse, "The cases, or a drawing of them", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
@@ -129,7 +133,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Re
     if query.figure == "sensitivity":
         params["sensitivity"] = True
     ask = await compared(
-        Ask("cases", config, params, query), query, read.caller, read.connection, read.reading
+        ReadQuery("cases", config, params, query), query, read.caller, read.connection, read.reading
     )
     shown = {"figure": query.figure, "class": query.class_}
     return await read.answer(ask, query.format, draw, shown)

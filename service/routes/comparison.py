@@ -6,20 +6,26 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant.metrics import METRICS
-from service.document import answers
-from service.drawings.radar import draw_radar
-from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import PATTERN
-from service.pictures import Format, drawn, media_type_of, or_drawn
-from service.queries import BinningQuery, MetricBinning, OptionsQuery, asked_of, unanswerable
-from service.reading import Ask
-from service.reads import TheRead
-from service.reception import model_of
-from workers.state.registry import ModelConfig
+from calibrant_server.service.figures.radar import draw_radar
+from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
+from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.queries import (
+    BinningQuery,
+    MetricBinning,
+    OptionsQuery,
+    asked_of,
+    unanswerable,
+)
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_MODELS = 6
+MAX_MODELS = 6
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
@@ -28,7 +34,8 @@ class ComparisonQuery(BinningQuery, OptionsQuery):
     """Which models, which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
     )
     models: str = Field(
         max_length=1000,
@@ -36,7 +43,9 @@ class ComparisonQuery(BinningQuery, OptionsQuery):
         description="The others, with commas between; at most five.",
     )
     metrics: str | None = Field(
-        None, max_length=4000, description="Slugs with commas between; without it those of the task."
+        None,
+        max_length=4000,
+        description="Slugs with commas between; without it those of the task.",
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
 
@@ -51,7 +60,7 @@ class ModelMetrics(BaseModel):
     metrics: Estimates
 
 
-class ComparisonAnswer(BaseModel):
+class ComparisonResponse(BaseModel):
     """The metrics of every model, and the radar's numbers."""
 
     models: list[str]
@@ -62,18 +71,24 @@ class ComparisonAnswer(BaseModel):
     )
 
 
-COMPARED: dict[str, Any] = answers(ComparisonAnswer, "The models side by side, or a radar", ETag="States and query.")
+COMPARED: dict[str, Any] = answers(
+    ComparisonResponse, "The models side by side, or a radar", ETag="States and query."
+)
 
 
-@router.get("/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED))
+@router.get(
+    "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
+)
 async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query()]) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
-    if not 2 <= len(names) <= MOST_MODELS:
-        detail = f"Name at least one other model, and at most {MOST_MODELS - 1}."
+    if not 2 <= len(names) <= MAX_MODELS:
+        detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
-    slugs = metric_slugs(query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS))
+    slugs = metric_slugs(
+        query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS)
+    )
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
     asks = {config.model: _ask(query, config, slugs) for config in configs}
     media_type = media_type_of(query.format, read.request)
@@ -86,18 +101,19 @@ async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query(
     )
 
 
-def _ask(query: ComparisonQuery, config: ModelConfig, slugs: list[str]) -> Ask:
+def _ask(query: ComparisonQuery, config: ModelConfig, slugs: list[str]) -> ReadQuery:
     params = asked_of(query, config)
     for name in ("models", "format"):
         params.pop(name, None)
-    return Ask("metrics", config, params | {"metrics": slugs}, query)
+    return ReadQuery("metrics", config, params | {"metrics": slugs}, query)
 
 
 def joined(found: dict[str, Any], slugs: list[str], raters: str) -> dict[str, Any]:
     """Return the answer that several models' metrics make."""
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
     values = {
-        slug: {model: told["metrics"][slug]["value"] for model, told in found.items()} for slug in slugs
+        slug: {model: told["metrics"][slug]["value"] for model, told in found.items()}
+        for slug in slugs
     }
     return {
         "models": list(found),
@@ -111,6 +127,11 @@ def relative(slug: str, values: dict[str, float | None]) -> dict[str, float | No
     """Return each model's distance from the metric's best value, divided by the largest of them; all 0 where none errs."""
     metric = METRICS[slug]
     best = {"zero": 0.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
-    away = {model: None if v is None or best is None else abs(v - best) for model, v in values.items()}
+    away = {
+        model: None if v is None or best is None else abs(v - best) for model, v in values.items()
+    }
     worst = max((each for each in away.values() if each is not None), default=0.0)
-    return {model: None if each is None else each / worst if worst else 0.0 for model, each in away.items()}
+    return {
+        model: None if each is None else each / worst if worst else 0.0
+        for model, each in away.items()
+    }

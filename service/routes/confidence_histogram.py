@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.confidence.smoothing import WIDEST
-from calibrant.question import default_bins
-from service.document import answers
-from service.drawings.confidence_histogram import draw_confidence
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
-from service.reads import TheRead
-from workers.state.registry import ModelConfig
+from calibrant.core.query import default_bins
+from calibrant.segmentation.histogram_smoothing import WIDEST
+from calibrant_server.service.figures.confidence_histogram import draw_confidence
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.store.registry import ModelConfig
 
 WANTED = 120
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -32,12 +32,15 @@ class ConfidenceQuery(WindowQuery):
     raters: Raters = "pooled"
     case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     smoothing: int = Field(
-        0, ge=0, le=WIDEST, description="Bins to each side over which a triangle spreads the mass; the state stays."
+        0,
+        ge=0,
+        le=WIDEST,
+        description="Bins to each side over which a triangle spreads the mass; the state stays.",
     )
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class ConfidenceAnswer(BaseModel):
+class ConfidenceResponse(BaseModel):
     """Mass by class, by wrong and right, by fine bin [i / bins, (i + 1) / bins), the last with 1."""
 
     model_config = ConfigDict(extra="allow")
@@ -57,16 +60,22 @@ class ConfidenceAnswer(BaseModel):
     label: list[list[list[float]]] | None = Field(
         description="By class: mass where it is not the reference, and where it is."
     )
-    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
+    prediction: list[list[float]] | None = Field(
+        None, description="Of the top class, wrong and right."
+    )
     uncertainty: list[list[float]] | None = Field(
         None, description="Of the entropy over log K, wrong and right; of divisors of 240 bins."
     )
-    exact: dict[str, float] | None = Field(None, description="Sums of NLL and Brier that no bin rounds.")
+    exact: dict[str, float] | None = Field(
+        None, description="Sums of NLL and Brier that no bin rounds."
+    )
     missing: dict[str, str] | None = Field(None, description="Why a part is null.")
     reason: str | None = None
 
 
-HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawing of it", ETag="State and query.")
+HISTOGRAM: dict[str, Any] = answers(
+    ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -74,12 +83,14 @@ HISTOGRAM: dict[str, Any] = answers(ConfidenceAnswer, "The histogram, or a drawi
     operation_id="getConfidenceHistogram",
     responses=or_drawn(HISTOGRAM),
 )
-async def get_confidence_histogram(read: TheRead, query: Annotated[ConfidenceQuery, Query()]) -> Response:
+async def get_confidence_histogram(
+    read: TheRead, query: Annotated[ConfidenceQuery, Query()]
+) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
     config = await read.config()
     params = {"bins": _default_bins(config, query.case)} | query.params()
     params.pop("format", None)
-    ask = Ask("confidence_histogram", config, params, query)
+    ask = ReadQuery("confidence_histogram", config, params, query)
     return await read.answer(ask, query.format, draw_confidence)
 
 

@@ -11,9 +11,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.errors import Offence
-from service.bodies import JSON
-from service.dependencies import (
+from calibrant.core.errors import Violation
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfMatch,
     IfNoneMatch,
@@ -22,11 +23,18 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.engine import Connection, engine_errors
-from service.errors import MapNotBetter, MapUnknown, PreconditionFailed, PreconditionRequired
-from service.frozen_maps import (
-    MOST_VERSION,
+from calibrant_server.service.http.errors import (
+    MapNotBetter,
+    MapUnknown,
+    PreconditionFailed,
+    PreconditionRequired,
+)
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import (
+    MAX_VERSION,
     MapVersion,
     PromotionRecord,
     document,
@@ -34,15 +42,12 @@ from service.frozen_maps import (
     valid,
     who_is,
 )
-from service.headers import entity_tags, names
-from service.names import ModelId
-from service.queries import WindowQuery
-from service.reading import Ask, Reading
-from service.reception import model_of
-from workers.alarm.settings import AlarmSettings
-from workers.state.maps import CurrentMap
-from workers.state.registry import ModelConfig
-from workers.windows import rfc3339
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 
@@ -58,14 +63,14 @@ class Promotion(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: int = Field(ge=1, le=MOST_VERSION)
+    version: int = Field(ge=1, le=MAX_VERSION)
     reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
     override: bool = Field(
         False, description="Promote it although it did not beat the current one on later labels."
     )
 
 
-class CurrentMapAnswer(MapVersion):
+class CurrentMapResponse(MapVersion):
     """The current map with its promotion."""
 
     promotion: PromotionRecord
@@ -76,7 +81,7 @@ class CurrentMapAnswer(MapVersion):
     operation_id="getCurrentMap",
     responses={
         200: answers(
-            CurrentMapAnswer,
+            CurrentMapResponse,
             "The current map",
             ETag="Its promotion.",
             Cache_Control="How long it may be used while the service is away.",
@@ -107,7 +112,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: answers(CurrentMapAnswer, "The current map", ETag="Its promotion."),
+        200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Which version, and why", json=Promotion),
@@ -165,7 +170,9 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
             "A promotion needs If-Match with the ETag of the current map; If-None-Match: * where there is none."
         )
     if now is None and required is not None:
-        raise PreconditionFailed("No map is current yet; the first promotion says If-None-Match: *.")
+        raise PreconditionFailed(
+            "No map is current yet; the first promotion says If-None-Match: *."
+        )
     if now is not None and (is_first or not names(required, now.etag)):
         raise PreconditionFailed(
             "Another map is current than the one that the request was made for; read it again first."
@@ -173,7 +180,7 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
 
 
 async def _evidence(
-    reading: Reading,
+    reading: ReadService,
     config: ModelConfig,
     before: dict[str, Any] | None,
     version: dict[str, Any],
@@ -192,10 +199,12 @@ async def _evidence(
     slices = {each.get("slice") for each in fits}
     shared = slices.pop() if len(slices) == 1 else None
     view = WindowQuery.model_validate({"from": since, "slice": shared})
-    ask = Ask("map_comparison", config, params, view)
+    ask = ReadQuery("map_comparison", config, params, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    compared: dict[str, Any] = orjson.loads(
+        (await reading.ask(ask, await reading.window(ask))).body
+    )
     compared.pop("model", None)
     return compared
 
@@ -234,4 +243,4 @@ def _not_better(
         f"Version {wanted.version} did not beat version {before['version']} on later labels: "
         f"{evidence['detail']}.{measured} Send override: true to promote it all the same."
     )
-    return MapNotBetter(detail, errors=[Offence("/version", evidence["reason"], detail)])
+    return MapNotBetter(detail, errors=[Violation("/version", evidence["reason"], detail)])

@@ -7,36 +7,50 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.disagreement.alpha_calibration import compared as compared_ways
-from calibrant.disagreement.voted_rows import MOST_FEATURE
-from calibrant.errors import CalibrationInputError, Offence
-from service.bodies import JSON, Body, read_body
-from service.columns import Posted, object_of, posted_columns, refuse_unknown
-from service.comparing import AgainstQuery, compared
-from service.dependencies import (
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.raters.alpha_calibration import compared as compared_ways
+from calibrant.raters.rated_rows import MAX_FEATURE
+from calibrant_server.service.figures.disagreement import draw_disagreement
+from calibrant_server.service.http.bodies import JSON, Body, read_body
+from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.drawings.disagreement import draw_disagreement
-from service.names import ModelId, Name
-from service.pictures import Format, or_drawn
-from service.posted import Label, checked_batch
-from service.queries import ConcentrationQuery, Edges
-from service.reading import Ask
-from service.reads import TheRead
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant_server.service.http.identifiers import ModelId, Name
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import (
+    ParsedBatch,
+    object_of,
+    posted_columns,
+    refuse_unknown,
+)
+from calibrant_server.service.ingest.schemas import Label, checked_batch
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import ConcentrationQuery, Edges
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids", "units", "weights")
-MOST_NUMBERS = 2_000_000
+COLUMNS = (
+    "probabilities",
+    "logits",
+    "confidences",
+    "labels",
+    "label_counts",
+    "ids",
+    "units",
+    "weights",
+)
+MAX_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 
@@ -50,7 +64,8 @@ class DisagreementQuery(ConcentrationQuery, AgainstQuery):
         "1", description="A prediction counts once, or once a vote."
     )
     compare: bool = Field(
-        False, description="Compare ways of alpha-calibration on the kept sample; the best is named."
+        False,
+        description="Compare ways of alpha-calibration on the kept sample; the best is named.",
     )
     criterion: Criterion = Field(
         "disagreement_loss", description="By which the best is picked on the validation part."
@@ -91,7 +106,7 @@ class WaysBody(BaseModel):
     weights: list[float] | None = None
 
 
-class WaysAnswer(BaseModel):
+class WaysResponse(BaseModel):
     """Ways of predicting disagreement, fitted on one half of the units and judged on the other."""
 
     model_config = ConfigDict(extra="allow")
@@ -106,7 +121,7 @@ class WaysAnswer(BaseModel):
     )
 
 
-class DisagreementAnswer(BaseModel):
+class DisagreementResponse(BaseModel):
     """Disagreement of raters, observed and predicted; predictions with at least two votes."""
 
     model_config = ConfigDict(extra="allow")
@@ -127,15 +142,19 @@ class DisagreementAnswer(BaseModel):
     reason: str | None = None
 
 
-DIAGRAM: dict[str, Any] = answers(DisagreementAnswer, "The disagreement, or its diagram", ETag="State and query.")
+DIAGRAM: dict[str, Any] = answers(
+    DisagreementResponse, "The disagreement, or its diagram", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM))
+@router.get(
+    "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
+)
 async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("disagreement", await read.config(), params, query)
+    ask = ReadQuery("disagreement", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_disagreement)
 
@@ -144,7 +163,7 @@ async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Qu
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: answers(WaysAnswer, "The ways side by side"),
+        200: answers(WaysResponse, "The ways side by side"),
         **problems(408, 413, 415, 422),
     },
     openapi_extra=takes("Predictions with votes, and features", json=WaysBody),
@@ -172,29 +191,35 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
     refuse_unknown(document, (*COLUMNS, "features"))
     columns = {name: document[name] for name in COLUMNS if document.get(name) is not None}
-    batch = checked_batch(Posted(posted_columns(columns, settings)), config, False).batch
+    batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     features = None
     if document.get("features") is not None:
         features = _table(document["features"], batch.n)
     width = batch.n_classes + (0 if features is None else features.shape[1])
-    if batch.n * width > MOST_NUMBERS:
-        detail = f"{batch.n} predictions of {width} numbers; at most {MOST_NUMBERS:,} in all are compared at once"
-        raise CalibrationInputError([Offence("", "size", detail)])
+    if batch.n * width > MAX_NUMBERS:
+        detail = f"{batch.n} predictions of {width} numbers; at most {MAX_NUMBERS:,} in all are compared at once"
+        raise CalibrationInputError([Violation("", "size", detail)])
     found = compared_ways(batch, features=features, **query.model_dump())
     given = "log_probabilities" if features is None else "posted"
-    return orjson.dumps({"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(
+        {"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY
+    )
 
 
 def _table(value: Any, n: int) -> Numbers:
     """Return features as float64 (n, n_features), or refuse the first row that is of another length or no numbers."""
     if not isinstance(value, list) or len(value) != n:
-        raise CalibrationInputError.at("/features", "length", f"features have {n} rows: one a prediction")
+        raise CalibrationInputError.at(
+            "/features", "length", f"features have {n} rows: one a prediction"
+        )
     width = len(value[0]) if isinstance(value[0], list) else 0
     for place, row in enumerate(value):
         if not isinstance(row, list) or not width or len(row) != width:
-            detail = f"every row of features has as many numbers as the first, {width or 'at least one'}"
+            detail = (
+                f"every row of features has as many numbers as the first, {width or 'at least one'}"
+            )
             raise CalibrationInputError.at(f"/features/{place}", "length", detail)
-        if not all(type(each) in (int, float) and abs(each) <= MOST_FEATURE for each in row):
-            detail = f"features are numbers between -{MOST_FEATURE:g} and {MOST_FEATURE:g}"
+        if not all(type(each) in (int, float) and abs(each) <= MAX_FEATURE for each in row):
+            detail = f"features are numbers between -{MAX_FEATURE:g} and {MAX_FEATURE:g}"
             raise CalibrationInputError.at(f"/features/{place}", "number", detail)
     return np.array(value, np.float64)

@@ -5,8 +5,8 @@ from importlib.resources import files
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 
-from service.errors import PathUnknown
-from service.pages.documentation import CONTENT_POLICY, PAGE, START
+from calibrant_server.service.http.errors import PathUnknown
+from calibrant_server.service.pages.documentation import CONTENT_POLICY, PAGE, START
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

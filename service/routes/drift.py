@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.drift.mapped import OWN_SCORE
-from service.comparing import AgainstQuery, compared
-from service.document import answers, problems
-from service.drawings.drift import draw_drift
-from service.pictures import Format, or_drawn
-from service.queries import WindowQuery, class_index
-from service.reading import Ask
-from service.reads import TheRead
-from workers.alarm.cohorts import RATER
-from workers.state.registry import ModelConfig
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant_server.service.figures.drift import draw_drift
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import WindowQuery, class_index
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.alarm.cohorts import RATER
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -44,7 +44,7 @@ class Recommendation(BaseModel):
     text: str
 
 
-class DriftAnswer(BaseModel):
+class DriftResponse(BaseModel):
     """Verdict, evidence, effect and the assumptions that they rest on."""
 
     model_config = ConfigDict(extra="allow")
@@ -52,7 +52,9 @@ class DriftAnswer(BaseModel):
     status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
     reason: str | None = None
     summary: str | None = Field(None, description="The verdict in sentences.")
-    title: str | None = Field(None, description="Of an alarm: model drift, rater shift and whose, or calibration drift.")
+    title: str | None = Field(
+        None, description="Of an alarm: model drift, rater shift and whose, or calibration drift."
+    )
     evidence_log10: float | None = None
     anytime_p: float | None = None
     sr: float | None = None
@@ -61,16 +63,23 @@ class DriftAnswer(BaseModel):
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
-    bins_since_change: list[dict[str, Any]] | None = Field(None, description="The same since the start of change.")
-    recent: list[dict[str, Any]] = Field([], description="Evidence and change statistic of the last 120 cohorts.")
+    bins_since_change: list[dict[str, Any]] | None = Field(
+        None, description="The same since the start of change."
+    )
+    recent: list[dict[str, Any]] = Field(
+        [], description="Evidence and change statistic of the last 120 cohorts."
+    )
     coverage: dict[str, Any] | None = Field(
-        None, description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed."
+        None,
+        description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed.",
     )
     description: dict[str, Any] | None = Field(
-        None, description="Calibration error beside its null reference, Brier and log score in parts; never alarms."
+        None,
+        description="Calibration error beside its null reference, Brier and log score in parts; never alarms.",
     )
     labels: dict[str, Any] | None = Field(
-        None, description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate."
+        None,
+        description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate.",
     )
     rater_or_model: dict[str, Any] | None = Field(
         None, description="Whether the model changed or those who judge it, where raters are named."
@@ -105,8 +114,12 @@ class CohortRow(BaseModel):
     accuracy: float | None
     n_predictions: int
     n_labelled: int
-    n_raters: int | None = Field(description="Named raters of the cohort; none where nobody is named.")
-    agreement_alpha: float | None = Field(description="Krippendorff's alpha over predictions with several ratings.")
+    n_raters: int | None = Field(
+        description="Named raters of the cohort; none where nobody is named."
+    )
+    agreement_alpha: float | None = Field(
+        description="Krippendorff's alpha over predictions with several ratings."
+    )
 
 
 class DriftHistory(BaseModel):
@@ -119,7 +132,7 @@ class DriftHistory(BaseModel):
     cohorts: list[CohortRow]
 
 
-VERDICT = answers(DriftAnswer, "The verdict, or a picture of it", ETag="State and query.")
+VERDICT = answers(DriftResponse, "The verdict, or a picture of it", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
@@ -127,7 +140,11 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
     config = await read.config()
     ask = await compared(
-        Ask("drift", config, _asked(query, config), query), query, read.caller, read.connection, read.reading
+        ReadQuery("drift", config, _asked(query, config), query),
+        query,
+        read.caller,
+        read.connection,
+        read.reading,
     )
     return await read.answer(ask, query.format, draw_drift)
 
@@ -144,7 +161,7 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
 async def list_drift_history(read: TheRead, query: Annotated[HistoryQuery, Query()]) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
     config = await read.config()
-    ask = Ask("drift_history", config, _asked(query, config), query)
+    ask = ReadQuery("drift_history", config, _asked(query, config), query)
     return await read.reading.answer(read.request, ask)
 
 

@@ -10,32 +10,36 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
-from service.dependencies import AppSettings, TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import StoreUnavailable
-from service.meters import registry_of_models, registry_of_operation
-from service.version import API_VERSION, VERSION
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import AppSettings, TheConnection
+from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.http.prometheus import registry_of_models, registry_of_operation
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operation"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
 JSON = "application/json"
 
 
-class StatusAnswer(BaseModel):
+class StatusResponse(BaseModel):
     """Whether the service is well."""
 
     status: str
 
 
-class ReadyAnswer(StatusAnswer):
+class ReadyAnswer(StatusResponse):
     """Whether requests can be served, and what waits for an operator meanwhile."""
 
-    parked_entries: int = Field(description="Acknowledged batches that could not be merged and wait for a replay")
-    unsealed_models: int = Field(description="Models of which a damaged pane keeps a cohort from being sealed")
+    parked_entries: int = Field(
+        description="Acknowledged batches that could not be merged and wait for a replay"
+    )
+    unsealed_models: int = Field(
+        description="Models of which a damaged pane keeps a cohort from being sealed"
+    )
 
 
-class VersionAnswer(BaseModel):
+class VersionResponse(BaseModel):
     """What runs."""
 
     version: str
@@ -46,7 +50,7 @@ class VersionAnswer(BaseModel):
 @router.get(
     "/livez",
     operation_id="getLive",
-    responses={200: answers(StatusAnswer, "The process answers"), **problems()},
+    responses={200: answers(StatusResponse, "The process answers"), **problems()},
 )
 async def get_live() -> Response:
     """Tell that the process answers."""
@@ -74,7 +78,7 @@ async def get_ready(connection: TheConnection) -> Response:
 @router.get(
     "/version",
     operation_id="getVersion",
-    responses={200: answers(VersionAnswer, "The version"), **problems()},
+    responses={200: answers(VersionResponse, "The version"), **problems()},
 )
 async def get_version() -> Response:
     """Return what runs."""

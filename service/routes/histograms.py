@@ -7,37 +7,36 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
-from calibrant.checking import check_pane
-from calibrant.confidence.updates import updates_of
-from calibrant.errors import CalibrationInputError, Offence
-from calibrant.histogram import Histogram
-from calibrant.input.instants import OUT_OF_RANGE
-from calibrant.pane import Pane
-from service.arrivals import TheArrival
-from service.bodies import NDJSON, Body
-from service.columns import batch_id_of, object_of, refuse_unknown
-from service.confidence import read_confidence, read_packed
-from service.document import answers, problems, takes
-from service.documents import read_json, read_ndjson
-from service.errors import BodyTooLarge, ModelUnknown
-from service.posted import refuse_too_many
-from service.problem_responses import offence_of
-from service.reception import (
-    Circumstances,
-    IngestAnswer,
-    IngestQuery,
-    Load,
-    Sender,
-    digest_of,
-    digest_of_all,
-)
-from service.rules import (
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.pane_validation import check_pane
+from calibrant.input.timestamps import OUT_OF_RANGE
+from calibrant.segmentation.histogram_updates import updates_of
+from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.problem_responses import violation_of
+from calibrant_server.service.ingest.columns import batch_id_of, object_of, refuse_unknown
+from calibrant_server.service.ingest.confidence import read_confidence, read_packed
+from calibrant_server.service.ingest.dependencies import TheArrival
+from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,
     refuse_undeclared_update,
     refuse_unitless_update,
 )
-from service.updates import (
+from calibrant_server.service.ingest.schemas import refuse_too_many
+from calibrant_server.service.ingest.service import (
+    Circumstances,
+    IngestQuery,
+    IngestResponse,
+    PreparedBatch,
+    Sender,
+    digest_of,
+    digest_of_all,
+)
+from calibrant_server.service.ingest.updates import (
     HEAD_NAMES,
     KINDS,
     NAMES,
@@ -50,9 +49,10 @@ from service.updates import (
     SinglePaneBody,
     UpdateHead,
 )
-from workers.entries import HISTOGRAMS, PANE, Update, pack_updates
-from workers.state.registry import ModelConfig
-from workers.windows import pane_start
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, Update, pack_updates
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import pane_start
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 
@@ -65,8 +65,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     operation_id="ingestHistograms",
     status_code=202,
     responses={
-        200: answers(IngestAnswer, "The updates are merged", Preference_Applied="wait=S"),
-        202: answers(IngestAnswer, "The updates are accepted", Location="The batch."),
+        200: answers(IngestResponse, "The updates are merged", Preference_Applied="wait=S"),
+        202: answers(IngestResponse, "The updates are accepted", Location="The batch."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes(
@@ -75,12 +75,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
         ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
     ),
 )
-async def ingest_histograms(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
+async def ingest_histograms(
+    arrival: TheArrival, query: Annotated[IngestQuery, Query()]
+) -> Response:
     """Take increments or running totals of histograms, or panes filled at the edge."""
     return await arrival.take(query.partial, load_histograms)
 
 
-def load_histograms(body: Body, given: Circumstances) -> Load:
+def load_histograms(body: Body, given: Circumstances) -> PreparedBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
     batch_id, placed = _updates_of(body, given)
     kind = _kind_of(placed)
@@ -88,7 +90,7 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
     updates: list[Update] = []
     pointers: list[str] = []
     rejected: list[dict[str, Any]] = []
-    offences: list[Offence] = []
+    violations: list[Violation] = []
     n_accepted = 0
     for pointer, fields in placed:
         try:
@@ -98,16 +100,22 @@ def load_histograms(body: Body, given: Circumstances) -> Load:
             n_accepted += 1
         except CalibrationInputError as error:
             rejected.append(fields)
-            offences += error.offences[: 1 if given.partial else None]
-    if offences and not given.partial:
-        raise CalibrationInputError(offences)
-    refuse_too_many(n_accepted, offences, given.settings.max_row_errors)
+            violations += error.violations[: 1 if given.partial else None]
+    if violations and not given.partial:
+        raise CalibrationInputError(violations)
+    refuse_too_many(n_accepted, violations, given.settings.max_row_errors)
     if len(updates) > MAX_UPDATES:
-        raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request, one a class counted.")
+        raise BodyTooLarge(
+            f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
+        )
     _check_panes(updates, config, given)
-    placed_updates = [replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)]
+    placed_updates = [
+        replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
+    ]
     digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
-    return Load(config, kind, pack_updates(placed_updates), digest, n_accepted, offences, batch_id)
+    return PreparedBatch(
+        config, kind, pack_updates(placed_updates), digest, n_accepted, violations, batch_id
+    )
 
 
 def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
@@ -118,11 +126,13 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
     if any(is_pane):
         pointer = placed[is_pane.index(True)][0]
         detail = "Panes and histograms are sent in batches of their own."
-        raise CalibrationInputError([Offence(f"{pointer}/kind", "mixed_kinds", detail)])
+        raise CalibrationInputError([Violation(f"{pointer}/kind", "mixed_kinds", detail)])
     return HISTOGRAMS
 
 
-def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+def _updates_of(
+    body: Body, given: Circumstances
+) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     """Return the batch id and each update with the pointer to it."""
     max_objects = 3 * given.settings.max_rows + 100
     if body.media_type == NDJSON:
@@ -133,12 +143,14 @@ def _updates_of(body: Body, given: Circumstances) -> tuple[str | None, list[tupl
         raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request.")
     if not placed:
         raise CalibrationInputError(
-            [Offence("/histograms", "empty", "There is no update to take.")]
+            [Violation("/histograms", "empty", "There is no update to take.")]
         )
     return batch_id, placed
 
 
-def _from_lines(records: list[dict[str, Any]], lines: list[int]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+def _from_lines(
+    records: list[dict[str, Any]], lines: list[int]
+) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
     if placed and set(records[0]) == {"batch_id"}:
         return batch_id_of(records[0]), placed[1:]
@@ -150,13 +162,13 @@ def _from_document(document: dict[str, Any]) -> tuple[str | None, list[tuple[str
     if "histograms" not in document:
         if "kind" not in document:
             detail = f"An update has a kind, one of {', '.join(KINDS)}; several updates stand in histograms."
-            raise CalibrationInputError([Offence("/kind", "required", detail)])
+            raise CalibrationInputError([Violation("/kind", "required", detail)])
         return batch_id, [("", {k: v for k, v in document.items() if k != "batch_id"})]
     refuse_unknown(document, ("batch_id", "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "histograms must be a list of objects."
-        raise CalibrationInputError([Offence("/histograms", "list", detail)])
+        raise CalibrationInputError([Violation("/histograms", "list", detail)])
     return batch_id, [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
 
@@ -167,7 +179,7 @@ def _updates(
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         detail = f"kind must be one of {', '.join(KINDS)}."
-        raise CalibrationInputError([Offence(f"{pointer}/kind", "unknown_value", detail)])
+        raise CalibrationInputError([Violation(f"{pointer}/kind", "unknown_value", detail)])
     refuse_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
@@ -202,20 +214,22 @@ def _confidence(fields: dict[str, Any], config: ModelConfig, pointer: str) -> li
     plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}
     bins = config.spec().class_grid.cells
     nothing = dict.fromkeys(("count", "sum_confidence", "sum_correct"), [0.0] * bins)
-    told = Histogram.from_fields({"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer)
+    told = Histogram.from_fields(
+        {"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer
+    )
     of = {"n_units": told.n_units, "unit": told.unit, "case": told.case}
     try:
         return [each.pack() for each in updates_of(histogram, config.spec(), told.policy, **of)]
     except CalibrationInputError as error:
-        offences = [replace(each, pointer=pointer + each.pointer) for each in error.offences]
-        raise CalibrationInputError(offences) from error
+        violations = [replace(each, pointer=pointer + each.pointer) for each in error.violations]
+        raise CalibrationInputError(violations) from error
 
 
 def _class_index(name: str, classes: list[str], pointer: str) -> int:
     if name in classes:
         return classes.index(name)
     detail = f"{name[:40]!r} is not a class of this model."
-    raise CalibrationInputError([Offence(f"{pointer}/class", "unknown_class", detail)])
+    raise CalibrationInputError([Violation(f"{pointer}/class", "unknown_class", detail)])
 
 
 def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
@@ -224,15 +238,18 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
         detail = (
             f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
         )
-        raise CalibrationInputError([Offence(f"{pointer}/packed", "spec", detail)])
+        raise CalibrationInputError([Violation(f"{pointer}/packed", "spec", detail)])
     if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
         detail = f"{PIXELS}; name units or cases when filling the pane"
-        raise CalibrationInputError([Offence(f"{pointer}/packed", "units_required", detail)])
+        raise CalibrationInputError([Violation(f"{pointer}/packed", "units_required", detail)])
     try:
         check_pane(pane, config.spec())
     except CalibrationInputError as error:
-        offences = [Offence(f"{pointer}{each.pointer}", each.rule, each.detail) for each in error.offences]
-        raise CalibrationInputError(offences) from error
+        violations = [
+            Violation(f"{pointer}{each.pointer}", each.rule, each.detail)
+            for each in error.violations
+        ]
+        raise CalibrationInputError(violations) from error
     return [pane.pack()]
 
 
@@ -248,32 +265,34 @@ def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
     try:
         return UpdateHead.model_validate(fields)
     except ValidationError as error:
-        offences = [offence_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()]
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
         raise CalibrationInputError(
-            [replace(each, pointer=pointer + each.pointer) for each in offences]
+            [replace(each, pointer=pointer + each.pointer) for each in violations]
         ) from error
 
 
 def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
     """Running totals name source, epoch and sequence; increments name none; panes only add."""
     cumulative = head.mode == "cumulative"
-    offences = []
+    violations = []
     if head.event_time is not None and head.event_time < EPOCH:
-        offences.append(Offence(f"{pointer}/event_time", *OUT_OF_RANGE))
+        violations.append(Violation(f"{pointer}/event_time", *OUT_OF_RANGE))
     for key in head.slice or {}:
         if ":" in key:
             detail = "a slice key has no colon, which parts it from its value"
-            offences.append(Offence(f"{pointer}/slice/{key}", "name", detail))
+            violations.append(Violation(f"{pointer}/slice/{key}", "name", detail))
     if cumulative and kind == "pane":
         detail = "a pane is an increment; running totals are plain histograms"
-        offences.append(Offence(f"{pointer}/mode", "cumulative", detail))
+        violations.append(Violation(f"{pointer}/mode", "cumulative", detail))
     for name in ("source", "epoch", "sequence"):
         if (getattr(head, name) is not None) != cumulative:
             need = "is needed with" if cumulative else "belongs to"
             detail = f"{name} {need} mode 'cumulative'"
-            offences.append(Offence(f"{pointer}/{name}", "cumulative", detail))
-    if offences:
-        raise CalibrationInputError(offences)
+            violations.append(Violation(f"{pointer}/{name}", "cumulative", detail))
+    if violations:
+        raise CalibrationInputError(violations)
 
 
 def _check_time(update: Update, config: ModelConfig, pointer: str, given: Circumstances) -> None:
@@ -287,7 +306,7 @@ def _check_time(update: Update, config: ModelConfig, pointer: str, given: Circum
         rule, detail = "retention", "event_time lies before the model's retention"
     else:
         return
-    raise CalibrationInputError([Offence(f"{pointer}/event_time", rule, detail)])
+    raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
 
 
 def _check_panes(updates: list[Update], config: ModelConfig, given: Circumstances) -> None:
@@ -301,7 +320,7 @@ def _check_panes(updates: list[Update], config: ModelConfig, given: Circumstance
     limit = given.limits.max_panes
     if len(refs) > limit:
         detail = f"the updates touch {len(refs)} panes, slices counted; at most {limit}: split them"
-        raise CalibrationInputError([Offence("/histograms", "too_many_panes", detail)])
+        raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
 
 
 def _microseconds(instant: datetime) -> int:

@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.label_distribution import draw_label_distribution
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import WindowQuery
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.label_distribution import draw_label_distribution
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -24,7 +24,7 @@ class LabelDistributionQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class LabelDistributionAnswer(BaseModel):
+class LabelDistributionResponse(BaseModel):
     """The three measures, with quantiles and a histogram over predictions."""
 
     model_config = ConfigDict(extra="allow")
@@ -39,7 +39,9 @@ class LabelDistributionAnswer(BaseModel):
     rank_cs: Estimate
 
 
-MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or their histograms", ETag="State and query.")
+MEASURES: dict[str, Any] = answers(
+    LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
+)
 
 
 @router.get(
@@ -47,10 +49,12 @@ MEASURES: dict[str, Any] = answers(LabelDistributionAnswer, "The measures, or th
     operation_id="getLabelDistribution",
     responses=or_drawn(MEASURES),
 )
-async def get_label_distribution(read: TheRead, query: Annotated[LabelDistributionQuery, Query()]) -> Response:
+async def get_label_distribution(
+    read: TheRead, query: Annotated[LabelDistributionQuery, Query()]
+) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("label_distribution", await read.config(), params, query)
+    ask = ReadQuery("label_distribution", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_label_distribution)

@@ -6,30 +6,38 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.errors import CalibrationInputError, Offence
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.labels import read_labels
-from service.arrivals import TheArrival
-from service.bodies import NDJSON, Body
-from service.columns import Posted, batch_id_of, object_of, refuse_unknown
-from service.document import answers, problems, takes
-from service.documents import read_json, read_ndjson
-from service.errors import BodyTooLarge, ModelUnknown
-from service.names import Name, PredictionId
-from service.posted import Label, refuse_too_many
-from service.reception import (
+from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.identifiers import Name, PredictionId
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.ingest.columns import (
+    ParsedBatch,
+    batch_id_of,
+    object_of,
+    refuse_unknown,
+)
+from calibrant_server.service.ingest.dependencies import TheArrival
+from calibrant_server.service.ingest.schemas import Label, refuse_too_many
+from calibrant_server.service.ingest.service import (
     Circumstances,
-    IngestAnswer,
     IngestQuery,
-    Load,
+    IngestResponse,
+    PreparedBatch,
     digest_of,
     digest_of_all,
 )
-from workers.entries import pack_labels
-from workers.state.registry import ModelConfig
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.ingest.entries import pack_labels
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
-PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {"labels": "labels", "raters": "raters"}
+PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
+    "labels": "labels",
+    "raters": "raters",
+}
 
 
 class LabelsBody(BaseModel):
@@ -43,7 +51,8 @@ class LabelsBody(BaseModel):
         description="A class, or one a rater; null where a named rater withdraws his rating."
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
-        None, description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add."
+        None,
+        description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
         None, description="The higher one stands, whichever came first; without it the later one."
@@ -62,8 +71,8 @@ class LabelRecord(BaseModel):
 
 
 INGEST: dict[int | str, dict[str, Any]] = {
-    200: answers(IngestAnswer, "The batch is merged", Preference_Applied="wait=S"),
-    202: answers(IngestAnswer, "The batch is accepted", Location="The batch."),
+    200: answers(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
+    202: answers(IngestResponse, "The batch is accepted", Location="The batch."),
 }
 
 
@@ -88,38 +97,50 @@ async def ingest_labels(arrival: TheArrival, query: Annotated[IngestQuery, Query
 async def delete_prediction(arrival: TheArrival, prediction_id: PredictionId) -> Response:
     """Take one prediction out, with its ratings, for good."""
 
-    def load(body: Body, given: Circumstances) -> Load:
+    def load(body: Body, given: Circumstances) -> PreparedBatch:
         payload = orjson.dumps({"id": prediction_id})
         if given.config is None:
             raise ModelUnknown()
         # Of an id that was never heard of the removal itself is retained.
-        return Load(given.config, "removal", payload, digest_of(payload), 1, [], None, True, ids=(prediction_id,))
+        return PreparedBatch(
+            given.config,
+            "removal",
+            payload,
+            digest_of(payload),
+            1,
+            [],
+            None,
+            True,
+            ids=(prediction_id,),
+        )
 
     return await arrival.take_bodiless(load)
 
 
-def load_labels(body: Body, given: Circumstances) -> Load:
+def load_labels(body: Body, given: Circumstances) -> PreparedBatch:
     """Return the labels that a body holds, or raise every rule that they break."""
     config = _known(given)
     posted = read_label_columns(body, given.settings.max_rows)
     try:
         checked = read_labels(posted.columns, config.n_classes, config.classes, given.partial)
     except CalibrationInputError as error:
-        raise CalibrationInputError([_placed(posted, offence) for offence in error.offences]) from error
-    offences = [_placed(posted, offence) for offence in checked.offences]
-    refuse_too_many(len(checked.rows), offences, given.settings.max_row_errors)
+        raise CalibrationInputError(
+            [_placed(posted, violation) for violation in error.violations]
+        ) from error
+    violations = [_placed(posted, violation) for violation in checked.violations]
+    refuse_too_many(len(checked.rows), violations, given.settings.max_row_errors)
     payload = pack_labels(checked.rows)
-    bad = {int(each.pointer.split("/")[2]) for each in checked.offences}
+    bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
     digest = digest_of_all(digest_of(payload), rejected)
-    return Load(
-        config, "labels", payload, digest, len(checked.rows), offences, posted.batch_id, True,
+    return PreparedBatch(
+        config, "labels", payload, digest, len(checked.rows), violations, posted.batch_id, True,
         places=posted.places(row for row in range(len(posted.columns["ids"])) if row not in bad),
         ids=tuple(row.id for row in checked.rows),
     )  # fmt: skip
 
 
-def read_label_columns(body: Body, max_rows: int) -> Posted:
+def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
     """Return the columns of a labels body."""
     if body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
@@ -127,14 +148,16 @@ def read_label_columns(body: Body, max_rows: int) -> Posted:
         document = object_of(read_json(body.data, 3 * max_rows + 100))
         refuse_unknown(document, (*SINGULAR, "batch_id"))
         columns = {name: value for name, value in document.items() if name in SINGULAR}
-        posted = Posted(columns, batch_id_of(document))
-    longest = max((len(each) for each in posted.columns.values() if isinstance(each, list)), default=0)
+        posted = ParsedBatch(columns, batch_id_of(document))
+    longest = max(
+        (len(each) for each in posted.columns.values() if isinstance(each, list)), default=0
+    )
     if longest > max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {max_rows}.")
     return posted
 
 
-def _from_records(records: list[dict[str, Any]], lines: list[int]) -> Posted:
+def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatch:
     batch_id = None
     if records and set(records[0]) == {"batch_id"}:
         batch_id = batch_id_of(records[0])
@@ -143,15 +166,19 @@ def _from_records(records: list[dict[str, Any]], lines: list[int]) -> Posted:
         refuse_unknown(record, PLURAL, f"/{line}")
     spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
     present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
-    return Posted({name: [record.get(name) for record in spelled] for name in present}, batch_id, lines)
+    return ParsedBatch(
+        {name: [record.get(name) for record in spelled] for name in present}, batch_id, lines
+    )
 
 
-def _placed(posted: Posted, offence: Offence) -> Offence:
-    """Return an offence by line number when lines were sent."""
-    _, name, *rest = offence.pointer.split("/")
+def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
+    """Return a violation by line number when lines were sent."""
+    _, name, *rest = violation.pointer.split("/")
     if not posted.lines or name not in SINGULAR or not rest or not rest[0].isdigit():
-        return offence
-    return Offence(f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", offence.rule, offence.detail)
+        return violation
+    return Violation(
+        f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", violation.rule, violation.detail
+    )
 
 
 def _known(given: Circumstances) -> ModelConfig:

@@ -8,9 +8,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant.errors import Offence
-from service.bodies import JSON
-from service.dependencies import (
+from calibrant.core.errors import Violation
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfNoneMatch,
     MapReader,
@@ -18,9 +19,12 @@ from service.dependencies import (
     TheReading,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.engine import engine_errors
-from service.frozen_maps import (
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapVersion,
     PromotionRecord,
@@ -29,13 +33,9 @@ from service.frozen_maps import (
     valid,
     who_is,
 )
-from service.headers import entity_tags, names
-from service.map_questions import MapQuery, map_ask
-from service.names import ModelId
-from service.problem_responses import invalid_input
-from service.reading import Ask
-from service.reception import model_of
-from workers.windows import rfc3339
+from calibrant_server.service.reads.map_questions import MapQuery, map_ask
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 
@@ -52,7 +52,7 @@ class NewMap(MapQuery):
     note: str | None = Field(None, max_length=2000, description="For people.")
 
 
-class MapsAnswer(BaseModel):
+class MapsResponse(BaseModel):
     """Versions and promotions of a model, oldest first; the maps themselves are left out."""
 
     model: str
@@ -88,7 +88,7 @@ async def create_map(
         fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
-            raise invalid_input([Offence("/method", "no_map", detail)])
+            raise invalid_input([Violation("/method", "no_map", detail)])
         frozen = {
             **fitted,
             "fit": ask.params,
@@ -109,7 +109,7 @@ async def create_map(
 @router.get(
     "/v1/models/{model}/maps",
     operation_id="listMaps",
-    responses={200: answers(MapsAnswer, "The versions"), **problems(422)},
+    responses={200: answers(MapsResponse, "The versions"), **problems(422)},
 )
 async def list_maps(model: ModelId, caller: MapReader, connection: TheConnection) -> Response:
     """List the frozen maps of a model and their promotions."""
@@ -152,7 +152,7 @@ async def get_map(
     return Response(orjson.dumps(shown), 200, headers, JSON)
 
 
-def _identity(fitted: dict[str, Any], ask: Ask) -> str:
+def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
     """Return what two fits have in common that are the same: map, state, question."""
     made_of = [fitted.get("digest"), fitted.get("state_version"), ask.params, ask.slice_name]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

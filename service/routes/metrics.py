@@ -5,12 +5,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.dependencies import IfNoneMatch, Prefer, Reader, TheConnection, TheReading
-from service.document import answers, problems
-from service.estimates import Estimates, WindowShown, metric_slugs
-from service.names import ModelId
-from service.queries import (
+from calibrant_server.service.http.dependencies import (
+    IfNoneMatch,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReading,
+)
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
+from calibrant_server.service.reads.queries import (
     BinningQuery,
     Duration,
     MetricBinning,
@@ -18,10 +25,9 @@ from service.queries import (
     asked_of,
     unanswerable,
 )
-from service.reading import Ask
-from service.reception import model_of
-from workers.durations import parse_duration
-from workers.state.registry import ModelConfig
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -30,7 +36,8 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     """Which metrics, and how they are computed."""
 
     binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width", description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows."
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
     )
 
     metrics: str | None = Field(
@@ -44,7 +51,7 @@ class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
     )
 
 
-class MetricsAnswer(BaseModel):
+class MetricsResponse(BaseModel):
     """Metrics of a model over a window."""
 
     model_config = ConfigDict(extra="allow")
@@ -56,23 +63,33 @@ class MetricsAnswer(BaseModel):
     state_version: str | None = None
     metrics: Estimates | None = None
     label_coverage: dict[str, Any] | None = Field(
-        None, description="Labelled share overall, by bin, its gradient in the score, delays of labels."
+        None,
+        description="Labelled share overall, by bin, its gradient in the score, delays of labels.",
     )
     against: dict[str, Any] | None = Field(
-        None, description="What it is compared with, how much that holds, and how much both sides share."
+        None,
+        description="What it is compared with, how much that holds, and how much both sides share.",
     )
-    clock: str | None = Field(None, description="Where the model declares a label horizon: event or sealed.")
+    clock: str | None = Field(
+        None, description="Where the model declares a label horizon: event or sealed."
+    )
     sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
-    matured: bool | None = Field(None, description="Whether all of the window's cohorts are sealed.")
-    series: list[dict[str, Any]] | None = Field(None, description="With `every`: one object a part.")
-    slices: dict[str, dict[str, Any]] | None = Field(None, description="With `by`: one answer a value.")
+    matured: bool | None = Field(
+        None, description="Whether all of the window's cohorts are sealed."
+    )
+    series: list[dict[str, Any]] | None = Field(
+        None, description="With `every`: one object a part."
+    )
+    slices: dict[str, dict[str, Any]] | None = Field(
+        None, description="With `by`: one answer a value."
+    )
 
 
 @router.get(
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: answers(MetricsAnswer, "The metrics", ETag="State and query."),
+        200: answers(MetricsResponse, "The metrics", ETag="State and query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
@@ -95,7 +112,7 @@ async def get_metrics(
     return await reading.answer(request, ask)
 
 
-def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
+def metrics_ask(query: MetricsQuery, config: ModelConfig) -> ReadQuery:
     """Return the question: one answer over the window, or a series over its parts."""
     params = metrics_params(query, config)
     params.pop("by", None)
@@ -103,12 +120,12 @@ def metrics_ask(query: MetricsQuery, config: ModelConfig) -> Ask:
     if query.by is not None and query.slice is not None:
         raise unanswerable("/by", "one_of", "use one of slice, by")
     if every is None:
-        return Ask("metrics", config, params, query)
+        return ReadQuery("metrics", config, params, query)
     every_s = parse_duration(every)
     if every_s % config.pane_s:
         detail = f"every is a whole number of panes, which are {config.pane_s} s long"
         raise unanswerable("/every", "whole_panes", detail)
-    return Ask("metrics_series", config, {**params, "every_s": int(every_s)}, query)
+    return ReadQuery("metrics_series", config, {**params, "every_s": int(every_s)}, query)
 
 
 def metrics_params(query: MetricsQuery, config: ModelConfig) -> dict[str, Any]:

@@ -10,11 +10,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant.errors import Offence
-from service.auth import Caller
-from service.bodies import JSON, MERGE_PATCH, read_body
-from service.columns import object_of, refuse_unknown
-from service.dependencies import (
+from calibrant.core.errors import Violation
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
+from calibrant_server.service.http.dependencies import (
     Admin,
     IfMatch,
     IfNoneMatch,
@@ -22,18 +21,20 @@ from service.dependencies import (
     TheConnection,
     TheReception,
 )
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import engine_errors
-from service.errors import (
+from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
     Problem,
 )
-from service.headers import entity_tags, names
-from service.model_settings import (
+from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.ingest.columns import object_of, refuse_unknown
+from calibrant_server.service.ingest.service import IngestService, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.model_settings import (
     Change,
     ModelSettings,
     change_of,
@@ -42,12 +43,11 @@ from service.model_settings import (
     settings_of,
     shown,
 )
-from service.names import ModelId
-from service.reception import Reception, model_of
-from workers.inbox import StoreUnavailable
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
-from workers.state.registry import FixedProperty, ModelConfig, RevisionConflict
-from workers.windows import resolve
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -56,7 +56,7 @@ TYPICAL = "P90D"  # what the rate of labels is taken from
 DELAY_PATIENCE_S = 5.0
 
 
-class ModelAnswer(BaseModel):
+class ModelResponse(BaseModel):
     """A model as declared."""
 
     model: str
@@ -85,16 +85,16 @@ class ModelAnswer(BaseModel):
     )
 
 
-class ModelsAnswer(BaseModel):
+class ModelsResponse(BaseModel):
     """The models of a tenant, by id."""
 
-    models: list[ModelAnswer]
+    models: list[ModelResponse]
 
 
 @router.get(
     "/v1/models",
     operation_id="listModels",
-    responses={200: answers(ModelsAnswer, "The models"), **problems()},
+    responses={200: answers(ModelsResponse, "The models"), **problems()},
 )
 async def list_models(caller: Reader, connection: TheConnection) -> Response:
     """List the models of your key."""
@@ -107,7 +107,7 @@ async def list_models(caller: Reader, connection: TheConnection) -> Response:
     "/v1/models/{model}",
     operation_id="getModel",
     responses={
-        200: answers(ModelAnswer, "The model", ETag="Its version."),
+        200: answers(ModelResponse, "The model", ETag="Its version."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },
@@ -134,8 +134,10 @@ async def get_model(
     "/v1/models/{model}",
     operation_id="putModel",
     responses={
-        200: answers(ModelAnswer, "The model was there", ETag="Its version."),
-        201: answers(ModelAnswer, "The model was made", ETag="Its version.", Location="The model."),
+        200: answers(ModelResponse, "The model was there", ETag="Its version."),
+        201: answers(
+            ModelResponse, "The model was made", ETag="Its version.", Location="The model."
+        ),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Settings", json=ModelSettings),
@@ -161,7 +163,7 @@ async def put_model(
     "/v1/models/{model}",
     operation_id="patchModel",
     responses={
-        200: answers(ModelAnswer, "The model as it is now", ETag="Its version."),
+        200: answers(ModelResponse, "The model as it is now", ETag="Its version."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
@@ -209,7 +211,9 @@ async def delete_model(
     return Response(status_code=204)
 
 
-async def _document(request: Request, reception: Reception, types: tuple[str, ...]) -> dict[str, Any]:
+async def _document(
+    request: Request, reception: IngestService, types: tuple[str, ...]
+) -> dict[str, Any]:
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
@@ -248,7 +252,7 @@ def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
 
 
 async def _put(
-    request: Request, reception: Reception, current: ModelConfig | None, change: Change
+    request: Request, reception: IngestService, current: ModelConfig | None, change: Change
 ) -> Response:
     """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
     wanted = change.config
@@ -256,7 +260,9 @@ async def _put(
         with _revisions():
             made = await reception.registry.put(wanted, None)
         delay = await _delay(reception, made)
-        return _answer(made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}")
+        return _answer(
+            made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}"
+        )
     if declared(current) == declared(wanted):
         return _answer(current)
     if "if-match" not in request.headers:
@@ -266,14 +272,16 @@ async def _put(
     return _answer(written, delay=await _delay(reception, written), told=change.told)
 
 
-async def _delay(reception: Reception, config: ModelConfig) -> dict[str, Any] | None:
+async def _delay(reception: IngestService, config: ModelConfig) -> dict[str, Any] | None:
     """Return how soon the alarm would find a change, at the model's own rate of labels."""
     if config.label_horizon_s is None and not config.alarm:
         return None
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         by_class = {"by_class": isinstance(config.alarm.get("bets"), list)}
-        answer = await reception.inbox.ask("expected_delay", config, by_class, window, DELAY_PATIENCE_S)
+        answer = await reception.inbox.ask(
+            "expected_delay", config, by_class, window, DELAY_PATIENCE_S
+        )
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):
@@ -299,13 +307,13 @@ WORDS = {"n_classes": "classes", "pane_s": "pane"}
 
 def _fixed(properties: list[str]) -> Problem:
     """Return the conflict of a change that would make panes that cannot be added up."""
-    offences = [
-        Offence(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
+    violations = [
+        Violation(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
         for name in properties
     ]
     listed = ", ".join(WORDS.get(name, name) for name in properties)
     detail = f"Cannot change once a model exists: {listed}. Delete the model, or use another id."
-    return ModelConflict(detail, errors=offences)
+    return ModelConflict(detail, errors=violations)
 
 
 def _headers(config: ModelConfig) -> dict[str, str]:

@@ -7,27 +7,38 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.batch import Batch
-from calibrant.disagreement import posterior
-from calibrant.errors import CalibrationInputError, Offence
-from service.bodies import JSON, Body, read_body
-from service.columns import Posted, object_of, posted_columns, refuse_unknown
-from service.dependencies import AppSettings, MapReader, TheConnection, TheReading, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.engine import engine_errors
-from service.names import ModelId, Name
-from service.posted import Label, checked_batch
-from service.queries import ConcentrationQuery
-from service.reading import Ask
-from service.reception import Sender, model_of
-from service.settings import Settings
-from service.threads import aside
-from workers.state.registry import ModelConfig
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.raters import posterior
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON, Body, read_body
+from calibrant_server.service.http.dependencies import (
+    AppSettings,
+    MapReader,
+    TheConnection,
+    TheReading,
+    TheReception,
+)
+from calibrant_server.service.http.identifiers import ModelId, Name
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import (
+    ParsedBatch,
+    object_of,
+    posted_columns,
+    refuse_unknown,
+)
+from calibrant_server.service.ingest.schemas import Label, checked_batch
+from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.queries import ConcentrationQuery
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
-MOST_MEMBERS = 1000
+MAX_MEMBERS = 1000
 POSTERIOR_COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids")
 POSTERIOR_FIELDS = (*POSTERIOR_COLUMNS, "members", "member_weights", "concentration")
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -53,7 +64,7 @@ class PosteriorBody(BaseModel):
     ids: list[Name] | None = None
 
 
-class PosteriorAnswer(BaseModel):
+class PosteriorResponse(BaseModel):
     """Class probabilities after the votes."""
 
     model: str
@@ -80,7 +91,7 @@ class PosteriorQuery(ConcentrationQuery):
     "/v1/models/{model}/posterior",
     operation_id="computePosterior",
     responses={
-        200: answers(PosteriorAnswer, "Probabilities after the votes"),
+        200: answers(PosteriorResponse, "Probabilities after the votes"),
         **problems(408, 413, 415, 422),
     },
     openapi_extra=takes("Predictions with votes", json=PosteriorBody),
@@ -113,11 +124,11 @@ async def compute_posterior(
 async def _fitted(reading: TheReading, config: ModelConfig, query: ConcentrationQuery) -> float:
     """Return the model's alpha0 of the window."""
     params = {name: value for name, value in query.params().items() if name != "belief"}
-    ask = Ask("disagreement", config, params, query)
+    ask = ReadQuery("disagreement", config, params, query)
     found = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
-        raise CalibrationInputError([Offence("/concentration", "not_fitted", detail)])
+        raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
     return float(found["concentration"]["value"])
 
 
@@ -135,15 +146,15 @@ def _check_belief(belief: str, posted: dict[str, Any]) -> None:
         "ensemble": ("concentration", "probabilities", "logits", "confidences"),
         "dirichlet_ensemble": ("probabilities", "logits", "confidences"),
     }[belief]
-    offences = [
-        Offence(f"/{name}", "one_of", f"The belief {belief} has no {name}.")
+    violations = [
+        Violation(f"/{name}", "one_of", f"The belief {belief} has no {name}.")
         for name in misplaced
         if name in posted
     ]
     if belief != "dirichlet" and "members" not in posted:
-        offences.append(Offence("/members", "missing", f"The belief {belief} needs members."))
-    if offences:
-        raise CalibrationInputError(offences)
+        violations.append(Violation("/members", "missing", f"The belief {belief} needs members."))
+    if violations:
+        raise CalibrationInputError(violations)
 
 
 def _answered(
@@ -158,16 +169,18 @@ def _answered(
     columns = {name: posted[name] for name in POSTERIOR_COLUMNS if name in posted}
     if members is not None:
         columns["probabilities"] = posted["members"][0]
-    batch = checked_batch(Posted(posted_columns(columns, settings)), config, False).batch
+    batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     if members is not None and len(members[0]) != batch.n:
-        raise _offence("/members", "length", "members and votes have one row a prediction each")
+        raise _violation("/members", "length", "members and votes have one row a prediction each")
     given = fitted if fitted is not None else posted.get("concentration")
     alpha = None if belief == "ensemble" else _concentration(given, batch.n)
     weights = _weights(posted.get("member_weights"), members)
     try:
         found, before = _belief(belief, batch, members, weights, alpha)
     except CalibrationInputError as error:
-        raise CalibrationInputError([_as_sent(each, posted) for each in error.offences]) from error
+        raise CalibrationInputError(
+            [_as_sent(each, posted) for each in error.violations]
+        ) from error
     answer = {
         "model": config.model,
         "belief": belief,
@@ -187,11 +200,13 @@ def _answered(
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _as_sent(offence: Offence, posted: dict[str, Any]) -> Offence:
-    """Return an offence that points at votes as they were sent, in lists or counts."""
+def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
+    """Return a violation that points at votes as they were sent, in lists or counts."""
     if "labels" not in posted:
-        return offence
-    return Offence(offence.pointer.replace("/label_counts", "/labels", 1), offence.rule, offence.detail)
+        return violation
+    return Violation(
+        violation.pointer.replace("/label_counts", "/labels", 1), violation.rule, violation.detail
+    )
 
 
 def _belief(
@@ -213,27 +228,27 @@ def _belief(
 
 def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
     """Return the members' probabilities, float64 (members, n, n_classes), each row checked."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_MEMBERS:
-        raise _offence("/members", "list", f"members is a list of 1 to {MOST_MEMBERS} members")
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_MEMBERS:
+        raise _violation("/members", "list", f"members is a list of 1 to {MAX_MEMBERS} members")
     checked = []
     for place, rows in enumerate(value):
         try:
             columns = posted_columns({"probabilities": rows}, settings)
-            checked.append(checked_batch(Posted(columns), config, False).batch.probabilities)
+            checked.append(checked_batch(ParsedBatch(columns), config, False).batch.probabilities)
         except CalibrationInputError as error:
             raise CalibrationInputError(
                 [
-                    Offence(
+                    Violation(
                         each.pointer.replace("/probabilities", f"/members/{place}", 1),
                         each.rule,
                         each.detail,
                     )
-                    for each in error.offences
+                    for each in error.violations
                 ]
             ) from error
         if len(checked[place]) != len(checked[0]):
             detail = "every member has one row a prediction"
-            raise _offence(f"/members/{place}", "length", detail)
+            raise _violation(f"/members/{place}", "length", detail)
     return np.stack(checked)
 
 
@@ -242,7 +257,7 @@ def _concentration(value: Any, n: int) -> Any:
     values = value if isinstance(value, list) else [value]
     if isinstance(value, list) and len(value) != n:
         detail = f"concentration is one number, or {n}: one a prediction"
-        raise _offence("/concentration", "length", detail)
+        raise _violation("/concentration", "length", detail)
     bad = [
         place
         for place, each in enumerate(values)
@@ -252,7 +267,7 @@ def _concentration(value: Any, n: int) -> Any:
         detail = "a concentration is a number above 0, at most 1e12"
         raise CalibrationInputError(
             [
-                Offence(
+                Violation(
                     f"/concentration/{place}" if isinstance(value, list) else "/concentration",
                     "range",
                     detail,
@@ -272,8 +287,8 @@ def _weights(value: Any, members: Numbers | None) -> Numbers | None:
         if (weights >= 0).all() and np.isfinite(weights).all() and weights.sum() > 0:
             return weights
     detail = f"member_weights are {len(members)} numbers, not negative, not all 0"
-    raise _offence("/member_weights", "range", detail)
+    raise _violation("/member_weights", "range", detail)
 
 
-def _offence(pointer: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Offence(pointer, rule, detail)])
+def _violation(pointer: str, rule: str, detail: str) -> CalibrationInputError:
+    return CalibrationInputError([Violation(pointer, rule, detail)])

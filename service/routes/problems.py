@@ -6,14 +6,16 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from service.dependencies import only_known_parameters
-from service.document import answers, problems
-from service.errors import PROBLEMS, PathUnknown, Problem
-from service.headers import negotiated
-from service.pages.problems import problem_page, problems_page
+from calibrant_server.service.http.dependencies import only_known_parameters
+from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
+from calibrant_server.service.http.headers import negotiated
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.pages.problems import problem_page, problems_page
 
 router = APIRouter(
-    tags=["problems"], default_response_class=Response, dependencies=[Depends(only_known_parameters)]
+    tags=["problems"],
+    default_response_class=Response,
+    dependencies=[Depends(only_known_parameters)],
 )
 JSON, HTML = "application/json", "text/html"
 

@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.reliability import draw_reliability
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, asked_of, unanswerable
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.reliability import draw_reliability
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import BinningQuery, asked_of, unanswerable
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -23,7 +23,7 @@ class ReliabilityQuery(BinningQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class ReliabilityAnswer(BaseModel):
+class ReliabilityResponse(BaseModel):
     """The table behind the diagram."""
 
     model_config = ConfigDict(extra="allow")
@@ -35,17 +35,21 @@ class ReliabilityAnswer(BaseModel):
     state_version: str
 
 
-TABLE = answers(ReliabilityAnswer, "The table, or the diagram", ETag="State and query.")
+TABLE = answers(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
 
 
-@router.get("/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE))
+@router.get(
+    "/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE)
+)
 async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Query()]) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
     config = await read.config()
     params = asked_of(query, config)
     params.pop("format", None)
     if query.binning != "equal_width" and (query.against or query.against_model):
-        raise unanswerable("/binning", "equal_width", "bins of equal mass are not the same on two sides")
-    ask = Ask("reliability", config, params, query)
+        raise unanswerable(
+            "/binning", "equal_width", "bins of equal mass are not the same on two sides"
+        )
+    ask = ReadQuery("reliability", config, params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_reliability)

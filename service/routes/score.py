@@ -9,22 +9,38 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from calibrant.batch import Checked
-from calibrant.errors import CalibrationInputError, Offence
-from calibrant.estimators.roc import MOST_POINTS
+from calibrant.core.batch import Checked
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
-from calibrant.score import score_batch
-from calibrant.sections import SECTIONS, chosen
-from service.bodies import Body, read_body
-from service.columns import Posted, read_columns
-from service.dependencies import AppSettings, Scorer, TheReception
-from service.document import ProblemError, answers, problems, takes
-from service.estimates import Estimates, TemperatureAnswer, metric_slug, metric_slugs
-from service.names import Name
-from service.posted import PredictionRecord, PredictionsBody, checked_batch, refuse_too_many
-from service.queries import Edges, MetricBinning, OptionsQuery, Raters, invalid_query
-from service.settings import Settings
-from service.threads import aside
+from calibrant.report import score_batch
+from calibrant.report_sections import SECTIONS, chosen
+from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
+from calibrant_server.service.ingest.schemas import (
+    PredictionRecord,
+    PredictionsBody,
+    checked_batch,
+    refuse_too_many,
+)
+from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.reads.estimates import (
+    Estimates,
+    TemperatureResponse,
+    metric_slug,
+    metric_slugs,
+)
+from calibrant_server.service.reads.queries import (
+    Edges,
+    MetricBinning,
+    OptionsQuery,
+    Raters,
+    invalid_query,
+)
+from calibrant_server.service.settings import Settings
 
 COMPOSITE = re.compile(r"[A-Za-z0-9._-]{1,60}")
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -38,7 +54,9 @@ def read_composites(text: str) -> dict[str, list[int]]:
         classes = members.replace("+", " ").split()
         numbers = classes and all(each.isdecimal() and len(each) < 6 for each in classes)
         if not COMPOSITE.fullmatch(name) or name in found or not numbers:
-            raise PydanticCustomError("composites", "names with their classes, such as whole:1+2,core:2")
+            raise PydanticCustomError(
+                "composites", "names with their classes, such as whole:1+2,core:2"
+            )
         found[name] = [int(each) for each in classes]
     return found
 
@@ -65,18 +83,26 @@ class ScoreQuery(OptionsQuery):
     ci: float = Field(0.95, ge=0.5, lt=1)
     partial: bool = Field(False, description="Score the good rows and answer the bad ones.")
     include: str | None = Field(
-        None, max_length=400, description=f"Further answers, with commas between: {', '.join(SECTIONS)}."
+        None,
+        max_length=400,
+        description=f"Further answers, with commas between: {', '.join(SECTIONS)}.",
     )
     metric: str | None = Field(
         None, max_length=100, description="Of `stability` and `by_case`: a slug; ece without it."
     )
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
-    points: int | None = Field(None, ge=2, le=MOST_POINTS, description="Of `roc`, at most.")
+    points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
-    case: str | None = Field(None, max_length=200, description="Of `cases`: one whose table is added.")
-    sensitivity: bool = Field(False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too.")
+    case: str | None = Field(
+        None, max_length=200, description="Of `cases`: one whose table is added."
+    )
+    sensitivity: bool = Field(
+        False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
+    )
     composites: Annotated[str, AfterValidator(composites_text)] | None = Field(
-        None, max_length=4000, description="Unions of classes in place of the classes of cases: whole:1+2,core:2."
+        None,
+        max_length=4000,
+        description="Unions of classes in place of the classes of cases: whole:1+2,core:2.",
     )
 
 
@@ -84,7 +110,8 @@ class ScoredBody(PredictionsBody):
     """A batch with labels, and who gave them."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
-        None, description="Who rated, in the order of `labels`: each named rater is scored by himself too."
+        None,
+        description="Who rated, in the order of `labels`: each named rater is scored by himself too.",
     )
 
 
@@ -104,7 +131,7 @@ class Baselines(BaseModel):
     )
 
 
-class PlainAnswer(BaseModel):
+class PlainResponse(BaseModel):
     """Metrics, reliability and temperature of the batch."""
 
     model_config = ConfigDict(extra="allow")
@@ -113,7 +140,7 @@ class PlainAnswer(BaseModel):
     n_ratings: int
     metrics: Estimates
     reliability: dict[str, Any]
-    temperature: TemperatureAnswer
+    temperature: TemperatureResponse
     baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
     rejected: int = 0
     errors: list[ProblemError] = []
@@ -121,18 +148,24 @@ class PlainAnswer(BaseModel):
 
 # One source: what may be included is what the answer may hold.
 _INCLUDED: dict[str, Any] = {
-    name: (dict[str, Any] | None, Field(None, description="With `include`, as its endpoint tells it."))
+    name: (
+        dict[str, Any] | None,
+        Field(None, description="With `include`, as its endpoint tells it."),
+    )
     for name in SECTIONS
 }
-ScoreAnswer = create_model(
-    "ScoreAnswer", __base__=PlainAnswer, __doc__="Metrics, reliability and temperature of the batch.", **_INCLUDED
+ScoreResponse = create_model(
+    "ScoreResponse",
+    __base__=PlainResponse,
+    __doc__="Metrics, reliability and temperature of the batch.",
+    **_INCLUDED,
 )
 
 
 @router.post(
     "/v1/score",
     operation_id="scoreOnce",
-    responses={200: answers(ScoreAnswer, "The scores"), **problems(408, 413, 415, 422)},
+    responses={200: answers(ScoreResponse, "The scores"), **problems(408, 413, 415, 422)},
     openapi_extra=takes("Predictions", json=ScoredBody, ndjson=ScoredRecord),
 )
 async def score_once(
@@ -176,25 +209,30 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     plain.pop("raters", None)
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
-    offences = [posted.place(offence) for offence in checked.offences]
-    refuse_too_many(checked.batch.n, offences, settings.max_row_errors)
+    violations = [posted.place(violation) for violation in checked.violations]
+    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
-        raise CalibrationInputError([Offence("/labels", "labels_required", detail)])
+        raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     raters = _raters(posted, names, checked)
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    rejected = {"rejected": len(offences), "errors": [vars(offence) for offence in offences]}
+    rejected = {
+        "rejected": len(violations),
+        "errors": [vars(violation) for violation in violations],
+    }
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _raters(posted: Posted, names: Any, checked: Checked) -> dict[str, Any] | None:
+def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
     """Return the classes of each named rater for the rows that are scored, None where nobody is named."""
     if names is None:
         return None
     try:
-        return named_raters(posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows)
+        return named_raters(
+            posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
+        )
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.offences]) from error
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error

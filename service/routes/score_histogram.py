@@ -6,19 +6,19 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.confidence_answer import histogram_answer
-from calibrant.errors import CalibrationInputError
-from calibrant.loss_curves.losses import EceOptions, HistogramLosses
-from calibrant.loss_curves.surface import loss_surface
-from service.bodies import JSON, Body, read_body
-from service.columns import object_of, refuse_unknown
-from service.confidence import read_confidence
-from service.dependencies import AppSettings, Scorer, TheReception
-from service.document import answers, problems, takes
-from service.documents import read_json
-from service.queries import Binning, invalid_query
-from service.settings import Settings
-from service.threads import aside
+from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
+from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.core.errors import CalibrationInputError
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant_server.service.http.bodies import JSON, Body, read_body
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.columns import object_of, refuse_unknown
+from calibrant_server.service.ingest.confidence import read_confidence
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.queries import Binning, invalid_query
+from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")
@@ -29,12 +29,25 @@ class ScoreHistogramQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    bins: int = Field(20, ge=1, le=1 << 14, description="Coarse bins; fine ones go by their centres. No more than those.")
+    bins: int = Field(
+        20,
+        ge=1,
+        le=1 << 14,
+        description="Coarse bins; fine ones go by their centres. No more than those.",
+    )
     binning: Binning = "equal_width"
-    min_count: float = Field(50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out.")
-    denominator: Literal["kept", "full"] = Field("kept", description="The mass that divides: of kept bins, or all.")
-    objective: Literal["nll", "brier", "ece"] = Field("nll", description="Of the temperature of two classes.")
-    surface: bool = Field(False, description="The losses over a temperature for each of two classes.")
+    min_count: float = Field(
+        50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out."
+    )
+    denominator: Literal["kept", "full"] = Field(
+        "kept", description="The mass that divides: of kept bins, or all."
+    )
+    objective: Literal["nll", "brier", "ece"] = Field(
+        "nll", description="Of the temperature of two classes."
+    )
+    surface: bool = Field(
+        False, description="The losses over a temperature for each of two classes."
+    )
 
 
 class ConfidenceBody(BaseModel):
@@ -43,13 +56,19 @@ class ConfidenceBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     label: list[list[list[float]]] | None = Field(
-        None, description="By class, then wrong and right (where it is the reference), then fine bin."
+        None,
+        description="By class, then wrong and right (where it is the reference), then fine bin.",
     )
-    prediction: list[list[float]] | None = Field(None, description="Of the top class, wrong and right.")
-    uncertainty: list[list[float]] | None = Field(None, description="Of the entropy over log K, wrong and right.")
+    prediction: list[list[float]] | None = Field(
+        None, description="Of the top class, wrong and right."
+    )
+    uncertainty: list[list[float]] | None = Field(
+        None, description="Of the entropy over log K, wrong and right."
+    )
     exact: dict[str, float] | None = Field(
-        None, description="Sums that no bin rounds, as `GET confidence-histogram` tells them: nll, nll_weight, brier, "
-        "zero_probability_weight."
+        None,
+        description="Sums that no bin rounds, as `GET confidence-histogram` tells them: nll, nll_weight, brier, "
+        "zero_probability_weight.",
     )
     packed: str | None = Field(None, description="`ConfidenceHistogram.pack()` in base64.")
 
@@ -62,11 +81,19 @@ class HistogramScores(BaseModel):
     n_classes: int
     n_bins: int
     mass: float
-    nll: dict[str, Any] = Field(description="From bin centres: sum and mean; `exact_mean` where it is known.")
+    nll: dict[str, Any] = Field(
+        description="From bin centres: sum and mean; `exact_mean` where it is known."
+    )
     brier: dict[str, Any]
-    errors: dict[str, Any] = Field(description="Of the prediction, by class, and `full`: all labels together.")
-    uncertainty: dict[str, Any] | None = Field(description="UCE, and its distance to the ideal curve of two classes.")
-    roc: list[dict[str, Any]] = Field(description="By class: the area, and how far ties may leave it off.")
+    errors: dict[str, Any] = Field(
+        description="Of the prediction, by class, and `full`: all labels together."
+    )
+    uncertainty: dict[str, Any] | None = Field(
+        description="UCE, and its distance to the ideal curve of two classes."
+    )
+    roc: list[dict[str, Any]] = Field(
+        description="By class: the area, and how far ties may leave it off."
+    )
     temperature: dict[str, Any] | None
     curve: dict[str, Any] | None = Field(description="Losses at temperatures from 0.5 to 10.")
     surface: dict[str, Any] | None = None

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.stability import draw_stability
-from service.estimates import Estimate, WindowShown, metric_slug
-from service.pictures import Format, or_drawn
-from service.queries import BinningQuery, OptionsQuery, asked_of
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.stability import draw_stability
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown, metric_slug
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import BinningQuery, OptionsQuery, asked_of
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -48,10 +48,12 @@ class StabilityCurve(BaseModel):
     curve: list[float] = Field(description="The metric on each of `fractions` of the data.")
     full: float
     tv: Variation
-    bootstrap: dict[str, float] = Field(description="Resamples, orders, mean and sd of the variation.")
+    bootstrap: dict[str, float] = Field(
+        description="Resamples, orders, mean and sd of the variation."
+    )
 
 
-class StabilityAnswer(BaseModel):
+class StabilityResponse(BaseModel):
     """Curves against the fraction of the data, ratios of their variation, and values by label policy."""
 
     model_config = ConfigDict(extra="allow")
@@ -61,17 +63,25 @@ class StabilityAnswer(BaseModel):
     state_version: str
     metric: str
     subsets: str
-    source: str | None = Field(None, description="What subsets are drawn of: replicates of units, sample, or cases.")
-    n_drawn: int | None = Field(None, description="How many replicates, units of the sample, or cases.")
+    source: str | None = Field(
+        None, description="What subsets are drawn of: replicates of units, sample, or cases."
+    )
+    n_drawn: int | None = Field(
+        None, description="How many replicates, units of the sample, or cases."
+    )
     exact: bool | None = Field(
         None, description="Whether curves are of the metric itself; if not, `detail` says of what."
     )
     bins: int | None = Field(None, description="The replicates' bins.")
     detail: str | None = None
     n_sample: int | None = None
-    n_drawn_from: int | None = Field(None, description="Labelled predictions that the sample was drawn from.")
+    n_drawn_from: int | None = Field(
+        None, description="Labelled predictions that the sample was drawn from."
+    )
     fractions: list[float] | None = None
-    raters: dict[str, StabilityCurve] | None = Field(description="By label policy; null with a `reason`.")
+    raters: dict[str, StabilityCurve] | None = Field(
+        description="By label policy; null with a `reason`."
+    )
     ratio: dict[str, dict[str, Any]] | None = Field(
         description="Variation under one reference label, divided by that under several raters."
     )
@@ -83,7 +93,9 @@ class StabilityAnswer(BaseModel):
     reason: str | None = None
 
 
-CURVES: dict[str, Any] = answers(StabilityAnswer, "Curves and baselines, or the curves drawn", ETag="State and query.")
+CURVES: dict[str, Any] = answers(
+    StabilityResponse, "Curves and baselines, or the curves drawn", ETag="State and query."
+)
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
@@ -92,6 +104,6 @@ async def get_stability(read: TheRead, query: Annotated[StabilityQuery, Query()]
     config = await read.config()
     params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
     params.pop("format", None)
-    ask = Ask("stability", config, params, query)
+    ask = ReadQuery("stability", config, params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_stability)

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.losses import draw_losses
-from service.estimates import TemperatureAnswer
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery
-from service.reading import Ask
-from service.reads import TheMapRead
+from calibrant_server.service.figures.losses import draw_losses
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import TemperatureResponse
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -26,14 +26,20 @@ class TemperatureQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-CURVE: dict[str, Any] = answers(TemperatureAnswer, "The temperature, or its losses drawn", ETag="State and query.")
+CURVE: dict[str, Any] = answers(
+    TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE))
-async def get_temperature(read: TheMapRead, query: Annotated[TemperatureQuery, Query()]) -> Response:
+@router.get(
+    "/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE)
+)
+async def get_temperature(
+    read: TheMapRead, query: Annotated[TemperatureQuery, Query()]
+) -> Response:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("temperature", await read.config(), params, query)
+    ask = ReadQuery("temperature", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_losses)

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.loss_curves.answer import POINTS
-from service.document import answers
-from service.drawings.surface import draw_surface
-from service.estimates import WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Raters, WindowQuery, bins_of, unanswerable
-from service.reading import Ask
-from service.reads import TheMapRead
+from calibrant.calibrators.temperature.report import POINTS
+from calibrant_server.service.figures.surface import draw_surface
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.dependencies import TheMapRead
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Raters, WindowQuery, bins_of, unanswerable
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 Lines = list[list[float | None]]
@@ -23,13 +23,15 @@ class SurfaceQuery(WindowQuery):
     """Over which temperatures, and what is drawn of it."""
 
     raters: Raters = "pooled"
-    points: int = Field(POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10.")
+    points: int = Field(
+        POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10."
+    )
     case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class SurfaceAnswer(BaseModel):
+class SurfaceResponse(BaseModel):
     """Losses by the temperature of class 1 (rows) and of class 0 (columns)."""
 
     model_config = ConfigDict(extra="allow")
@@ -39,7 +41,8 @@ class SurfaceAnswer(BaseModel):
     state_version: str
     n: int
     source: Literal["sample", "cells", "case"] | None = Field(
-        None, description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits."
+        None,
+        description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits.",
     )
     n_used: int | None = None
     background: list[float] | None = Field(description="Temperatures of class 0.")
@@ -47,11 +50,15 @@ class SurfaceAnswer(BaseModel):
     nll: Lines | None
     brier: Lines | None
     ece: Lines | None
-    lowest: dict[str, dict[str, float] | None] | None = Field(description="By loss: where the grid is lowest.")
+    lowest: dict[str, dict[str, float] | None] | None = Field(
+        description="By loss: where the grid is lowest."
+    )
     reason: str | None = None
 
 
-SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of it", ETag="State and query.")
+SURFACE: dict[str, Any] = answers(
+    SurfaceResponse, "The surface, or a drawing of it", ETag="State and query."
+)
 
 
 @router.get(
@@ -59,7 +66,9 @@ SURFACE: dict[str, Any] = answers(SurfaceAnswer, "The surface, or a drawing of i
     operation_id="getTemperatureSurface",
     responses=or_drawn(SURFACE),
 )
-async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuery, Query()]) -> Response:
+async def get_temperature_surface(
+    read: TheMapRead, query: Annotated[SurfaceQuery, Query()]
+) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
     config = await read.config()
     if config.n_classes != 2:
@@ -68,6 +77,6 @@ async def get_temperature_surface(read: TheMapRead, query: Annotated[SurfaceQuer
     params = query.params() | {"bins": bins_of(config, "positive")}
     for name in ("format", "objective"):
         params.pop(name, None)
-    ask = Ask("temperature_surface", config, params, query)
+    ask = ReadQuery("temperature_surface", config, params, query)
     draw = partial(draw_surface, objective=query.objective)
     return await read.answer(ask, query.format, draw, {"objective": query.objective})

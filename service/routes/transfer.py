@@ -13,22 +13,33 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from calibrant.errors import CalibrationInputError, Offence
-from service.bodies import NDJSON, read_body
-from service.dependencies import Admin, AppSettings, TheConnection, TheReception
-from service.document import answers, problems, takes
-from service.engine import engine_errors
-from service.errors import AnswerLate, ImportUnfinished, ModelConflict, ModelDeleted, Problem
-from service.model_settings import redeclared
-from service.names import ModelId
-from service.reception import Reception, digest_of, model_of
-from workers.entries import RESTORE, EntryError
-from workers.inbox import Delivery, ModelGone, Receipt
-from workers.map_lines import check_map
-from workers.state import records
-from workers.state.maps import CurrentMap
-from workers.state.registry import ModelConfig, RevisionConflict
-from workers.transfer import END, FORMAT, MODEL, export_lines
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import NDJSON, read_body
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    AppSettings,
+    TheConnection,
+    TheReception,
+)
+from calibrant_server.service.http.errors import (
+    AnswerLate,
+    ImportUnfinished,
+    ModelConflict,
+    ModelDeleted,
+    Problem,
+)
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.model_settings import redeclared
+from calibrant_server.workers.ingest.entries import RESTORE, EntryError
+from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
+from calibrant_server.workers.lifecycle.transfer import END, FORMAT, MODEL, export_lines
+from calibrant_server.workers.lifecycle.transfer_maps import check_map
+from calibrant_server.workers.store import batch_records as records
+from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.registry import ModelConfig, RevisionConflict
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -42,7 +53,8 @@ class ExportQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     records: bool = Field(
-        False, description="Also what is retained by id, without which labels to come find no prediction."
+        False,
+        description="Also what is retained by id, without which labels to come find no prediction.",
     )
 
 
@@ -54,7 +66,7 @@ class ExportLine(BaseModel):
     type: str
 
 
-class ImportAnswer(BaseModel):
+class ImportResponse(BaseModel):
     """What was taken over."""
 
     model: str
@@ -96,8 +108,8 @@ async def export_model(
     operation_id="importModel",
     status_code=201,
     responses={
-        200: answers(ImportAnswer, "The same import was done before", Location="The model."),
-        201: answers(ImportAnswer, "The model is there", Location="The model."),
+        200: answers(ImportResponse, "The same import was done before", Location="The model."),
+        201: answers(ImportResponse, "The model is there", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The lines of an export", ndjson=ExportLine),
@@ -128,7 +140,7 @@ async def import_model(
     return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
 
 
-async def _restored(reception: Reception, config: ModelConfig, lines: list[bytes]) -> bool:
+async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
     """Take a model over, or go on with it where an earlier request was cut off; False where all was done before."""
     current, registry = current_map_in(lines, config), reception.registry
     content = content_of(lines)
@@ -147,13 +159,17 @@ async def _restored(reception: Reception, config: ModelConfig, lines: list[bytes
     elif known.importing.partition(".")[0] != content:
         raise ImportUnfinished("Another import of this model has begun; delete the model first.")
     try:
-        await _restore(reception, known, [line for line in lines[1:-1] if not _is_current_map(line)])
+        await _restore(
+            reception, known, [line for line in lines[1:-1] if not _is_current_map(line)]
+        )
     except CalibrationInputError:
         # What cannot be read now cannot be read by a repeat either.
         await registry.delete(known)
         raise
     try:
-        await registry.finish_import(known, replace(known, importing=None, imported=content), current)
+        await registry.finish_import(
+            known, replace(known, importing=None, imported=content), current
+        )
     except RevisionConflict as error:
         if error.current is None or error.current.imported != content:
             raise ModelDeleted() from error
@@ -177,35 +193,45 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     if first.get("type") != MODEL or first.get("format") != FORMAT:
         raise _refused(1, "export_format", f"the first line is the model, in format {FORMAT}")
     if last.get("type") != END or last.get("lines") != len(lines) - 1:
-        raise _refused(len(lines), "export_incomplete", "the export has no end, or lines are missing")
+        raise _refused(
+            len(lines), "export_incomplete", "the export has no end, or lines are missing"
+        )
     if last.get("consistent") is not True:
-        raise _refused(len(lines), "export_inconsistent", "the model changed during the export; export it again")
+        raise _refused(
+            len(lines),
+            "export_inconsistent",
+            "the model changed during the export; export it again",
+        )
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
         config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
         config = redeclared(config)
     except Problem as problem:
-        raise _refused(1, "export_format", f"the configuration cannot be kept: {problem.detail}") from problem
+        raise _refused(
+            1, "export_format", f"the configuration cannot be kept: {problem.detail}"
+        ) from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
     return config
 
 
-async def _restore(reception: Reception, config: ModelConfig, lines: list[bytes]) -> None:
+async def _restore(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
     """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
-        delivery = Delivery(config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0)
+        delivery = IngestBatch(
+            config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
+        )
         await reception.inbox.hand_over(delivery)
         receipt = await _merged(reception, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()
         if receipt.status != records.MERGED:
-            raise CalibrationInputError([Offence(**each) for each in receipt.errors])
+            raise CalibrationInputError([Violation(**each) for each in receipt.errors])
 
 
-async def _merged(reception: Reception, config: ModelConfig, batch_id: str) -> Receipt:
+async def _merged(reception: IngestService, config: ModelConfig, batch_id: str) -> Receipt:
     """Wait for a piece. The removal of an earlier model of this generation takes its record away, but not the piece."""
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -268,4 +294,4 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
 
 
 def _refused(number: int, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Offence(f"/{number}", rule, detail)])
+    return CalibrationInputError([Violation(f"/{number}", rule, detail)])

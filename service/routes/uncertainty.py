@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from service.comparing import AgainstQuery, compared
-from service.document import answers
-from service.drawings.uncertainty import draw_uncertainty
-from service.estimates import Estimate, WindowShown
-from service.pictures import Format, or_drawn
-from service.queries import Edges, Raters, WindowQuery
-from service.reading import Ask
-from service.reads import TheRead
+from calibrant_server.service.figures.uncertainty import draw_uncertainty
+from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.reads.compare import AgainstQuery, compared
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
+from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.queries import Edges, Raters, WindowQuery
+from calibrant_server.service.reads.service import ReadQuery
 
 router = APIRouter(tags=["read"], default_response_class=Response)
 
@@ -27,7 +27,7 @@ class UncertaintyQuery(WindowQuery, AgainstQuery):
     format: Format | None = Field(None, description="In place of the header Accept.")
 
 
-class UncertaintyAnswer(Estimate):
+class UncertaintyResponse(Estimate):
     """The uncertainty calibration error, and the table behind its diagram."""
 
     model: str
@@ -44,14 +44,18 @@ class UncertaintyAnswer(Estimate):
     )
 
 
-TABLE: dict[str, Any] = answers(UncertaintyAnswer, "The table, or the diagram", ETag="State and query.")
+TABLE: dict[str, Any] = answers(
+    UncertaintyResponse, "The table, or the diagram", ETag="State and query."
+)
 
 
-@router.get("/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE))
+@router.get(
+    "/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE)
+)
 async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Query()]) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
     params = query.params()
     params.pop("format", None)
-    ask = Ask("uncertainty", await read.config(), params, query)
+    ask = ReadQuery("uncertainty", await read.config(), params, query)
     ask = await compared(ask, query, read.caller, read.connection, read.reading)
     return await read.answer(ask, query.format, draw_uncertainty)

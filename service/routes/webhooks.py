@@ -7,16 +7,16 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from service.dependencies import Admin, TheConnection
-from service.document import answers, problems
-from service.engine import engine_errors
-from service.errors import WebhooksMissing
-from service.names import ModelId
-from service.reception import model_of
-from workers.alarm.deliveries import WAITING, Delivery
-from workers.alarm.episodes import at
-from workers.alarm.orders import trial
-from workers.alarm.settings import AlarmSettings
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.dependencies import Admin, TheConnection
+from calibrant_server.service.http.errors import WebhooksMissing
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.workers.alarm.commands import trial
+from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
+from calibrant_server.workers.alarm.episodes import at
+from calibrant_server.workers.alarm.settings import AlarmSettings
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 JSON = "application/json"
@@ -30,7 +30,7 @@ class Attempt(BaseModel):
     error: str | None
 
 
-class DeliveryAnswer(BaseModel):
+class DeliveryResponse(BaseModel):
     """One message to one receiver."""
 
     id: str = Field(description="The header webhook-id, the same at every attempt.")
@@ -42,13 +42,13 @@ class DeliveryAnswer(BaseModel):
     attempts: list[Attempt]
 
 
-class DeliveriesAnswer(BaseModel):
+class DeliveriesResponse(BaseModel):
     """Deliveries, the newest first."""
 
-    deliveries: list[DeliveryAnswer]
+    deliveries: list[DeliveryResponse]
 
 
-class TestAnswer(BaseModel):
+class TestResponse(BaseModel):
     """A test on its way; its deliveries stand in the log."""
 
     test: str
@@ -58,7 +58,7 @@ class TestAnswer(BaseModel):
 @router.get(
     "/v1/models/{model}/alarm/deliveries",
     operation_id="listDeliveries",
-    responses={200: answers(DeliveriesAnswer, "The deliveries"), **problems(422)},
+    responses={200: answers(DeliveriesResponse, "The deliveries"), **problems(422)},
 )
 async def list_deliveries(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
     """List what was sent to the receivers of a model's alarm, and what waits."""
@@ -72,7 +72,7 @@ async def list_deliveries(model: ModelId, caller: Admin, connection: TheConnecti
     "/v1/models/{model}/alarm/test",
     operation_id="testWebhooks",
     status_code=202,
-    responses={202: answers(TestAnswer, "A test is on its way"), **problems(409, 422)},
+    responses={202: answers(TestResponse, "A test is on its way"), **problems(409, 422)},
 )
 async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""
@@ -86,7 +86,7 @@ async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection
     return _json({"test": name, "receivers": receivers}, 202)
 
 
-def _shown(delivery: Delivery) -> dict[str, Any]:
+def _shown(delivery: WebhookDelivery) -> dict[str, Any]:
     return {
         "id": delivery.id,
         "type": delivery.type,

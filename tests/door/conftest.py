@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from service.app import create_app
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.settings import Settings
 from tests.conforming import CONFORMING
 from tests.door.fakes import FakeInbox, FakeRegistry
 
@@ -41,7 +41,9 @@ def client_of(app, **options) -> httpx.AsyncClient:
     """A client that fails where an answer does not stand in the API document."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     hooks = {"response": [_stands_in_the_document]}
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks=hooks, **options)
+    return httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", event_hooks=hooks, **options
+    )
 
 
 async def _stands_in_the_document(response: httpx.Response) -> None:

@@ -5,12 +5,23 @@ from dataclasses import replace
 
 import orjson
 
-from workers.inbox import BatchConflict, Delivery, ModelMismatch, Receipt, StoreUnavailable
-from workers.parked import Troubles
-from workers.questions import Answer
-from workers.state.maps import CurrentMap, NoSuchMap, PromotionConflict
-from workers.state.marks import Marks
-from workers.state.registry import FIXED, FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.ingest.inbox import (
+    BatchConflict,
+    IngestBatch,
+    ModelMismatch,
+    Receipt,
+    StoreUnavailable,
+)
+from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
+from calibrant_server.workers.store.registry import (
+    FIXED,
+    FixedProperty,
+    ModelConfig,
+    RevisionConflict,
+)
+from calibrant_server.workers.store.watermarks import Watermarks
 
 
 class FakeRegistry:
@@ -72,7 +83,9 @@ class FakeAlarms:
         return [max((each.number for each in self.held), default=0)]
 
     async def changed_since(self, tenant, numbers):
-        return [(0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]]
+        return [
+            (0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]
+        ]
 
     async def summaries(self):
         return self.told
@@ -127,7 +140,7 @@ class FakeMaps:
 class FakeState:
     """State that is named by a number, whatever the window."""
 
-    marks = Marks()
+    marks = Watermarks()
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -142,7 +155,7 @@ class FakeInbox:
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.maps = FakeMaps()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False
         self.trouble: Exception | None = None
@@ -233,7 +246,7 @@ class FakeInbox:
 
     async def marks(self, model, slice_):
         self._stumble()
-        return Marks()
+        return Watermarks()
 
     async def state_version(self, model, slice_, window, kind=""):
         return (await self.state(model, slice_, kind)).name(window)
@@ -251,7 +264,7 @@ class FakeInbox:
         self._stumble()
         self.asked.append((kind, model.key, params, window, slice_))
         body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}
-        return Answer(orjson.dumps(body), "", window, f"v{self.version}")
+        return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")
 
 
 def unavailable() -> StoreUnavailable:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant_server.workers.alarm.deliveries import delivery_of
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode
+from calibrant_server.workers.queries.ask import AnswerTimeout
 from tests.door.conftest import problem
-from workers.alarm.deliveries import delivery_of
-from workers.alarm.episodes import CLOSED, OPEN, Episode
-from workers.questions import AnswerTimeout
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
@@ -88,11 +88,15 @@ async def test_the_score_may_be_named(client, registry, task, named):
     url = f"/v1/models/{task}"
     await client.put(url, json={**document, "alarm": {"bets": "score"}})
     again = await client.put(url, json={**document, "alarm": {"bets": named}})
-    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (200, 1, {"bets": "score"})
+    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (
+        200,
+        1,
+        {"bets": "score"},
+    )
     other = "top_label" if task == "binary" else "positive"
     patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
-    [offence] = problem(await patch, 422, "invalid-input")["errors"]
-    assert offence["pointer"] == "/alarm/bets" and named in offence["detail"]
+    [violation] = problem(await patch, 422, "invalid-input")["errors"]
+    assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
 
 
 async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):
@@ -153,7 +157,11 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
     answer = await alarmed.post(url, json={"note": "new scanner", "by": "ann"})
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    assert (told["status"], told["note"], told["acknowledged_by"]) == ("acknowledged", "new scanner", "ann")
+    assert (told["status"], told["note"], told["acknowledged_by"]) == (
+        "acknowledged",
+        "new scanner",
+        "ann",
+    )
     assert inbox.orders[-1][1]["op"] == "acknowledge"
     again = await alarmed.post(url, json={})
     assert again.json() == told and len(inbox.orders) == 1

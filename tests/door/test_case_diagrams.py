@@ -8,15 +8,17 @@ import pytest
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.question import Question
-from calibrant.view import View
-from service.drawings.case_boxes import draw_boxes
-from service.drawings.case_histogram import draw_histogram
-from service.drawings.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant_server.service.figures.case_boxes import draw_boxes
+from calibrant_server.service.figures.case_histogram import draw_histogram
+from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 
 SPEC = PaneSpec("segmentation", 3)
-DRAWINGS = pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case])
+DRAWINGS = pytest.mark.parametrize(
+    "draw", [draw_histogram, draw_boxes, draw_reliability_boxes, draw_one_case]
+)
 
 
 def answer(n_cases=6, n=80, **options):
@@ -30,7 +32,7 @@ def answer(n_cases=6, n=80, **options):
             "cases": [f"scan-{i // n}" for i in range(len(rows))],
         }
         pane.fill_batch(Batch.from_columns(columns, task="segmentation").batch)
-    view = View(pane, Question(bins=20, options=options))
+    view = View(pane, PaneQuery(bins=20, options=options))
     one = {"case": case_reliability(view, "scan-0")} if n_cases else {}
     return {"model": "seg <$x$> & co"} | cases_of(view) | one
 
@@ -58,7 +60,9 @@ def test_none_and_one(draw, n_cases):
 
 @pytest.mark.parametrize("of_class", [0, 2])
 def test_one_class_of_no_cases(of_class):
-    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(answer(0), "image/png")
+    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(
+        answer(0), "image/png"
+    )
 
 
 @DRAWINGS
@@ -79,7 +83,9 @@ def test_without_dice(draw):
 
 @pytest.mark.parametrize("draw", [draw_histogram, draw_one_case])
 def test_one_class(draw):
-    one, other, every = (draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {}))
+    one, other, every = (
+        draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {})
+    )
     assert len({one, other, every}) == 3
 
 

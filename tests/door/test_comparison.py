@@ -4,8 +4,8 @@ import numpy as np
 import orjson
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.disagreement.alpha_calibration import compare_calibrations
+from calibrant.core.batch import Batch
+from calibrant.raters.alpha_calibration import compare_calibrations
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -18,8 +18,15 @@ def votes_that_a_feature_explains(n=400):
     p = rng.dirichlet(np.full(3, 2.0), n)
     x = np.column_stack([rng.normal(size=n), rng.normal(size=n)])
     alpha = np.exp(0.5 + 2.0 * x[:, 0])
-    counts = [rng.multinomial(5, rng.dirichlet(np.maximum(a * row, 1e-6))) for a, row in zip(alpha, p, strict=True)]
-    return {"probabilities": p.tolist(), "label_counts": np.array(counts).tolist(), "features": x.tolist()}
+    counts = [
+        rng.multinomial(5, rng.dirichlet(np.maximum(a * row, 1e-6)))
+        for a, row in zip(alpha, p, strict=True)
+    ]
+    return {
+        "probabilities": p.tolist(),
+        "label_counts": np.array(counts).tolist(),
+        "features": x.tolist(),
+    }
 
 
 @pytest.fixture
@@ -31,7 +38,9 @@ async def model(client):
 async def test_a_head_on_posted_features_is_the_librarys(model, inbox):
     body = votes_that_a_feature_explains()
     found = (await model.post(URL, json=body)).json()
-    batch = Batch.from_columns({name: body[name] for name in ("probabilities", "label_counts")}).batch
+    batch = Batch.from_columns(
+        {name: body[name] for name in ("probabilities", "label_counts")}
+    ).batch
     expected = compare_calibrations(batch, features=body["features"])
     shown = orjson.loads(orjson.dumps(expected, option=orjson.OPT_SERIALIZE_NUMPY))
     assert {name: found[name] for name in shown} == shown
@@ -54,7 +63,9 @@ async def test_a_head_of_many_features_needs_many_units(model):
 
 
 async def test_one_vote_each_is_no_comparison(model):
-    found = (await model.post(URL, json={"probabilities": [[0.5, 0.3, 0.2]] * 60, "labels": [0] * 60})).json()
+    found = (
+        await model.post(URL, json={"probabilities": [[0.5, 0.3, 0.2]] * 60, "labels": [0] * 60})
+    ).json()
     assert (found["best"], found["reason"]) == (None, "one_vote")
 
 
@@ -79,6 +90,9 @@ async def test_features_are_a_table_of_numbers(model, features, pointer):
 
 async def test_other_fields_and_queries_are_refused(model):
     body = {"probabilities": [[0.5, 0.3, 0.2]], "labels": [[0, 1]], "members": []}
-    assert problem(await model.post(URL, json=body), 422, "invalid-input")["errors"][0]["rule"] == "unknown_field"
+    assert (
+        problem(await model.post(URL, json=body), 422, "invalid-input")["errors"][0]["rule"]
+        == "unknown_field"
+    )
     assert (await model.post(f"{URL}?window=P1D", json={})).status_code == 422
     problem(await model.post("/v1/models/none/disagreement", json={}), 404, "model-unknown")

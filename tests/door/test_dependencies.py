@@ -15,10 +15,14 @@ def dependencies_of(dependant: Dependant) -> Iterator[Dependant]:
 
 def test_every_dependency_of_every_route_is_a_coroutine(app) -> None:
     routes = [each for each in app.state.routes if isinstance(each, APIRoute)]
-    found = [(route.path, each.call) for route in routes for each in dependencies_of(route.dependant)]
+    found = [
+        (route.path, each.call) for route in routes for each in dependencies_of(route.dependant)
+    ]
     assert len(found) > 100
     for path, call in found:
-        is_coroutine = iscoroutinefunction(call) or iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+        is_coroutine = iscoroutinefunction(call) or iscoroutinefunction(
+            getattr(call, "__call__", None)
+        )  # noqa: B004
         assert is_coroutine, f"{path} depends on {call}"
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from service.drawings.reliability import draw_reliability
-from service.drawings.roc import draw_roc
+from calibrant_server.service.figures.reliability import draw_reliability
+from calibrant_server.service.figures.roc import draw_roc
 from tests.door.conftest import PREDICTIONS
 
 URL = "/v1/models/digits/reliability"
@@ -71,8 +71,16 @@ def test_equal_mass_bins_and_points_at_the_ends():
 def test_narrow_bins_do_not_hide_the_wide_ones():
     """Of equal mass, as of a confident model: the wide bin is as heavy as those that are crowded at 1."""
     cuts = [0.3, 0.9, 0.99, 0.999, 0.9999, 1.0]
-    table = [row(low, high, 20.0, (low + high) / 2, 0.8, [0.7, 0.9]) for low, high in itertools.pairwise(cuts)]
-    image = imread(io.BytesIO(draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}, "image/png")), format="png")
+    table = [
+        row(low, high, 20.0, (low + high) / 2, 0.8, [0.7, 0.9])
+        for low, high in itertools.pairwise(cuts)
+    ]
+    image = imread(
+        io.BytesIO(
+            draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}, "image/png")
+        ),
+        format="png",
+    )
     beneath = image[int(0.78 * len(image)) :, :, :3]
     orange = np.abs(beneath - np.array([0xD5, 0x5E, 0x00]) / 255).max(axis=2) < 0.02
     assert orange.any(axis=0).mean() > 0.5

@@ -2,12 +2,12 @@
 
 import pytest
 
-from service.app import create_app
-from service.auth import SCOPES
-from service.document import _documented
-from service.examples import EXAMPLES
-from service.openapi import COMMITTED, written
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.__main__ import COMMITTED, written
+from calibrant_server.service.openapi.examples import EXAMPLES
+from calibrant_server.service.openapi.schema import _documented
+from calibrant_server.service.security.keys import SCOPES
+from calibrant_server.service.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,11 @@ async def test_the_documentation_needs_nothing_from_elsewhere(client):
 
 async def test_health_and_version(client):
     assert (await client.get("/livez")).json() == {"status": "ok"}
-    assert (await client.get("/readyz")).json() == {"status": "ready", "parked_entries": 0, "unsealed_models": 0}
+    assert (await client.get("/readyz")).json() == {
+        "status": "ready",
+        "parked_entries": 0,
+        "unsealed_models": 0,
+    }
     assert (await client.get("/version")).json()["api"] == "1"
     text = (await client.get("/metrics")).text
     assert 'calibrant_requests_total{operation="getLive",status="200"} 1.0' in text
@@ -97,7 +101,9 @@ async def test_what_waits_for_an_operator_is_told(client, inbox):
     assert ready.status_code == 200
     assert ready.json() == {"status": "ready", "parked_entries": 3, "unsealed_models": 1}
     text = (await client.get("/metrics")).text
-    assert "\ncalibrant_parked_entries 3.0\n" in text and "\ncalibrant_unsealed_models 1.0\n" in text
+    assert (
+        "\ncalibrant_parked_entries 3.0\n" in text and "\ncalibrant_unsealed_models 1.0\n" in text
+    )
 
 
 async def test_head_is_answered_as_get_without_a_body(client):
@@ -142,11 +148,15 @@ async def test_examples_are_taken_as_they_stand(app, client):
     examples: dict[str, list] = {}
     for method, path, media, content in bodies(app):
         examples.setdefault(f"{method.upper()} {path}", []).append((media, content["example"]))
-    await client.put("/v1/models/coarse", json={**EXAMPLES["ModelSettings"], "grid": 4, "slices": {}})
+    await client.put(
+        "/v1/models/coarse", json={**EXAMPLES["ModelSettings"], "grid": 4, "slices": {}}
+    )
     for step in STORY + OF_COARSE_MODELS:
         method, path = step.format(model="coarse" if step in OF_COARSE_MODELS else "fine").split()
         for media, example in examples[step]:
-            answer = await client.request(method, path, json=example, headers={"Content-Type": media})
+            answer = await client.request(
+                method, path, json=example, headers={"Content-Type": media}
+            )
             assert answer.status_code in (200, 201, 202), (step, media, answer.text)
 
 
@@ -156,5 +166,7 @@ def test_operations_say_who_may_and_what_they_do(app):
             assert operation["summary"][0].isupper() and not operation["summary"].endswith(".")
             scopes = {scope for each in operation["security"] for scope in each["key"]}
             assert scopes <= set(SCOPES)
-            assert bool(scopes) == (set(operation["tags"]).isdisjoint({"operation", "problems"})), path
+            assert bool(scopes) == (set(operation["tags"]).isdisjoint({"operation", "problems"})), (
+                path
+            )
             assert ("401" in operation["responses"]) == bool(scopes)

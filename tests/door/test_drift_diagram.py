@@ -10,10 +10,10 @@ import pytest
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.summary import STATUSES, summary
-from calibrant.drift.tables import UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
-from service.drawings.drift import draw_drift
+from calibrant_server.service.figures.drift import draw_drift
 
 DAY = "2026-03-{:02d}T00:00:00Z"
 
@@ -27,13 +27,29 @@ def told(n_days: int = 20, factor: float = 0.6) -> dict:
         rate = score * (factor if day >= 10 else 1.0)
         tables.append(UnitTable(weight, weight * score, weight * rate, weight, weight))
         state = advance(state, day, tables[-1], 3650.0)
-        recent.append({"from": DAY.format(day + 1), "sr_log10": state.log_mixed_sr / np.log(10), "threshold_log10": 3.56})
+        recent.append(
+            {
+                "from": DAY.format(day + 1),
+                "sr_log10": state.log_mixed_sr / np.log(10),
+                "threshold_log10": 3.56,
+            }
+        )
     since = merged(tables[10:])
     found = verdict(state, 3650.0, 3650.0, merged(tables), since)
     found |= {"model": "risk", "detector": {}, "recent": recent, "bins_since_change": None}
-    found |= {"summary": summary(found), "detector": {"scope": "score"}, "scores": "mapped", "title": None, "start_of_change": None}
+    found |= {
+        "summary": summary(found),
+        "detector": {"scope": "score"},
+        "scores": "mapped",
+        "title": None,
+        "start_of_change": None,
+    }
     if found["status"] == "alarm":
-        found |= {"title": "model drift", "start_of_change": DAY.format(11), "alarmed_at": {"from": DAY.format(14)}}
+        found |= {
+            "title": "model drift",
+            "start_of_change": DAY.format(11),
+            "alarmed_at": {"from": DAY.format(14)},
+        }
         found["bins_since_change"] = bin_rows(since)
     return found
 
@@ -48,7 +64,11 @@ def test_an_alarm_is_drawn_with_its_words():
     assert found["status"] == "alarm" and "less often than predicted: 0." in found["summary"]
     svg = draw_drift(found, "image/svg+xml")
     shown = text_of(svg)
-    assert "Drift of risk: alarm (model drift)" in shown and "since the change" in shown and "threshold" in shown
+    assert (
+        "Drift of risk: alarm (model drift)" in shown
+        and "since the change" in shown
+        and "threshold" in shown
+    )
     assert "Predictions no longer agree with outcomes." in shown
     assert draw_drift(found, "image/svg+xml") == svg
     assert draw_drift(found, "image/png").startswith(b"\x89PNG")
@@ -60,7 +80,12 @@ def test_without_alarm_nothing_is_said_to_have_changed():
 
 
 def test_without_detector_it_says_why():
-    answer = {"model": "m" * 60, "status": "insufficient_data", "detector": None, "detector_reason": "no label_horizon"}
+    answer = {
+        "model": "m" * 60,
+        "status": "insufficient_data",
+        "detector": None,
+        "detector_reason": "no label_horizon",
+    }
     shown = text_of(draw_drift(answer, "image/svg+xml"))
     assert "no label_horizon" in shown and "…: insufficient data" in shown
 
@@ -77,5 +102,8 @@ def test_a_slope_and_a_bin_are_told():
         "worst_bins": [{"lower": 0.2, "upper": 0.4, "gap": 0.1, "standard_errors": 4.0}],
     }
     said = summary({"status": "alarm", "n_units": 1.0, "sr": None, "effect": effect})
-    assert "too timid: slope 1.40" in said and "Between 20% and 40%, outcomes lie 10 points above" in said
+    assert (
+        "too timid: slope 1.40" in said
+        and "Between 20% and 40%, outcomes lie 10 points above" in said
+    )
     assert "often than predicted" not in said

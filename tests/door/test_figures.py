@@ -10,30 +10,33 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.confidence.state import confidence_of, left
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.loss_curves.answer import surface_answer
-from calibrant.maps import fit as fit_map
+from calibrant.calibrators import fit as fit_map
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.report_uncertainty import uncertainty
+from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant.temperature.fit import fit_temperature
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
-from service.drawings.calibration_map import draw_map
-from service.drawings.case_sensitivity import draw_sensitivity
-from service.drawings.confidence_histogram import draw_confidence
-from service.drawings.disagreement import draw_disagreement
-from service.drawings.ground import ORANGE, density
-from service.drawings.label_distribution import draw_label_distribution
-from service.drawings.losses import draw_losses
-from service.drawings.radar import draw_radar
-from service.drawings.stability import draw_stability
-from service.drawings.surface import draw_surface
-from service.drawings.uncertainty import draw_uncertainty
-from service.routes.comparison import joined, relative
+from calibrant_server.service.figures.base import ORANGE, density
+from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.figures.confidence_histogram import draw_confidence
+from calibrant_server.service.figures.disagreement import draw_disagreement
+from calibrant_server.service.figures.label_distribution import draw_label_distribution
+from calibrant_server.service.figures.losses import draw_losses
+from calibrant_server.service.figures.radar import draw_radar
+from calibrant_server.service.figures.stability import draw_stability
+from calibrant_server.service.figures.surface import draw_surface
+from calibrant_server.service.figures.uncertainty import draw_uncertainty
+from calibrant_server.service.routes.comparison import joined, relative
 
-ABOUT = {"model": "seg <$x$> & co", "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}}
+ABOUT = {
+    "model": "seg <$x$> & co",
+    "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+}
 
 
 def pane_of(n_classes, n=300):
@@ -51,36 +54,62 @@ TWO, TEN = pane_of(2), pane_of(10)
 RADAR = {
     "models": ["a", "b$", "c"],
     "raters": "pooled",
-    "relative": {name: {"a": 1.0, "b$": 0.5, "c": 0.1 * i} for i, name in enumerate(("ece", "dice", "brier", "mce"))},
+    "relative": {
+        name: {"a": 1.0, "b$": 0.5, "c": 0.1 * i}
+        for i, name in enumerate(("ece", "dice", "brier", "mce"))
+    },
 }
-TWO_SPOKES = RADAR | {"relative": {"ece": RADAR["relative"]["ece"], "nll": {"a": None, "b$": 1.0, "c": 1.0}}}
+TWO_SPOKES = RADAR | {
+    "relative": {"ece": RADAR["relative"]["ece"], "nll": {"a": None, "b$": 1.0, "c": 1.0}}
+}
 SENSITIVITY = [
-    {"bins": bins} | {name: {"value": 0.1 + bins / 500, "sd": 0.02} for name in ("ece", "ace", "mce")}
+    {"bins": bins}
+    | {name: {"value": 0.1 + bins / 500, "sd": 0.02} for name in ("ece", "ace", "mce")}
     for bins in (5, 10, 20, 50, 100)
 ]
 FIGURES = {
     "losses": (draw_losses, lambda: ABOUT | fit_temperature(TWO)),
-    "stability": (draw_stability, lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, Question()), "ece")),
-    "disagreement": (draw_disagreement, lambda: ABOUT | disagreement_answer(View(TEN, Question()))),
-    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, Question()))),
-    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, Question()))),
-    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, Question()), points=5)),
+    "stability": (
+        draw_stability,
+        lambda: ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, PaneQuery()), "ece"),
+    ),
+    "disagreement": (
+        draw_disagreement,
+        lambda: ABOUT | disagreement_answer(View(TEN, PaneQuery())),
+    ),
+    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, PaneQuery()))),
+    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, PaneQuery()))),
+    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5)),
     "surface of ece": (
         partial(draw_surface, objective="ece"),
-        lambda: ABOUT | surface_answer(View(TWO, Question()), points=5),
+        lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5),
     ),
     "label distribution": (
         draw_label_distribution,
-        lambda: ABOUT | {"n": 300, "n_ratings": 900} | compute_metrics(View(TEN, Question()), ["ent_ce", "dist_ce", "rank_cs"]),
+        lambda: (
+            ABOUT
+            | {"n": 300, "n_ratings": 900}
+            | compute_metrics(View(TEN, PaneQuery()), ["ent_ce", "dist_ce", "rank_cs"])
+        ),
     ),
-    "map": (partial(draw_map, n_classes=2), lambda: ABOUT | fit_map("isotonic", View(TWO, Question(scope="class:1")))),
-    "map of rows": (partial(draw_map, n_classes=10), lambda: ABOUT | fit_map("temperature", View(TEN, Question()))),
+    "map": (
+        partial(draw_map, n_classes=2),
+        lambda: ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1"))),
+    ),
+    "map of rows": (
+        partial(draw_map, n_classes=10),
+        lambda: ABOUT | fit_map("temperature", View(TEN, PaneQuery())),
+    ),
     "sensitivity": (draw_sensitivity, lambda: ABOUT | {"n_cases": 4, "sensitivity": SENSITIVITY}),
     "radar": (draw_radar, lambda: RADAR),
     "bars": (draw_radar, lambda: TWO_SPOKES),
     "confidence": (
         draw_confidence,
-        lambda: ABOUT | {"classes": list("abcdefghij")} | confidence_of(View(TEN, left(60, "pooled")), smoothing=2),
+        lambda: (
+            ABOUT
+            | {"classes": list("abcdefghij")}
+            | confidence_of(View(TEN, left(60, "pooled")), smoothing=2)
+        ),
     ),
 }
 
@@ -107,7 +136,10 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
         (draw_uncertainty, NOTHING | {"table": [], "value": None}),
         (draw_surface, NOTHING | {"nll": None}),
         (draw_sensitivity, NOTHING | {"n_cases": 0}),
-        (partial(draw_map, n_classes=2), NOTHING | {"method": "platt", "scope": "positive", "parameters": None}),
+        (
+            partial(draw_map, n_classes=2),
+            NOTHING | {"method": "platt", "scope": "positive", "parameters": None},
+        ),
         (draw_confidence, NOTHING | {"label": None, "classes": ["a", "b"]}),
     ],
 )
@@ -128,23 +160,41 @@ def test_relative_numbers_are_distances_from_the_best():
     assert found == {"a": pytest.approx(0.5), "b": 1.0}
     assert relative("spiegelhalter_z", {"a": -4.0, "b": 1.0}) == {"a": 1.0, "b": 0.25}
     assert relative("ece", {"a": 0.0, "b": 0.0}) == {"a": 0.0, "b": 0.0}
-    told = {"window": {}, "state_version": "x", "n_predictions": 1, "n_ratings": 1, "scope": "positive"}
-    answers = {model: told | {"metrics": {"ece": {"value": value}}} for model, value in (("a", 0.2), ("b", 0.1))}
+    told = {
+        "window": {},
+        "state_version": "x",
+        "n_predictions": 1,
+        "n_ratings": 1,
+        "scope": "positive",
+    }
+    answers = {
+        model: told | {"metrics": {"ece": {"value": value}}}
+        for model, value in (("a", 0.2), ("b", 0.1))
+    }
     answer = joined(answers, ["ece"], "mean")
     assert (answer["models"], answer["raters"]) == (["a", "b"], "mean")
     assert answer["relative"] == {"ece": {"a": 1.0, "b": 0.5}}
 
 
-@pytest.mark.parametrize("shares", [[0.42, 0.06, 0.12, 0.4], [1.0], [0.9, 0.1 - 1e-7, 1e-7], [0.3, 0.3, 0.4]])
+@pytest.mark.parametrize(
+    "shares", [[0.42, 0.06, 0.12, 0.4], [1.0], [0.9, 0.1 - 1e-7, 1e-7], [0.3, 0.3, 0.4]]
+)
 def test_marks_of_a_logarithmic_share_do_not_overlap(shares):
     figure = Figure((3, 3))
     axes = figure.add_axes((0.2, 0.1, 0.7, 0.2))
-    rows = [{"lower": i / len(shares), "upper": (i + 1) / len(shares), "weight": share} for i, share in enumerate(shares)]
+    rows = [
+        {"lower": i / len(shares), "upper": (i + 1) / len(shares), "weight": share}
+        for i, share in enumerate(shares)
+    ]
     density(axes, rows, log=True)
     figure.draw_without_rendering()
     low, high = axes.get_ylim()
     marks = axes.yaxis.get_ticklabels() + axes.yaxis.get_ticklabels(minor=True)
-    boxes = [mark.get_window_extent() for mark in marks if mark.get_text() and low <= mark.get_position()[1] <= high]
+    boxes = [
+        mark.get_window_extent()
+        for mark in marks
+        if mark.get_text() and low <= mark.get_position()[1] <= high
+    ]
     assert 1 <= len(boxes) <= 4
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert low < min(shares) and high > max(shares)
@@ -160,4 +210,6 @@ def test_a_temperature_outside_the_usual_range_is_in_the_figure(found):
     """The line at the fitted temperature runs through all three panels, and its legend is not of something out of sight."""
     answer = ABOUT | fit_temperature(TWO)
     bound = answer | {"temperature": found, "at_bound": True}
-    assert _orange(draw_losses(bound, "image/png")) > 0.9 * _orange(draw_losses(answer, "image/png"))
+    assert _orange(draw_losses(bound, "image/png")) > 0.9 * _orange(
+        draw_losses(answer, "image/png")
+    )

@@ -5,12 +5,12 @@ import base64
 import orjson
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.histogram import Histogram
-from calibrant.pane import Pane
-from calibrant.spec import PaneSpec
+from calibrant.core.batch import Batch
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.entries import unpack_updates
 from tests.door.conftest import PREDICTIONS, problem
-from workers.entries import unpack_updates
 
 pytestmark = pytest.mark.anyio
 M = "/v1/models/coarse"
@@ -99,10 +99,19 @@ async def test_a_pane_from_the_edge(client, inbox, registry):
 
 async def test_a_pane_of_pixels_says_which_belong_together(client):
     await client.put(M, json={"task": "segmentation", "classes": 3})
-    for named, status in (({}, 422), ({"ids": ["a", "b"]}, 422), ({"units": ["u", "u"]}, 202), ({"cases": ["s", "s"]}, 202)):
-        answer = await client.post(URL, json={"kind": "pane", "packed": packed(PaneSpec("segmentation", 3), **named)})
+    for named, status in (
+        ({}, 422),
+        ({"ids": ["a", "b"]}, 422),
+        ({"units": ["u", "u"]}, 202),
+        ({"cases": ["s", "s"]}, 202),
+    ):
+        answer = await client.post(
+            URL, json={"kind": "pane", "packed": packed(PaneSpec("segmentation", 3), **named)}
+        )
         assert answer.status_code == status, answer.text
-        assert [each["rule"] for each in answer.json()["errors"]] == ["units_required"] * (status == 422)
+        assert [each["rule"] for each in answer.json()["errors"]] == ["units_required"] * (
+            status == 422
+        )
 
 
 async def test_a_histogram_makes_no_model(client):
@@ -113,7 +122,10 @@ PANE = {"kind": "pane", "packed": packed(PaneSpec("multiclass", 3, BINS))}
 
 BAD = {
     "a bin that counts no prediction": (histogram(n_predictions=[0] * BINS), "/n_predictions/8"),
-    "more units than predictions": (histogram(n_predictions=[1] * BINS, n_units=BINS + 1), "/n_units"),
+    "more units than predictions": (
+        histogram(n_predictions=[1] * BINS, n_units=BINS + 1),
+        "/n_units",
+    ),
     "bins of another grid": (histogram(bins=7), "/bins"),
     "wrong length": (histogram(count=[1.0] * 9), "/count"),
     "negative count": (histogram(count=[-1.0] + [0.0] * 9), "/count/0"),

@@ -226,19 +226,40 @@ async def test_ids_that_break_the_rule(client, model):
 
 @pytest.mark.parametrize("name", [".", ".."])
 async def test_names_that_a_path_takes_for_folders(client, name):
-    encoded, made = name.replace(".", "%2E"), await client.put("/v1/models/digits", json={"task": "binary"})
+    encoded, made = (
+        name.replace(".", "%2E"),
+        await client.put("/v1/models/digits", json={"task": "binary"}),
+    )
     assert made.status_code == 201
-    places = (encoded, f"digits/baselines/{encoded}", f"digits/batches/{encoded}", f"digits/predictions/{encoded}")
+    places = (
+        encoded,
+        f"digits/baselines/{encoded}",
+        f"digits/batches/{encoded}",
+        f"digits/predictions/{encoded}",
+    )
     for method, place in zip(("GET", "GET", "GET", "DELETE"), places, strict=True):
-        [error] = problem(await client.request(method, f"/v1/models/{place}"), 422, "invalid-name")["errors"]
+        [error] = problem(await client.request(method, f"/v1/models/{place}"), 422, "invalid-name")[
+            "errors"
+        ]
         assert error["rule"] == "id" and "neither . nor .." in error["detail"]
     for place in ("ids", "units", "cases"):
-        [error] = problem(await client.post(URL, content=body(**{place: [name]}), headers=JSON), 422, "invalid-input")["errors"]
-        assert (error["pointer"], error["rule"]) == (f"/{place}/0", "name") and "neither . nor .." in error["detail"]
+        [error] = problem(
+            await client.post(URL, content=body(**{place: [name]}), headers=JSON),
+            422,
+            "invalid-input",
+        )["errors"]
+        assert (error["pointer"], error["rule"]) == (
+            f"/{place}/0",
+            "name",
+        ) and "neither . nor .." in error["detail"]
     labels = await client.post("/v1/models/digits/labels", json={"ids": [name], "labels": [0]})
     assert problem(labels, 422, "invalid-input")["errors"][0]["pointer"] == "/ids/0"
     problem(await client.post(URL, content=body(batch_id=name), headers=JSON), 422, "invalid-name")
-    problem(await client.put("/v1/models/digits", json={"task": "binary", "slices": {name: None}}), 422, "invalid-input")
+    problem(
+        await client.put("/v1/models/digits", json={"task": "binary", "slices": {name: None}}),
+        422,
+        "invalid-input",
+    )
     # What clients make of a path that ends in such a name deletes nothing.
     problem(await client.delete("/v1/models/digits/"), 404, "path-unknown")
     assert (await client.get("/v1/models/digits")).status_code == 200

@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
 from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -152,7 +152,7 @@ async def test_records_and_columns_of_the_same_content_are_the_same_batch(client
     assert (await client.post(URL, content=data, headers=headers)).json()["duplicate"] is True
 
 
-async def test_offences_in_records_are_named_by_line(client):
+async def test_violations_in_records_are_named_by_line(client):
     lines = [
         b'{"probability": [0.7, 0.3], "label": 0}',
         b"",
@@ -175,7 +175,10 @@ async def test_offences_in_records_are_named_by_line(client):
     ("lines", "place"),
     [
         ([b'{"probability": [0.7, 0.3]', b'"label": 0}'], "/1"),
-        ([b'{"probability": [0.7, 0.3], "label": 0},{"probability": [0.7, 0.3], "label": 0}'], "/1"),
+        (
+            [b'{"probability": [0.7, 0.3], "label": 0},{"probability": [0.7, 0.3], "label": 0}'],
+            "/1",
+        ),
         ([b'{"probability": [0.7', b'0.3], "label": 0}', b'{"label": 0},{"label": 0}'], "/1"),
         ([b'{"label": [{"a": 0}', b'{"b": 1}]}', b'{"label": 0},{"label": 0}'], None),
         ([b'{"label": 0}', b'[{"label": 0}]'], "/2"),
@@ -195,7 +198,10 @@ async def test_a_field_that_a_later_line_lacks_or_does_not_know(client):
     for line, pointer in (
         (b'{"probabilities": [0.7, 0.3], "label": 0, "unit": "a"}', "/1/unit"),
         (b'{"probabilities": [0.7, 0.3], "colour": 0}', "/2/colour"),
-        (b'{"probabilities": [0.7, 0.3], "probability": [0.7, 0.3], "label": 0}', "/2/probabilities"),
+        (
+            b'{"probabilities": [0.7, 0.3], "probability": [0.7, 0.3], "label": 0}',
+            "/2/probabilities",
+        ),
     ):
         answer = await client.post(URL, content=good + b"\n" + line, headers=headers)
         assert pointer in [e["pointer"] for e in problem(answer, 422, "invalid-input")["errors"]]

@@ -6,10 +6,10 @@ import json
 import httpx
 import pytest
 
-from service.app import create_app
-from service.auth import KeysUnreadable, is_loopback, load_keyring
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
+from calibrant_server.service.settings import Settings
 from tests.door.conftest import PREDICTIONS, client_of, problem
 
 pytestmark = pytest.mark.anyio
@@ -222,10 +222,15 @@ def test_a_missing_keys_file_stops_the_start(tmp_path):
 
 async def test_where_alarms_are_sent_is_told_to_who_may_change_it(keyed):
     """The path of a receiver's URL is often all that it takes to write to it."""
-    hook = {"url": "https://hooks.example.org:8443/services/T0/B0/key?token=t", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    hook = {
+        "url": "https://hooks.example.org:8443/services/T0/B0/key?token=t",
+        "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    }
     path = "/v1/models/m"
     async with client_of(keyed) as client:
-        await client.put(path, headers=bearer("all"), json={"task": "binary", "alarm": {"webhooks": [hook]}})
+        await client.put(
+            path, headers=bearer("all"), json={"task": "binary", "alarm": {"webhooks": [hook]}}
+        )
         whole, reduced = [await client.get(path, headers=bearer(key)) for key in ("all", "reader")]
         assert whole.json()["alarm"]["webhooks"] == [{"url": hook["url"], "secret": "whsec_…"}]
         by_host = [{"url": "https://hooks.example.org:8443/…", "secret": "whsec_…"}]
@@ -233,6 +238,11 @@ async def test_where_alarms_are_sent_is_told_to_who_may_change_it(keyed):
         listed = await client.get("/v1/models", headers=bearer("reader"))
         assert listed.json()["models"][0]["alarm"]["webhooks"] == by_host
         assert whole.headers["etag"] != reduced.headers["etag"]
-        for key, tag, status in (("reader", whole, 200), ("reader", reduced, 304), ("all", reduced, 200), ("all", whole, 304)):
+        for key, tag, status in (
+            ("reader", whole, 200),
+            ("reader", reduced, 304),
+            ("all", reduced, 200),
+            ("all", whole, 304),
+        ):
             asked = bearer(key) | {"If-None-Match": tag.headers["etag"]}
             assert (await client.get(path, headers=asked)).status_code == status

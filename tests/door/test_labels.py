@@ -2,8 +2,8 @@
 
 import pytest
 
+from calibrant_server.workers.ingest.entries import unpack_labels
 from tests.door.conftest import PREDICTIONS, problem
-from workers.entries import unpack_labels
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/labels"
@@ -58,13 +58,21 @@ async def test_lines_say_the_same_in_the_singular(known, inbox):
         ({"ids": ["i1"], "labels": [None]}, "/labels/0", "rater_required"),
         ({"ids": ["i1"], "labels": [[]]}, "/labels/0", "empty_ratings"),
         ({"ids": ["i1"], "labels": [[0, 1]], "raters": ["r1"]}, "/raters/0", "length"),
-        ({"ids": ["i1"], "labels": [[0, 1]], "raters": [["r1", "r1"]]}, "/raters/0", "repeated_rater"),
+        (
+            {"ids": ["i1"], "labels": [[0, 1]], "raters": [["r1", "r1"]]},
+            "/raters/0",
+            "repeated_rater",
+        ),
         (
             {"ids": ["i1"], "labels": [[0] * 1001], "raters": [[f"r{i}" for i in range(1001)]]},
             "/raters/0",
             "too_many_raters",
         ),
-        ({"ids": ["i1"], "labels": [0], "raters": ["r1"], "revision": [-1]}, "/revision/0", "integer"),
+        (
+            {"ids": ["i1"], "labels": [0], "raters": ["r1"], "revision": [-1]},
+            "/revision/0",
+            "integer",
+        ),
         ({"ids": ["i1"], "labels": [0], "revision": [2]}, "/revision/0", "rater_required"),
         ({"ids": ["i1"], "labels": [0], "notes": ["x"]}, "/notes", "unknown_field"),
         ({"ids": "i1", "labels": [0]}, "/ids", "list"),

@@ -119,7 +119,9 @@ async def test_the_current_map_is_polled_for_one_read(made, inbox):
         ({"label_horizon": "P1D"}, "full", {"joined": 0, "pending": 1}, False),
     ],
 )
-async def test_a_promotion_that_blinds_the_alarm_says_so(client, inbox, monkeypatch, declared, scope, held, warned):
+async def test_a_promotion_that_blinds_the_alarm_says_so(
+    client, inbox, monkeypatch, declared, scope, held, warned
+):
     async def tallies(model):
         return held
 
@@ -131,7 +133,10 @@ async def test_a_promotion_that_blinds_the_alarm_says_so(client, inbox, monkeypa
     warnings = promoted.json()["promotion"]["warnings"]
     assert [each["rule"] for each in warnings] == ["alarm_blind"] * warned
     assert (await client.get(f"{URL}/maps/current")).json()["promotion"]["warnings"] == warnings
-    assert all("alarm.scores to raw" in each["detail"] and each["pointer"] == "/version" for each in warnings)
+    assert all(
+        "alarm.scores to raw" in each["detail"] and each["pointer"] == "/version"
+        for each in warnings
+    )
 
 
 async def test_a_promotion_names_the_one_that_it_follows(made):
@@ -174,7 +179,9 @@ async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
 
 async def test_a_version_of_a_slice_is_judged_on_every_prediction(client, inbox):
     """Unless the current map is of that slice too."""
-    assert (await client.put(URL, json={"classes": 3, "slices": {"site": ["A"]}})).status_code == 201
+    assert (
+        await client.put(URL, json={"classes": 3, "slices": {"site": ["A"]}})
+    ).status_code == 201
     inbox.answers["map_comparison"] = BETTER
     for number, name in enumerate((None, "site:A", "site:A"), 1):
         inbox.answers["calibration_map"] = FIT | {"digest": f"d{number}", "slice": name}
@@ -263,18 +270,30 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
 async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
     for number in ("abc", "0", "1000001"):
         refused = problem(await made.get(f"{URL}/maps/{number}"), 422, "invalid-name")
-        assert refused["detail"].startswith("version: ") and refused["errors"][0]["pointer"] == "/version"
+        assert (
+            refused["detail"].startswith("version: ")
+            and refused["errors"][0]["pointer"] == "/version"
+        )
     refused = await made.delete(f"{URL}/maps/current")
-    assert problem(refused, 405, "method-not-allowed")["detail"].endswith("allowed: GET, HEAD, PUT.")
+    assert problem(refused, 405, "method-not-allowed")["detail"].endswith(
+        "allowed: GET, HEAD, PUT."
+    )
     assert refused.headers["allow"] == "GET, HEAD, PUT"
 
 
 async def test_the_class_is_named_that_probabilities_are_of(client, inbox):
     await client.put(URL, json={"classes": 3})
     curve = {"slope": 1.0, "intercept": 0.0, "clip": 1e-12}
-    inbox.answers["calibration_map"] = FIT | {"method": "platt", "scope": "class", "class": 2, "parameters": curve}
+    inbox.answers["calibration_map"] = FIT | {
+        "method": "platt",
+        "scope": "class",
+        "class": 2,
+        "parameters": curve,
+    }
     answer = await client.post(
-        f"{URL}/calibration-map/apply", params={"method": "platt", "class": "2"}, json={"probabilities": [[0.7, 0.1, 0.2]]}
+        f"{URL}/calibration-map/apply",
+        params={"method": "platt", "class": "2"},
+        json={"probabilities": [[0.7, 0.1, 0.2]]},
     )
     found = answer.json()
     assert (found["scope"], found["class"]) == ("class", 2)

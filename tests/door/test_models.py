@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from service.durations import duration_of
+from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.workers.store.durations import parse_duration
 from tests.door.conftest import problem
-from workers.durations import parse_duration
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits"
@@ -21,7 +21,9 @@ async def test_a_model_is_made_read_listed_changed_and_deleted(client):
     assert read.json() == shown and read.headers["etag"] == made.headers["etag"]
     assert (await client.get("/v1/models")).json() == {"models": [shown]}
     headers = {"If-Match": read.headers["etag"]}
-    changed = await client.patch(URL, json={"retention": None, "alarm": {"tolerance": 0.01}}, headers=headers)
+    changed = await client.patch(
+        URL, json={"retention": None, "alarm": {"tolerance": 0.01}}, headers=headers
+    )
     assert changed.status_code == 200, changed.text
     assert (changed.json()["retention"], changed.json()["unit"]) == (None, "patient")
     assert changed.headers["etag"] != read.headers["etag"]
@@ -115,8 +117,8 @@ async def test_settings_that_break_a_rule(client, document, pointer):
 
 
 async def test_a_setting_turns_creation_by_ingest_off(inbox, registry, settings):
-    from service.app import create_app
-    from service.engine import Connection
+    from calibrant_server.service.app import create_app
+    from calibrant_server.service.engine import Connection
     from tests.door.conftest import PREDICTIONS, client_of
 
     strict = settings.model_copy(update={"create_models": False})
@@ -140,15 +142,35 @@ BAD_SETTINGS = {
     "a name twice": ({"classes": ["a", "a"]}, "/classes", "repeated"),
     "too many classes": ({"classes": 10**9}, "/classes", "n_classes"),
     "a pane that divides no day": ({"classes": 3, "pane": "PT7M"}, "/pane", "pane"),
-    "a part of a second of retention": ({"classes": 3, "retention": "PT0.5S"}, "/retention", "whole_seconds"),
-    "a part of a second of horizon": ({"classes": 3, "label_horizon": "PT0.5S"}, "/label_horizon", "whole_seconds"),
-    "a retention beyond time": ({"classes": 3, "retention": "P99999999999999999999D"}, "/retention", "whole_seconds"),
+    "a part of a second of retention": (
+        {"classes": 3, "retention": "PT0.5S"},
+        "/retention",
+        "whole_seconds",
+    ),
+    "a part of a second of horizon": (
+        {"classes": 3, "label_horizon": "PT0.5S"},
+        "/label_horizon",
+        "whole_seconds",
+    ),
+    "a retention beyond time": (
+        {"classes": 3, "retention": "P99999999999999999999D"},
+        "/retention",
+        "whole_seconds",
+    ),
     "a colon in a slice key": ({"classes": 3, "slices": {"a:b": None}}, "/slices", "name"),
-    "a slice key that is no name": ({"classes": 3, "slices": {"a/b": None}}, "/slices/a~1b", "pattern"),
+    "a slice key that is no name": (
+        {"classes": 3, "slices": {"a/b": None}},
+        "/slices/a~1b",
+        "pattern",
+    ),
     "a slice without values": ({"classes": 3, "slices": {"a": []}}, "/slices", "slices"),
     "a slice value twice": ({"classes": 3, "slices": {"a": ["x", "x"]}}, "/slices", "slices"),
     "an unknown field": ({"classes": 3, "a/b": 1}, "/a~1b", "unknown_field"),
-    "an unknown field within": ({"classes": 3, "alarm": {"enabled": True}}, "/alarm/enabled", "unknown_field"),
+    "an unknown field within": (
+        {"classes": 3, "alarm": {"enabled": True}},
+        "/alarm/enabled",
+        "unknown_field",
+    ),
 }
 
 
@@ -181,10 +203,23 @@ BAD_CONFIGURATIONS = {
 
 @pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
 async def test_an_import_is_held_to_the_rules_of_a_declaration(client, name):
-    good = {"tenant": "t", "model": "m", "task": "multiclass", "n_classes": 3, "generation": "0" * 12, "revision": 1}
-    first = {"type": "model", "format": 1, "configuration": {**good, name: BAD_CONFIGURATIONS[name]}}
+    good = {
+        "tenant": "t",
+        "model": "m",
+        "task": "multiclass",
+        "n_classes": 3,
+        "generation": "0" * 12,
+        "revision": 1,
+    }
+    first = {
+        "type": "model",
+        "format": 1,
+        "configuration": {**good, name: BAD_CONFIGURATIONS[name]},
+    }
     export = "\n".join(map(json.dumps, (first, {"type": "end", "lines": 1, "consistent": True})))
-    answer = await client.post(f"{URL}/import", content=export, headers={"Content-Type": "application/x-ndjson"})
+    answer = await client.post(
+        f"{URL}/import", content=export, headers={"Content-Type": "application/x-ndjson"}
+    )
     [error] = problem(answer, 422, "invalid-input")["errors"]
     assert (error["pointer"], error["rule"]) == ("/1", "export_format")
     problem(await client.get(URL), 404, "model-unknown")

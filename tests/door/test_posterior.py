@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.disagreement import posterior
+from calibrant.raters import posterior
 from tests.door.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -24,8 +24,14 @@ async def test_a_given_concentration_gives_the_librarys_posterior(model, inbox):
     expected = posterior.dirichlet_posterior(ROWS, 2.5, VOTES)
     np.testing.assert_allclose(found["probabilities"], expected.probabilities, rtol=1e-15)
     np.testing.assert_allclose(found["disagreement"], expected.disagreement, rtol=1e-15)
-    assert found["prior_disagreement"] == pytest.approx(list(posterior.dirichlet_disagreement(ROWS, 2.5)))
-    assert (found["belief"], found["concentration_source"], found["ids"]) == ("dirichlet", "given", ["i1", "i2"])
+    assert found["prior_disagreement"] == pytest.approx(
+        list(posterior.dirichlet_disagreement(ROWS, 2.5))
+    )
+    assert (found["belief"], found["concentration_source"], found["ids"]) == (
+        "dirichlet",
+        "given",
+        ["i1", "i2"],
+    )
     assert not inbox.asked
     named = {"probabilities": ROWS, "labels": [["a", "c"], None], "concentration": [2.5, 9]}
     again = (await model.post(URL, json=named)).json()
@@ -34,7 +40,9 @@ async def test_a_given_concentration_gives_the_librarys_posterior(model, inbox):
 
 async def test_without_a_concentration_the_models_own_is_used(model, inbox):
     inbox.answers["disagreement"] = {"concentration": {"value": 4.0}, "reason": None}
-    found = (await model.post(f"{URL}?window=P7D", json={"probabilities": ROWS, "label_counts": VOTES})).json()
+    found = (
+        await model.post(f"{URL}?window=P7D", json={"probabilities": ROWS, "label_counts": VOTES})
+    ).json()
     assert (found["concentration"], found["concentration_source"]) == (4.0, "fitted")
     np.testing.assert_allclose(found["probabilities"][0], (4 * np.array(ROWS[0]) + [1, 0, 1]) / 6)
     inbox.answers["disagreement"] = {"concentration": None, "reason": "one_vote"}
@@ -75,11 +83,23 @@ async def test_ensembles(model):
         ({"more": 1}, "/more"),
         ({"probabilities": None, "concentration": None, "members": []}, "/members"),
         ({"probabilities": None, "concentration": None, "members": [ROWS, ROWS[:1]]}, "/members/1"),
-        ({"probabilities": None, "concentration": None, "members": [ROWS, [[2, 0, 0], [1, 0, 0]]]}, "/members/1/0"),
+        (
+            {
+                "probabilities": None,
+                "concentration": None,
+                "members": [ROWS, [[2, 0, 0], [1, 0, 0]]],
+            },
+            "/members/1/0",
+        ),
         ({"probabilities": None, "concentration": None, "members": [ROWS[:1]]}, None),
         ({"members": [ROWS]}, "/probabilities"),
         (
-            {"probabilities": None, "concentration": None, "members": [ROWS], "member_weights": [0]},
+            {
+                "probabilities": None,
+                "concentration": None,
+                "members": [ROWS],
+                "member_weights": [0],
+            },
             "/member_weights",
         ),
         (
@@ -101,9 +121,17 @@ async def test_what_cannot_be_meant_is_refused_where_it_stands(model, changes, p
 
 
 async def test_other_bodies(model):
-    problem(await model.post(URL, content=b"{", headers={"Content-Type": "application/json"}), 400, "malformed-body")
+    problem(
+        await model.post(URL, content=b"{", headers={"Content-Type": "application/json"}),
+        400,
+        "malformed-body",
+    )
     problem(await model.post(URL, json=[1]), 422, "invalid-input")
-    problem(await model.post(URL, content=b"x", headers={"Content-Type": "text/csv"}), 415, "media-type-unsupported")
+    problem(
+        await model.post(URL, content=b"x", headers={"Content-Type": "text/csv"}),
+        415,
+        "media-type-unsupported",
+    )
     problem(await model.post(f"{URL}?belief=faith", json={}), 422, "invalid-query")
     problem(await model.post("/v1/models/none/posterior", json={}), 404, "model-unknown")
 

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from service import admission
-from service.admission import Admission
-from service.auth import Key, Keyring
-from service.errors import PROBLEMS, Saturated
+from calibrant_server.service.http.errors import PROBLEMS, Saturated
+from calibrant_server.service.security import admission
+from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.keys import Key, Keyring
+from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, StoreFull
+from calibrant_server.workers.queries.ask import SubjectGone
 from tests.door.conftest import PREDICTIONS, problem
 from tests.door.fakes import unavailable
-from workers.inbox import BacklogFull, IdsFull, StoreFull
-from workers.questions import SubjectGone
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/models/digits/predictions"
@@ -47,11 +47,15 @@ async def test_every_method_that_a_path_answers_is_listed(client, method, url, a
 
 async def test_a_slash_at_the_end_is_named_as_what_is_wrong(client):
     for url in ("/v1/models/", "/v1/models/m/metrics/", "/docs/"):
-        assert "no slash at the end" in problem(await client.get(url), 404, "path-unknown")["detail"]
+        assert (
+            "no slash at the end" in problem(await client.get(url), 404, "path-unknown")["detail"]
+        )
     assert "/docs" in problem(await client.get("/"), 404, "path-unknown")["detail"]
 
 
-@pytest.mark.parametrize("url", ["/v1/models", "/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"])
+@pytest.mark.parametrize(
+    "url", ["/v1/models", "/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"]
+)
 async def test_a_query_where_none_is_read_is_refused(client, url):
     [error] = problem(await client.get(f"{url}?limit=3"), 422, "invalid-query")["errors"]
     assert (error["pointer"], error["rule"]) == ("/limit", "unknown_parameter")
@@ -62,7 +66,9 @@ async def test_probes_may_add_a_query(client):
         assert (await client.get(f"{url}?verbose")).status_code == 200
 
 
-@pytest.mark.parametrize("header", ["Content-Type", "Content-Encoding", "Idempotency-Key", "Authorization"])
+@pytest.mark.parametrize(
+    "header", ["Content-Type", "Content-Encoding", "Idempotency-Key", "Authorization"]
+)
 async def test_a_header_that_stands_twice_is_refused(client, app, header):
     if header == "Authorization":
         app.state.keyring = Keyring((Key(sha256="0" * 64),))

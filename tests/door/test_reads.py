@@ -12,7 +12,14 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 READS = (
     *("metrics", "reliability", "roc", "temperature", "calibration-map", "drift", "stability"),
-    *("cases", "uncertainty", "confidence-histogram", "disagreement", "label-distribution", "raters"),
+    *(
+        "cases",
+        "uncertainty",
+        "confidence-histogram",
+        "disagreement",
+        "label-distribution",
+        "raters",
+    ),
 )
 
 
@@ -146,7 +153,9 @@ async def test_classes_may_be_named(client, inbox):
     await client.put("/v1/models/animals", json={"classes": ["cat", "dog", "owl"]})
     assert (await client.get("/v1/models/animals/metrics?scope=class:dog")).status_code == 200
     assert inbox.asked[-1][2]["scope"] == "class:1"
-    assert (await client.get("/v1/models/animals/calibration-map?class=owl&method=beta")).status_code == 200
+    assert (
+        await client.get("/v1/models/animals/calibration-map?class=owl&method=beta")
+    ).status_code == 200
     assert inbox.asked[-1][2]["class"] == 2
 
 
@@ -216,20 +225,30 @@ async def test_a_slice_that_is_neither_declared_nor_held_is_refused(client, inbo
     declared = {"classes": 3, "slices": {"site": ["A", "B"], "device": None}}
     await client.put("/v1/models/sliced", json=declared)
     inbox.held = ["site:OLD"]
-    for name, status in {"site:A": 200, "site:OLD": 200, "device:any": 200, "site:C": 422, "sites:A": 422}.items():
+    for name, status in {
+        "site:A": 200,
+        "site:OLD": 200,
+        "device:any": 200,
+        "site:C": 422,
+        "sites:A": 422,
+    }.items():
         answer = await client.get("/v1/models/sliced/metrics", params={"slice": name})
         assert answer.status_code == status, name
     assert problem(answer, 422, "invalid-query")["errors"][0]["rule"] == "undeclared_slice"
     assert "device" in answer.json()["detail"] and "site" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("accept", [[""], ["text/csv", "application/json"], ["application/json;q=0.1"]])
+@pytest.mark.parametrize(
+    "accept", [[""], ["text/csv", "application/json"], ["application/json;q=0.1"]]
+)
 async def test_every_accept_header_counts_and_an_empty_one_takes_anything(digits, accept):
     answer = await digits.get(f"{M}/metrics", headers=[("Accept", each) for each in accept])
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("time", ["2026-01-01T00:00:00.123456789Z", "2026-01-01 00:00:00Z", "2026-01-01t00:00:00z"])
+@pytest.mark.parametrize(
+    "time", ["2026-01-01T00:00:00.123456789Z", "2026-01-01 00:00:00Z", "2026-01-01t00:00:00z"]
+)
 async def test_instants_as_rfc_3339_allows_them(digits, time):
     assert (await digits.get(f"{M}/metrics", params={"from": time})).status_code == 200
 
@@ -282,13 +301,15 @@ async def test_named_raters_are_scored_one_by_one(client):
 )
 async def test_raters_who_fit_no_rating_are_refused(client, change, pointer, rule):
     refused = await client.post("/v1/score", json=RATED | change)
-    offence = problem(refused, 422, "invalid-input")["errors"][0]
-    assert (offence["pointer"], offence["rule"]) == (pointer, rule), offence
+    violation = problem(refused, 422, "invalid-input")["errors"][0]
+    assert (violation["pointer"], violation["rule"]) == (pointer, rule), violation
 
 
 async def test_who_rated_is_asked_of_scores_alone(client):
     refused = await client.post(f"{M}/predictions", json=RATED)
     assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/raters"
+
+
 SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
 
 
@@ -297,7 +318,9 @@ async def test_further_answers_are_included(client):
     for unions in ("whole:1+2,core:2", "whole:1%2B2,core:2"):
         url = f"/v1/score?metrics=ml1_ece&include=cases,roc&composites={unions}&binning=spline"
         found = (await client.post(url, json=SCANNED)).json()
-        assert found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+        assert (
+            found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+        )
         assert found["cases"]["membership"] == "spline"
         assert "auc" in found["roc"] and "stability" not in found
 

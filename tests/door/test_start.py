@@ -10,14 +10,14 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from service.auth import KeysUnreadable, load_keyring
-from service.settings import Settings
-from service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from calibrant_server.service.security.keys import KeysUnreadable, load_keyring
+from calibrant_server.service.settings import Settings
+from calibrant_server.service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import StoreMismatch, check_properties
+from calibrant_server.workers.store.embedded import EmbeddedServer, EmbeddedServerError
+from calibrant_server.workers.store.keys import SCHEMA
 from tests.waiting import PATIENCE_S
-from workers.embedded import EmbeddedServer, EmbeddedServerError
-from workers.settings import EngineSettings, SettingsError
-from workers.state.keys import SCHEMA
-from workers.store import StoreMismatch, check_properties
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -137,7 +137,9 @@ def test_misspelt_settings_are_noticed(monkeypatch):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")])
+@pytest.mark.parametrize(
+    ("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
+)
 async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
     sent = []
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.app import create_app
-from service.engine import Connection
-from service.settings import Settings
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.settings import Settings
 from tests.door.conftest import PREDICTIONS, client_of, problem
 from tests.door.fakes import unavailable
 

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import EmbeddedServer, find_binary
 from tests.engine.driving import Bench
 from tests.waiting import PATIENCE_S
-from workers.embedded import EmbeddedServer, find_binary
-from workers.settings import EngineSettings
 
 SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
 _numbers = count()

@@ -7,16 +7,16 @@ import threading
 from dataclasses import replace
 from hashlib import blake2b
 
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.supervisor import Supervisor
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
 from tests.waiting import PATIENCE_S
 from tests.waiting import eventually as eventually
-from workers.aggregate import PartitionLoop
-from workers.crew import Crew
-from workers.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
-from workers.inbox import Delivery, Inbox
-from workers.state.keys import LAST_CHANGE, PaneKey
-from workers.state.registry import ModelConfig
-from workers.store import Store
 
 MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
 
@@ -65,7 +65,7 @@ class Bench:
 
     def engine(self, ground=None, **parts):
         """A started engine."""
-        engine = Crew(self.settings, ground or self.ground, **parts)
+        engine = Supervisor(self.settings, ground or self.ground, **parts)
         engine.start()
         self.engines.append(engine)
         return engine
@@ -145,7 +145,7 @@ def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
     batch = LedgerBatch(list(numbers), **columns)
     payload = batch.pack()
     digest = blake2b(payload, digest_size=16).digest()
-    return replace(Delivery(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
+    return replace(IngestBatch(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
 
 
 def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
@@ -154,4 +154,4 @@ def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
         [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
     )
     digest = blake2b(payload, digest_size=16).digest()
-    return Delivery(model, batch_id, HISTOGRAMS, payload, digest, 1)
+    return IngestBatch(model, batch_id, HISTOGRAMS, payload, digest, 1)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant.packing import PackingError
-from workers.filling import Ground
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
 
 N_CELLS = 50
 
@@ -163,10 +163,10 @@ class LedgerHistogram:
         return cls(count, total, squares, event_time, tuple(map(tuple, slice_)), case)
 
 
-def ledger_ground() -> Ground:
+def ledger_ground() -> Numerics:
     """The ground that tests count with."""
     path = "tests.engine.ledger:ledger_ground"
-    return Ground(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path)
+    return Numerics(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path)
 
 
 def pane_of(numbers) -> LedgerPane:

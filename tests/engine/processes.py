@@ -7,15 +7,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from calibrant_server.workers import main, supervisor
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import scripts
 from tests.engine.driving import FreeLeases
 from tests.engine.ledger import ledger_ground
 from tests.forking import ForkedProcess
 from tests.waiting import PATIENCE_S
-from workers import crew, main
-from workers.aggregate import PartitionLoop
-from workers.filling import Ground
-from workers.settings import EngineSettings
-from workers.store import scripts
 
 TOKEN_CHECK = "if current ~= ARGV[1] then return {0, current} end"
 
@@ -104,12 +104,11 @@ def work(mode: str, kept: dict) -> int:
     settings = EngineSettings(**{**kept, "data_dir": Path(kept["data_dir"])})
     parts = {}
     if "no-lease" in mode:
-        crew.Leases = EverybodysLeases
+        supervisor.Leases = EverybodysLeases
     if "no-token" in mode:
         parts["script_texts"] = without_token_check()
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
     main.EngineSettings.from_environment = staticmethod(lambda: settings)
-    numbers = Ground() if "real" in mode else ledger_ground()
+    numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)
-

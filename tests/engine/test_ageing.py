@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
+from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.fencing_token import StaleTokenError
+from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerHistogram
 from tests.engine.test_late_labels import assert_same, deliveries, final_panes, stored_panes
-from workers.chain import Overtaken
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.sealing import Sealing
-from workers.state.keys import LAST_CHANGE
-from workers.state.marks import Marks, fields_of, sealed_slice
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 pytestmark = pytest.mark.one_server
 
@@ -62,8 +62,13 @@ def versions_agree(bench):
     named = set()
     for member in bench.client.smembers(keys.slices(MODEL.key, MODEL.generation)):
         name = keys.versions(MODEL.key, MODEL.generation, member.decode())
-        starts = [start.decode() for start in bench.client.hkeys(name) if start.decode() != LAST_CHANGE]
-        named |= {f"{keys.tag}:s:{MODEL.key}|{MODEL.generation}|{member.decode()}|{start}" for start in starts}
+        starts = [
+            start.decode() for start in bench.client.hkeys(name) if start.decode() != LAST_CHANGE
+        ]
+        named |= {
+            f"{keys.tag}:s:{MODEL.key}|{MODEL.generation}|{member.decode()}|{start}"
+            for start in starts
+        }
     assert named == {name.decode() for name in bench.client.keys(f"{keys.tag}:s:*")}
 
 
@@ -78,7 +83,7 @@ def by_day():
 def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
     """Days are merged at any moment between predictions and their labels, and the worker dies of it now and then."""
     bench.settings = replace(bench.settings, compact_after_s=3600)
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     rng = random.Random(seed)
     steps = deliveries(rng)
@@ -88,7 +93,7 @@ def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
         for _ in range(3):
             try:
                 mortal(loop, rng).step() if rng.random() < 0.5 else loop._housekeeping.merge_days()
-            except (Died, Overtaken):
+            except (Died, StaleTokenError):
                 loop = bench.loop()
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")
@@ -119,7 +124,9 @@ def fill_days(bench, rng, n_days=4):
         )
     for hour, columns in enumerate(rows):
         batch = Batch.from_columns(columns).batch
-        bench.deliver(Delivery(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+        bench.deliver(
+            IngestBatch(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+        )
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
@@ -130,13 +137,17 @@ def fill_days(bench, rng, n_days=4):
 def answers(bench, window=EVER, slice_=""):
     state = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, slice_, window, None)
     pane = state.merged
-    view = View(pane, Question(bins=15))
+    view = View(pane, PaneQuery(bins=15))
     found = compute_metrics(view, [*DEFAULT_METRICS, "spiegelhalter_z"], seed=1)
-    return state, pane.counts, {slug: (each["value"], each["interval"]) for slug, each in found.items()}
+    return (
+        state,
+        pane.counts,
+        {slug: (each["value"], each["interval"]) for slug, each in found.items()},
+    )
 
 
 def test_answers_are_the_same_and_keys_fewer(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(1))
     day = Window(*(int(datetime(2026, 1, d, tzinfo=UTC).timestamp()) for d in (2, 3)))
@@ -159,7 +170,7 @@ def test_answers_are_the_same_and_keys_fewer(bench):
 
 
 def test_windows_inside_a_merged_day_become_the_day(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(1), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
@@ -199,12 +210,14 @@ def test_running_totals_go_on_in_a_merged_day(bench):
 
 def marks(bench, slice_=""):
     keys = bench.store.keys.of_model(MODEL.key)
-    return Marks.read(bench.client.hmget(keys.marks(MODEL.key, MODEL.generation), fields_of(slice_)))
+    return Watermarks.read(
+        bench.client.hmget(keys.marks(MODEL.key, MODEL.generation), fields_of(slice_))
+    )
 
 
 def test_cohorts_are_sealed_once_and_in_order(bench):
     """As they stand at the horizon, with what the hook adds, whenever the worker dies."""
-    bench.ground = Ground()
+    bench.ground = Numerics()
     model = replace(MODEL, label_horizon_s=10 * DAY_S)
     bench.put_model(model)
     loop = fill_days(bench, np.random.default_rng(2), 1)
@@ -234,7 +247,7 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     late = Batch.from_columns(
         {"probabilities": [[0.2, 0.5, 0.3]], "labels": [1], "event_times": ["2026-01-01T01:00:00Z"]}
     ).batch
-    bench.deliver(Delivery(model, "late", PREDICTIONS, late.pack(), late.digest(), 1))
+    bench.deliver(IngestBatch(model, "late", PREDICTIONS, late.pack(), late.digest(), 1))
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     loop.step()
@@ -249,7 +262,7 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
 
 
 def test_days_wait_until_they_are_sealed(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     model = replace(MODEL, label_horizon_s=5 * DAY_S)
     bench.put_model(model)
     loop = fill_days(bench, np.random.default_rng(2), 2)
@@ -261,7 +274,7 @@ def test_days_wait_until_they_are_sealed(bench):
 
 
 def test_a_horizon_declared_late_seals_merged_days_whole(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(2), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())

@@ -14,19 +14,19 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.metrics import PaneQuery, View, compute_metrics
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_store import TALLIES, tally
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import RECORD_SHARDS
+from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL
 from tests.engine.test_ageing import answers, pane_keys, versions_agree
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.facts import Facts
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.retained import TALLIES, tally
-from workers.state.keys import RECORD_SHARDS
-from workers.state.registry import Registry
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 DAY_S = 86_400
 N_DAYS, KEPT_DAYS, A_DAY, A_PANE = 4, 1, 6, 4
@@ -67,7 +67,7 @@ def until_done(work, seed: int, after_each=lambda: None) -> int:
 @pytest.fixture
 def aged(bench):
     """Four days of six panes on two sites: predictions by id, two thirds of them labelled, units, labels that wait."""
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     rng = np.random.default_rng(3)
     for hour in range(0, 24 * N_DAYS, 24 // A_DAY):
@@ -80,13 +80,26 @@ def aged(bench):
             "slices": {"site": ["AB"[hour // 4 % 2]] * A_PANE},
         }
         batch = Batch.from_columns(columns).batch
-        payload = pack_labels([LabelRow(name, {int(rng.integers(3)): 1}, []) for name in names[: A_PANE - hour // 4 % 3]])
+        payload = pack_labels(
+            [
+                LabelRow(name, {int(rng.integers(3)): 1}, [])
+                for name in names[: A_PANE - hour // 4 % 3]
+            ]
+        )
         bench.deliver(
-            Delivery(MODEL, f"p{hour}", PREDICTIONS, batch.pack(), batch.digest(), A_PANE, received_at=NOW),
-            Delivery(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
+            IngestBatch(
+                MODEL,
+                f"p{hour}",
+                PREDICTIONS,
+                batch.pack(),
+                batch.digest(),
+                A_PANE,
+                received_at=NOW,
+            ),
+            IngestBatch(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
         )
     payload = pack_labels([LabelRow("never", {1: 1}, [])])
-    bench.deliver(Delivery(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
+    bench.deliver(IngestBatch(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
@@ -99,7 +112,9 @@ def recounted(bench) -> dict[str, int]:
     """Tallies of the records that there are."""
     keys, found = bench.store.keys.of_model(MODEL.key), dict.fromkeys(TALLIES, 0)
     for shard in range(RECORD_SHARDS):
-        for name, packed in bench.client.hgetall(keys.facts(MODEL.key, MODEL.generation, shard)).items():
+        for name, packed in bench.client.hgetall(
+            keys.facts(MODEL.key, MODEL.generation, shard)
+        ).items():
             tally(found, name.decode(), Facts.unpack(packed), len(packed), 1)
     return found
 
@@ -110,7 +125,7 @@ def tallies(bench) -> dict[str, int]:
 
 def of_window(bench, window: Window) -> dict:
     pane = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, "", window, None).merged
-    found = compute_metrics(View(pane, Question(bins=15)), ["ece", "brier", "nll"], seed=1)
+    found = compute_metrics(View(pane, PaneQuery(bins=15)), ["ece", "brier", "nll"], seed=1)
     return {slug: each["value"] for slug, each in found.items()} | pane.counts
 
 
@@ -148,21 +163,33 @@ def test_what_outlives_its_retention_goes_with_workers_that_die_of_it(aged):
         versions_agree(aged)
         now = tallies(aged)
         states = ("records", "bytes", "pending", "joined", "waiting", "deleted")
-        assert {name: now[name] for name in states} == {name: recounted(aged)[name] for name in states}
+        assert {name: now[name] for name in states} == {
+            name: recounted(aged)[name] for name in states
+        }
         assert now["records"] + now["expired"] == held["records"]
 
     assert until_done(expire, 2, counted) > 0
     counted()
     # Whole panes: the hour in which the retention began is kept.
     assert pane_keys(aged) == 2 * A_DAY * KEPT_DAYS
-    assert of_window(aged, kept) == pytest.approx(before, abs=1e-12) == of_window(aged, Window(0, 1 << 33))
+    assert (
+        of_window(aged, kept)
+        == pytest.approx(before, abs=1e-12)
+        == of_window(aged, Window(0, 1 << 33))
+    )
     now = tallies(aged)
     # With what never met its prediction.
-    assert (now["records"], now["expired"]) == (A_DAY * KEPT_DAYS * A_PANE, A_DAY * (N_DAYS - KEPT_DAYS) * A_PANE + 1)
+    assert (now["records"], now["expired"]) == (
+        A_DAY * KEPT_DAYS * A_PANE,
+        A_DAY * (N_DAYS - KEPT_DAYS) * A_PANE + 1,
+    )
     assert (held["waiting"], now["waiting"]) == (1, 0)
     assert now["expired_unlabelled"] == held["pending"] - now["pending"] > 0
     keys = aged.store.keys.of_model(MODEL.key)
-    starts = {int(name.partition(b"|")[0]) for name in aged.client.hkeys(keys.members(MODEL.key, MODEL.generation))}
+    starts = {
+        int(name.partition(b"|")[0])
+        for name in aged.client.hkeys(keys.members(MODEL.key, MODEL.generation))
+    }
     assert min(starts) >= kept.from_s
     assert int(aged.client.hget(keys.retained, "records")) == now["records"]
 
@@ -182,4 +209,7 @@ def test_a_deleted_model_leaves_no_key_whenever_workers_die(aged):
     assert aged.keys_of() == []
     assert sorted(aged.client.scan_iter(match="*default/other*")) == others
     keys = aged.store.keys.of_model(MODEL.key)
-    assert {name: int(n) for name, n in aged.client.hgetall(keys.retained).items()} == {b"records": 0, b"bytes": 0}
+    assert {name: int(n) for name, n in aged.client.hgetall(keys.retained).items()} == {
+        b"records": 0,
+        b"bytes": 0,
+    }

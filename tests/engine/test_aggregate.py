@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
+from calibrant_server.workers.ingest.entries import PANE, Update, pack_updates
+from calibrant_server.workers.ingest.inbox import StoreFull
+from calibrant_server.workers.store.fencing_token import StaleTokenError
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.registry import RevisionConflict
 from tests.engine.driving import MODEL, delivery, eventually, totals
 from tests.engine.ledger import LedgerHistogram, pane_of
-from workers.chain import Overtaken
-from workers.entries import PANE, Update, pack_updates
-from workers.inbox import StoreFull
-from workers.state.keys import PaneKey
-from workers.state.registry import RevisionConflict
 
 HOUR_US = 3_600_000_000
 
@@ -81,7 +81,7 @@ def test_a_worker_that_was_overtaken_writes_nothing(bench):
         return send(*args, **kwargs)
 
     slow._chain.send = after_the_other
-    with pytest.raises(Overtaken):
+    with pytest.raises(StaleTokenError):
         slow.step()
     slow._chain.send = send
     slow._shelf.forget()
@@ -248,7 +248,7 @@ class TestDeletion:
 
     @pytest.fixture
     def registry(self, bench):
-        from workers.state.registry import Registry
+        from calibrant_server.workers.store.registry import Registry
 
         return Registry(bench.inbox.client, bench.inbox.keys)
 

@@ -14,26 +14,31 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane
 from calibrant.drift.detector import fresh
 from calibrant.drift.effect import recalibration
-from calibrant.drift.tables import UnitTable
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
+from calibrant_server.workers.alarm.cohort_history import (
+    KEPT_COHORTS,
+    CohortResult,
+    look_of,
+    lost_looks,
+)
+from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.detectors import Detector, advanced
+from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
+from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import FreeLeases
-from workers.aggregate import PartitionLoop
-from workers.alarm.advancing import advance_detectors, since_change, who_alarms
-from workers.alarm.cohorts import Gathered
-from workers.alarm.deliveries import Delivery
-from workers.alarm.detectors import Detector, advanced
-from workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
-from workers.alarm.gathering import close_gathered, take_sealed
-from workers.alarm.held import Held
-from workers.alarm.looks import KEPT_COHORTS, Look, look_of, lost_looks
-from workers.alarm.orders import acknowledgement, promotion, trial
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.tables import tables_of
-from workers.chain import Chain, Overtaken
-from workers.entries import ALARM, alarm_order, delete_model
-from workers.filling import Ground
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
 
 DAY_S = 86_400
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -65,7 +70,7 @@ class Sealing:
         self.store = bench.store
         self.keys = self.store.keys.of_model(config.key)
         self.node = self.store.node(self.keys.partition)
-        self.chain = Chain(self.store, self.keys)
+        self.chain = FencingToken(self.store, self.keys)
         self.chain.reload()
 
     def held(self):
@@ -101,7 +106,7 @@ class Sealing:
         entry = alarm_order(self.config.key, self.config.generation, order)
         self.node.xadd(self.keys.stream, entry.to_fields())
         loop = PartitionLoop(
-            self.store, self.keys.partition, Ground(), FreeLeases(), threading.Event()
+            self.store, self.keys.partition, Numerics(), FreeLeases(), threading.Event()
         )
         loop._chain.reload()
         loop._counted = True
@@ -117,7 +122,7 @@ class Sealing:
         return read_episodes(self.node.hgetall(self.keys.episodes))
 
     def deliveries(self):
-        return [Delivery.from_json(text) for text in self.node.hvals(self.keys.deliveries)]
+        return [WebhookDelivery.from_json(text) for text in self.node.hvals(self.keys.deliveries)]
 
     def until_alarm(self, rng, start=0, most=60, slope=0.4):
         for day in range(start, start + most):
@@ -147,14 +152,14 @@ def test_a_cohort_counts_once_whatever_happens(sealing):
 def test_a_commit_that_was_overtaken_changes_nothing(sealing):
     rng = np.random.default_rng(2)
     sealing.seal(0, {"": pane_of(rng)})
-    stale = Chain(sealing.store, sealing.keys)
+    stale = FencingToken(sealing.store, sealing.keys)
     stale.reload()
     held = sealing.held()
     sealing.seal(1, {"": pane_of(rng)})
     before = sealing.raw()
     token, commit = stale.new_token(), Commit(sealing.keys)
     advance_detectors(commit, CONFIG, DAY_S, {"": pane_of(rng)}, held, token=token, now_s=1e9)
-    with pytest.raises(Overtaken):
+    with pytest.raises(StaleTokenError):
         stale.send(commit, token)
     assert sealing.raw() == before
 
@@ -169,7 +174,9 @@ def test_state_does_not_depend_on_restarts(bench):
         kept.seal(day, each, held)
         anew.seal(day, each)
     first, second = kept.raw(), anew.raw()
-    assert {n: v for n, v in first.items() if n != b"*"} == {n: v for n, v in second.items() if n != b"*"}
+    assert {n: v for n, v in first.items() if n != b"*"} == {
+        n: v for n, v in second.items() if n != b"*"
+    }
 
 
 def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
@@ -198,7 +205,10 @@ def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
     assert state.start_of_change > state.alarmed_at
     first, last = since_change(looks, state.start_of_change, state.alarmed_at)
     n = day + 25 - state.start_of_change // DAY_S
-    assert (first.n_units, last.n_units) == (pytest.approx(200 * -(-n // 2)), pytest.approx(200 * (n // 2)))
+    assert (first.n_units, last.n_units) == (
+        pytest.approx(200 * -(-n // 2)),
+        pytest.approx(200 * (n // 2)),
+    )
     assert recalibration(first).slope == pytest.approx(3.0, rel=0.2)
 
 
@@ -207,7 +217,11 @@ def test_acknowledging_watches_anew_and_promotion_closes(sealing):
     day, raised = sealing.until_alarm(rng)
     sealing.order(acknowledgement(raised.id, "ann", "known: new scanner"))
     [episode] = sealing.episodes()
-    assert (episode.status, episode.acknowledged_by, episode.note) == (ACKNOWLEDGED, "ann", "known: new scanner")
+    assert (episode.status, episode.acknowledged_by, episode.note) == (
+        ACKNOWLEDGED,
+        "ann",
+        "known: new scanner",
+    )
     state = sealing.detector().state
     assert state.alarmed_at is None and state.acknowledged_at == day * DAY_S
     assert state.log_mixed_evidence > 0
@@ -220,7 +234,11 @@ def test_acknowledging_watches_anew_and_promotion_closes(sealing):
     sealing.order(promotion("v2"))
     assert all(each.status == CLOSED for each in sealing.episodes())
     detector = sealing.detector()
-    assert (detector.state.n_cohorts, detector.map_version, detector.last) == (0, "v2", again * DAY_S)
+    assert (detector.state.n_cohorts, detector.map_version, detector.last) == (
+        0,
+        "v2",
+        again * DAY_S,
+    )
     assert detector.total.n_units > detector.baseline.n_units == 0
     numbers = [each.number for each in sealing.episodes()]
     assert len(set(numbers)) == len(numbers)
@@ -270,7 +288,9 @@ def test_other_settings_begin_anew(sealing):
     sealing.seal(day + 1, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 1
     assert sealing.episodes()[0].closed_because == "the settings of the alarm changed"
-    sealing.config = replace(sealing.config, alarm={**sealing.config.alarm, "false_alarms": "1 per P1Y"})
+    sealing.config = replace(
+        sealing.config, alarm={**sealing.config.alarm, "false_alarms": "1 per P1Y"}
+    )
     sealing.seal(day + 2, {"": pane_of(rng)})
     assert sealing.detector().state.n_cohorts == 2
 
@@ -282,7 +302,9 @@ def test_moved_scores_are_watched_and_never_alarm(bench):
         sealing.seal(day, {"": pane_of(rng, labelled=day % 2 == 0)})
     for day in range(5, 12):
         pane = Pane(config.spec())
-        pane.fill_batch(Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch)
+        pane.fill_batch(
+            Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch
+        )
         assert sealing.seal(day, {"": pane}) == []
     detector = sealing.detector()
     assert detector.watch.anytime_p < 0.02 and detector.state.alarmed_at is None
@@ -319,7 +341,12 @@ def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit
     shared.fill_batch(Batch.from_columns(columns).batch)
     sealing.seal(1, {"": shared})
     passed = sealing.held().detectors["class:2|"]
-    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (DAY_S, 1, 1, "shared_units")
+    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (
+        DAY_S,
+        1,
+        1,
+        "shared_units",
+    )
 
 
 def test_old_looks_go(sealing):
@@ -335,7 +362,7 @@ def test_a_deleted_model_leaves_no_alarm(sealing, bench):
     sealing.node.hdel(sealing.keys.models, CONFIG.key)
     sealing.node.xadd(sealing.keys.stream, entry.to_fields())
     loop = PartitionLoop(
-        sealing.store, sealing.keys.partition, Ground(), FreeLeases(), threading.Event()
+        sealing.store, sealing.keys.partition, Numerics(), FreeLeases(), threading.Event()
     )
     loop._chain.reload()
     loop._counted = True
@@ -353,7 +380,12 @@ def of_rater(n_units, alarmed=False):
 
 @pytest.mark.parametrize(
     ("others", "title"),
-    [([900.0, 900.0], "rater shift"), ([900.0, 30.0], "rater shift"), ([200.0, 60.0], "undecided"), ([], "undecided")],
+    [
+        ([900.0, 900.0], "rater shift"),
+        ([900.0, 30.0], "rater shift"),
+        ([200.0, 60.0], "undecided"),
+        ([], "undecided"),
+    ],
 )
 def test_a_rater_of_few_cases_clears_nobody(others, title):
     """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
@@ -371,7 +403,7 @@ def test_packed_detectors_and_looks_read_back():
     again = Detector.unpack(detector.pack())
     assert again.pack() == detector.pack()
     look = look_of(detector, cohorts["score|"], 3650.0)
-    read = Look.unpack(DAY_S, look.pack())
+    read = CohortResult.unpack(DAY_S, look.pack())
     assert read.log_sr == look.log_sr
     np.testing.assert_allclose(read.table.columns, look.table.columns, rtol=1e-6)
     assert datetime.fromtimestamp(read.cohort, UTC).day == 2
@@ -410,9 +442,9 @@ def test_what_was_kept_in_format_1_is_read_for_ever():
     assert (detector.map_version, detector.baseline.n_units) == ("3", 6000.0)
     assert detector.watch.counts.sum() == pytest.approx(5400.0)
     assert detector.state.log_mixed_sr == pytest.approx(62.93926063737443)
-    look = Look.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
+    look = CohortResult.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
     assert look.log_sr == pytest.approx(62.93926063737443) and look.table.n_units == 200.0
-    gathered = Gathered.unpack((GOLDEN / "gathered-1.bin").read_bytes())
+    gathered = PartialCohort.unpack((GOLDEN / "gathered-1.bin").read_bytes())
     assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from calibrant import Pane
-from calibrant.histogram import Histogram
+from calibrant.core.histogram import Histogram
 from tests.engine.test_alarm import CONFIG, Sealing, pane_of
 
 
@@ -17,7 +17,9 @@ def posted(rng, n_units, n=200, slope=0.4):
     cell = np.maximum(np.ceil(score * 3600).astype(int) - 1, 0)
     sums = [np.bincount(cell, w, 3600).tolist() for w in (np.ones(n), score, label)]
     fields = dict(zip(("count", "sum_confidence", "sum_correct"), sums, strict=True))
-    return Histogram.from_fields(fields | {"kind": "positive", "bins": 3600, "n_units": n_units}, CONFIG.spec())
+    return Histogram.from_fields(
+        fields | {"kind": "positive", "bins": 3600, "n_units": n_units}, CONFIG.spec()
+    )
 
 
 def test_histograms_that_weigh_units_as_one_alarm(bench):
@@ -39,7 +41,10 @@ def test_histograms_of_pixels_are_passed_over_and_counted(bench):
         pane.fill_histogram(posted(rng, 10))
         sealing.seal(day, {"": pane})
     detector = sealing.detector()
-    assert (detector.n_passed, detector.why_passed) == (3, "histograms") and detector.baseline.n_units == 0
+    assert (detector.n_passed, detector.why_passed) == (
+        3,
+        "histograms",
+    ) and detector.baseline.n_units == 0
     # Predictions beside them are evidence all the same.
     both = pane_of(rng)
     both.fill_histogram(posted(rng, 10))

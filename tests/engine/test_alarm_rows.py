@@ -11,37 +11,49 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch
+from calibrant.core.pane import Pane
 from calibrant.drift.agreement import krippendorff_alpha
-from calibrant.drift.rows import row_table
-from calibrant.drift.tables import unit_table
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.unit_tables import unit_table
 from calibrant.input.labels import LabelRow
-from calibrant.pane import Pane
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.alarm.episodes import read_episodes
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
-from workers.alarm.episodes import read_episodes
-from workers.alarm.held import Held
-from workers.alarm.orders import promotion
-from workers.alarm.whole import RaterLook
-from workers.compute import Compute
-from workers.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import Question
-from workers.sealing import Sealing
-from workers.store import Store
 
 pytestmark = pytest.mark.one_server
 
 DAY_S, HOUR_S = 86_400, 3600
 START_S = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
-BINARY = replace(MODEL, task="binary", n_classes=2, pane_s=HOUR_S, label_horizon_s=DAY_S, alarm={"tolerance": 0.0})
-PLATT = {"method": "platt", "scope": "positive", "class": None, "parameters": {"slope": 0.5, "intercept": 0.3, "clip": 1e-12}}
+BINARY = replace(
+    MODEL,
+    task="binary",
+    n_classes=2,
+    pane_s=HOUR_S,
+    label_horizon_s=DAY_S,
+    alarm={"tolerance": 0.0},
+)
+PLATT = {
+    "method": "platt",
+    "scope": "positive",
+    "class": None,
+    "parameters": {"slope": 0.5, "intercept": 0.3, "clip": 1e-12},
+}
 
 
 class Played:
     """A model whose entries are merged and whose cohorts are sealed as its partition's worker does it."""
 
     def __init__(self, bench, config):
-        bench.ground = Ground()
+        bench.ground = Numerics()
         self.bench, self.config = bench, bench.put_model(config)
         self.loop = bench.loop(model=config)
         self.loop._housekeeping._next_at = float("inf")
@@ -51,7 +63,9 @@ class Played:
     def send(self, kind, payload, digest, n, at_s):
         self.n += 1
         at = datetime.fromtimestamp(at_s, UTC)
-        self.bench.deliver(Delivery(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at))
+        self.bench.deliver(
+            IngestBatch(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at)
+        )
         self.loop.step()
 
     def predict(self, at_s, **columns):
@@ -59,7 +73,9 @@ class Played:
         at = np.broadcast_to(at_s, n)
         times = [datetime.fromtimestamp(float(each), UTC).isoformat() for each in at]
         columns |= {"event_times": times}
-        batch = Batch.from_columns(columns, task=self.config.task, n_classes=self.config.n_classes).batch
+        batch = Batch.from_columns(
+            columns, task=self.config.task, n_classes=self.config.n_classes
+        ).batch
         self.send(PREDICTIONS, batch.pack(), batch.digest(), n, float(at.max()) + 1)
         return batch
 
@@ -79,7 +95,9 @@ class Played:
 
     def promote(self, version, fitted, to_s):
         """Freeze a map and have the alarm told that it is in force."""
-        body = fitted | {"window": {"to": datetime.fromtimestamp(to_s, UTC).isoformat().replace("+00:00", "Z")}}
+        body = fitted | {
+            "window": {"to": datetime.fromtimestamp(to_s, UTC).isoformat().replace("+00:00", "Z")}
+        }
         key = self.loop.keys.map_versions(self.config.key, self.config.generation)
         self.loop._node.hset(key, f"v{version}", json.dumps(body))
         self.order(promotion(str(version)))
@@ -92,12 +110,14 @@ class Played:
         return self.held.detectors[name]
 
     def raters(self):
-        found = self.loop._node.hgetall(self.loop.keys.rater_looks(self.config.key, self.config.generation))
+        found = self.loop._node.hgetall(
+            self.loop.keys.rater_looks(self.config.key, self.config.generation)
+        )
         return {int(start): RaterLook.from_json(text) for start, text in found.items()}
 
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
-        question = Question("d", "drift", self.config.key, "", window, params, "r", 1e12)
+        question = QueryRequest("d", "drift", self.config.key, "", window, params, "r", 1e12)
         reply = Compute(Store(self.bench.settings), self.bench.ground).answer(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)
@@ -120,7 +140,12 @@ def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench,
     columns = {"confidences": [], "labels": [], "units": []}
     for hour, p, y, units in shared(rng):
         named = {"ids": [f"{hour}.{u}" for u in units]} if with_ids else {}
-        batch = {"confidences": p, "labels": y, "units": units, "slices": {"site": ["A"] * len(units)}}
+        batch = {
+            "confidences": p,
+            "labels": y,
+            "units": units,
+            "slices": {"site": ["A"] * len(units)},
+        }
         played.predict(START_S + hour * HOUR_S, **batch, **named)
         for name in columns:
             columns[name] += list(batch[name])
@@ -130,7 +155,9 @@ def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench,
     assert detector.last == START_S and played.listed() == []
     assert detector.baseline.n_units == pytest.approx(20 if with_ids else 80)
     assert detector.coverage.sum(axis=1).tolist() == [80, 80]
-    assert played.detector("score|site:A").baseline.n_units == pytest.approx(detector.baseline.n_units)
+    assert played.detector("score|site:A").baseline.n_units == pytest.approx(
+        detector.baseline.n_units
+    )
     if with_ids:
         expected, _ = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
         np.testing.assert_allclose(detector.baseline.columns, expected.columns, atol=1e-12)
@@ -151,10 +178,18 @@ def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
     for hour in (0, 7):
         ids = [f"{hour}.{i}" for i in range(50)]
         whole.fill_batch(
-            played.predict(START_S + hour * HOUR_S, confidences=rng.random(50), ids=ids, units=ids, labels=[0] * 50)
+            played.predict(
+                START_S + hour * HOUR_S,
+                confidences=rng.random(50),
+                ids=ids,
+                units=ids,
+                labels=[0] * 50,
+            )
         )
     played.seal(0)
-    np.testing.assert_allclose(played.detector().baseline.columns[:3], unit_table(whole, "mean").columns[:3], atol=1e-9)
+    np.testing.assert_allclose(
+        played.detector().baseline.columns[:3], unit_table(whole, "mean").columns[:3], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize(("with_ids", "n_units"), [(True, 40), (False, 30)])
@@ -163,9 +198,14 @@ def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_unit
     played, rng = Played(bench, BINARY), np.random.default_rng(12)
 
     def predict(hour, n):
-        named = {"ids": [f"{hour}.{i}" for i in range(n)], "units": [f"{hour}.{i}" for i in range(n)]}
+        named = {
+            "ids": [f"{hour}.{i}" for i in range(n)],
+            "units": [f"{hour}.{i}" for i in range(n)],
+        }
         p = rng.random(n)
-        played.predict(START_S + hour * HOUR_S, confidences=p, labels=[0] * n, **(named if with_ids else {}))
+        played.predict(
+            START_S + hour * HOUR_S, confidences=p, labels=[0] * n, **(named if with_ids else {})
+        )
 
     predict(0, 10)
     played.sealing.seal(BINARY, START_S + DAY_S + 2 * HOUR_S)
@@ -188,7 +228,9 @@ def test_listed_classes_are_watched_where_rows_share_units(bench):
     assert sorted(played.held.detectors) == ["class:0|", "class:2|"]
     for index in (0, 2):
         table, _ = row_table(batch, f"class:{index}", "mean")
-        np.testing.assert_allclose(played.detector(f"class:{index}|").baseline.columns, table.columns, atol=1e-12)
+        np.testing.assert_allclose(
+            played.detector(f"class:{index}|").baseline.columns, table.columns, atol=1e-12
+        )
         assert table.n_units == pytest.approx(12)
     played.predict(START_S + DAY_S, **columns)
     played.seal(1)
@@ -223,7 +265,10 @@ def test_one_rater_who_changes_is_told_from_the_model(bench):
     played.seal(0)
     assert sorted(played.held.detectors) == ["rater:ann|", "rater:bob|", "rater:cas|", "score|"]
     look = played.raters()[START_S]
-    assert look.raters == {"ann": 150, "bob": 150, "cas": 150} and (look.n_raters, look.over) == (3, 0)
+    assert look.raters == {"ann": 150, "bob": 150, "cas": 150} and (look.n_raters, look.over) == (
+        3,
+        0,
+    )
     assert look.alpha == pytest.approx(krippendorff_alpha(counts)) and look.n == 150
     for day in range(1, 30):
         rated(played, rng, day, slope={"bob": 0.2})
@@ -231,14 +276,19 @@ def test_one_rater_who_changes_is_told_from_the_model(bench):
         if played.detector("rater:bob|").in_alarm:
             break
     told = played.told()
-    assert told["rater_or_model"]["title"] == "rater shift" and told["rater_or_model"]["raters"] == ["bob"]
+    assert told["rater_or_model"]["title"] == "rater shift" and told["rater_or_model"][
+        "raters"
+    ] == ["bob"]
     shown = {row["rater"]: row["in_alarm"] for row in told["labels"]["raters"]}
     assert shown == {"ann": False, "bob": True, "cas": False}
     assert told["labels"]["agreement"]["alpha"] is not None
     assert told["detector"]["n_detectors"] == 4 and told["threshold"] == 4 * 3650
     mine = played.told(scope="rater:bob")
     assert (mine["status"], mine["title"]) == ("alarm", "rater shift: bob")
-    episodes = {each.scope: each for each in read_episodes(played.loop._node.hgetall(played.loop.keys.episodes))}
+    episodes = {
+        each.scope: each
+        for each in read_episodes(played.loop._node.hgetall(played.loop.keys.episodes))
+    }
     assert episodes["rater:bob"].title == "rater shift: bob"
     for advice in (mine["recommended_action"], episodes["rater:bob"].recommended_action):
         assert advice["text"].startswith("Ask bob first")
@@ -286,17 +336,28 @@ def test_bets_are_on_scores_as_the_map_in_force_makes_them(bench, with_ids):
     assert played.detector().in_alarm
     played.promote(1, PLATT, START_S + 8 * DAY_S)
     detector = played.detector()
-    assert (detector.map_version, detector.state.n_cohorts, detector.last) == ("1", 0, START_S + 7 * DAY_S)
+    assert (detector.map_version, detector.state.n_cohorts, detector.last) == (
+        "1",
+        0,
+        START_S + 7 * DAY_S,
+    )
     list(mapped_days(played, rng, range(6, 8), with_ids))
     assert played.detector().state.n_cohorts == 0
     [batch] = mapped_days(played, rng, [8], with_ids)
     table, _ = row_table(batch, "score", "mean", PLATT)
-    np.testing.assert_allclose(played.detector().baseline.columns[:3].sum(axis=1), table.columns[:3].sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        played.detector().baseline.columns[:3].sum(axis=1), table.columns[:3].sum(axis=1), rtol=1e-6
+    )
     if with_ids:
         np.testing.assert_allclose(played.detector().baseline.columns, table.columns, atol=1e-12)
     list(mapped_days(played, rng, range(9, 20), with_ids))
     told = played.told()
-    assert (told["status"], told["n_cohorts"], told["map_version"], told["scores"]) == ("ok", 12, "1", "mapped")
+    assert (told["status"], told["n_cohorts"], told["map_version"], told["scores"]) == (
+        "ok",
+        12,
+        "1",
+        "mapped",
+    )
     assert told["description"]["ece"]["value"] < 2 * told["description"]["ece"]["null_q95"]
 
 
@@ -310,12 +371,19 @@ def test_bets_on_raw_scores_do_not_mind_a_promotion(bench):
 
 
 def test_a_map_of_whole_rows_needs_rows_with_ids(bench):
-    fitted = {"method": "temperature", "scope": "full", "class": None, "parameters": {"temperature": 2.0}}
+    fitted = {
+        "method": "temperature",
+        "scope": "full",
+        "class": None,
+        "parameters": {"temperature": 2.0},
+    }
     config = replace(BINARY, task="multiclass", n_classes=3, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(10)
     played.promote(1, fitted, START_S)
     rows = rng.dirichlet([1, 1, 1], 40)
-    batch = played.predict(START_S, probabilities=rows, labels=[0] * 40, ids=[f"i{i}" for i in range(40)])
+    batch = played.predict(
+        START_S, probabilities=rows, labels=[0] * 40, ids=[f"i{i}" for i in range(40)]
+    )
     played.seal(0)
     table, _ = row_table(batch, "score", "mean", fitted)
     np.testing.assert_allclose(played.detector().baseline.columns, table.columns, atol=1e-12)
@@ -342,7 +410,12 @@ def test_sums_of_shared_units_are_mapped_between_ends(bench):
     for day in range(6, 20):
         p = rng.beta(0.7, 2.2, 100)
         units = [f"d{day}.{i // 2}" for i in range(100)]
-        played.predict(START_S + day * DAY_S, confidences=p, labels=(rng.random(100) < 0.9 * p).astype(int), units=units)
+        played.predict(
+            START_S + day * DAY_S,
+            confidences=p,
+            labels=(rng.random(100) < 0.9 * p).astype(int),
+            units=units,
+        )
         played.seal(day)
     assert played.detector().in_alarm
 
@@ -354,12 +427,20 @@ def test_a_map_that_is_gone_passes_cohorts_over(bench):
     played.seal(0)
     assert played.detector().why_passed == "map_lost"
     told = played.told()
-    assert told["status"] == "insufficient_data" and "cannot be read" in told["reason"] and told["reason"] in told["summary"]
+    assert (
+        told["status"] == "insufficient_data"
+        and "cannot be read" in told["reason"]
+        and told["reason"] in told["summary"]
+    )
 
 
 def test_the_verdict_tells_of_labels_and_their_delays(bench):
     """And what was sent twice is counted, and no evidence."""
-    played, rng, n_known = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(11), 0
+    played, rng, n_known = (
+        Played(bench, replace(BINARY, pane_s=DAY_S)),
+        np.random.default_rng(11),
+        0,
+    )
     for day in range(4):
         p = rng.random(100)
         ids = [f"d{day}.{i}" for i in range(100)]
@@ -376,4 +457,7 @@ def test_the_verdict_tells_of_labels_and_their_delays(bench):
     assert told["coverage"]["delay"]["median_s"] == pytest.approx(7200, rel=0.1)
     assert told["labels"]["n_duplicates_dropped"] == 400
     assert told["n_units"] == told["coverage"]["n_labelled"] == n_known
-    assert "labelled units" in told["summary"] and "calibrated model would show" in told["description"]["text"]
+    assert (
+        "labelled units" in told["summary"]
+        and "calibrated model would show" in told["description"]["text"]
+    )

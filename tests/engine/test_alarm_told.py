@@ -7,20 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.commands import acknowledgement
+from calibrant_server.workers.alarm.drift_report import told_of
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kinds.drift import answer
+from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
-from workers.alarm.orders import acknowledgement
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.telling import told_of
-from workers.alarm.view import read_view
-from workers.answers.drift import answer
-from workers.windows import ALL_ROWS, Dated, Window
 
 pytestmark = pytest.mark.one_server
 
 
 def told(sealing):
     """The verdict of all rows."""
-    view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
+    view = read_view(
+        sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S), {}
+    )
     assert view.detector is not None
     return told_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
 
@@ -38,7 +40,10 @@ def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
     sealing.order(acknowledgement(raised.id, "ann", "seen"))
     noted = told(sealing)
     assert (alarmed["status"], noted["status"]) == ("alarm", "acknowledged")
-    assert noted["start_of_change"] == alarmed["start_of_change"] and noted["title"] == alarmed["title"]
+    assert (
+        noted["start_of_change"] == alarmed["start_of_change"]
+        and noted["title"] == alarmed["title"]
+    )
     for name in ("effect", "effect_since", "bins_since_change", "recommended_action"):
         assert noted[name] == alarmed[name]
     sealing.seal(day + 20, {"": pane_of(rng)})
@@ -50,7 +55,11 @@ def test_without_an_alarm_there_is_no_start_of_change(bench):
     for day in range(5):
         sealing.seal(day, {"": pane_of(rng)})
     found = told(sealing)
-    assert found["start_of_change"] is None and found["bins_since_change"] is None and found["title"] is None
+    assert (
+        found["start_of_change"] is None
+        and found["bins_since_change"] is None
+        and found["title"] is None
+    )
 
 
 def test_an_alarm_that_has_not_judged_is_not_ok(bench):
@@ -63,7 +72,11 @@ def test_an_alarm_that_has_not_judged_is_not_ok(bench):
         view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
         found = answer(panes, config, {}, 0, view)
         assert found["comparison"]["status"] == "ok" and found["detector"] is None
-        return found["status"], found["reason"] == found["detector_reason"], found["recommended_action"]["action"]
+        return (
+            found["status"],
+            found["reason"] == found["detector_reason"],
+            found["recommended_action"]["action"],
+        )
 
     assert status(CONFIG) == ("insufficient_data", True, "collect_labels")
     assert status(replace(CONFIG, model="plain", label_horizon_s=None)) == ("ok", False, "none")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.code_version import CODE_VERSION, digest_of_code
-from workers.questions import answer_digest
+from calibrant_server.workers.queries.ask import answer_digest
+from calibrant_server.workers.queries.code_version import CODE_VERSION, digest_of_code
 
 
 @pytest.fixture
@@ -41,4 +41,8 @@ def test_any_change_of_code_is_another_version(code: Path, change) -> None:
 
 def test_other_code_does_not_find_the_answer() -> None:
     asked = ("0a", "metrics", {"bins": 15})
-    assert answer_digest(*asked) == answer_digest(*asked, CODE_VERSION) != answer_digest(*asked, "of before")
+    assert (
+        answer_digest(*asked)
+        == answer_digest(*asked, CODE_VERSION)
+        != answer_digest(*asked, "of before")
+    )

@@ -7,11 +7,18 @@ import shutil
 import numpy as np
 import pytest
 
+from calibrant_server.workers.store.commit import (
+    OVERTAKEN,
+    REPEATED,
+    WRITTEN,
+    Commit,
+    id_order,
+    next_id,
+)
+from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.embedded import EmbeddedServer
 from tests.engine.driving import Bench, delivery
 from tests.engine.ledger import pane_of
-from workers.embedded import EmbeddedServer
-from workers.state.commit import OVERTAKEN, REPEATED, WRITTEN, Commit, id_order, next_id
-from workers.store import scripts
 
 
 def test_the_chain(bench):

@@ -10,18 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.waiting import PATIENCE_S
-from workers.compute import ANSWERS, AnswerFunction
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import AnswerFailed, AnswerTimeout, UnknownQuestion
-from workers.store import Store
-from workers.window_panes import WindowPanes
-from workers.windows import Window
 
 EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000
@@ -43,7 +43,10 @@ def sums(pane, config, params, seed):
 
 
 def by_pane(panes, config, params, seed):
-    return {"starts": [each.start_s for each in panes], "totals": [each.pane.total for each in panes]}
+    return {
+        "starts": [each.start_s for each in panes],
+        "totals": [each.pane.total for each in panes],
+    }
 
 
 FUNCTIONS = {
@@ -115,7 +118,10 @@ def test_a_change_elsewhere_leaves_the_version(bench, asked):
 
 def test_identical_questions_at_once_share_an_answer(bench, asked):
     async def many():
-        asks = [asyncio.create_task(bench.inbox.ask("sums", MODEL, {"gate": True}, EVER)) for _ in range(20)]
+        asks = [
+            asyncio.create_task(bench.inbox.ask("sums", MODEL, {"gate": True}, EVER))
+            for _ in range(20)
+        ]
         while not calls:
             await asyncio.sleep(0.01)
         gate.set()
@@ -128,7 +134,7 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 def test_errors_are_answers(asked):
     with pytest.raises(CalibrationInputError) as refused:
         asked(params={"refuse": True})
-    assert refused.value.offences[0].pointer == "/bins"
+    assert refused.value.violations[0].pointer == "/bins"
     with pytest.raises(AnswerFailed, match="by zero"):
         asked(params={"fail": True})
     with pytest.raises(AnswerFailed):
@@ -148,7 +154,9 @@ def test_a_lost_question_is_asked_again(bench):
     bench.put_model()
 
     async def lose_then_serve():
-        asking = asyncio.create_task(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=PATIENCE_S))
+        asking = asyncio.create_task(
+            bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=PATIENCE_S)
+        )
         while not await bench.inbox.client.rpop(bench.store.keys.questions):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(bench.engine, functions=FUNCTIONS)
@@ -187,8 +195,13 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
         with pytest.raises(AnswerTimeout):
             bench.run(bench.inbox.ask("slow", MODEL, {"gate": True}, EVER, deadline_s=0.2))
     gate.set()
-    eventually(lambda: calls and not bench.client.exists(*bench.client.keys("*:doing:*") or ["none"]))
-    assert json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"gate": True}, EVER)).body)["total"] == 6
+    eventually(
+        lambda: calls and not bench.client.exists(*bench.client.keys("*:doing:*") or ["none"])
+    )
+    assert (
+        json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"gate": True}, EVER)).body)["total"]
+        == 6
+    )
     assert len(calls) == 1
 
 
@@ -258,7 +271,7 @@ def test_merges_of_neighbours_are_used_again(bench, asked):
 def test_the_ground_floor_end_to_end(bench):
     """The real classes: several batches in one run equal the panes of each, whatever units they name."""
     bench.put_model()
-    ground = Ground()
+    ground = Numerics()
     chance = np.random.default_rng(1)
     batches = []
     for i in range(12):
@@ -269,7 +282,7 @@ def test_the_ground_floor_end_to_end(bench):
         batches.append(Batch.from_columns(columns).batch)
     bench.deliver(
         *(
-            Delivery(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
             for i, batch in enumerate(batches)
         )
     )

@@ -11,15 +11,15 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.watermarks import sealed_slice
 from tests.engine.driving import MODEL
-from workers.compute import Compute
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.questions import Question
-from workers.sealing import Sealing
-from workers.state.marks import sealed_slice
-from workers.store import Store
 
 pytestmark = pytest.mark.one_server
 
@@ -48,13 +48,19 @@ def play(bench):
         ids = [f"d{day}.{i}" for i in range(A_DAY)]
         columns = {"confidences": p, "ids": ids, "event_times": [now.isoformat()] * A_DAY}
         batch = Batch.from_columns(columns, task="binary").batch
-        steps = [Delivery(BINARY, f"p{day}", PREDICTIONS, batch.pack(), batch.digest(), A_DAY, received_at=now)]
+        steps = [
+            IngestBatch(
+                BINARY, f"p{day}", PREDICTIONS, batch.pack(), batch.digest(), A_DAY, received_at=now
+            )
+        ]
         for name, label in zip(ids, y.tolist(), strict=True):
             due.setdefault(day + (30 if label else 3), []).append(LabelRow(name, {label: 1}, []))
         if day in due:
             payload = pack_labels(due.pop(day))
             at = now + timedelta(hours=1)
-            steps.append(Delivery(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at))
+            steps.append(
+                IngestBatch(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at)
+            )
         bench.deliver(*steps)
         loop.step()
         sealing.seal(BINARY, (START + timedelta(days=day + 1)).timestamp())
@@ -63,15 +69,19 @@ def play(bench):
 
 def asked(bench, slice_="", days=(0, N_DAYS)):
     window = tuple(int(START.timestamp()) + day * DAY_S for day in days)
-    params = {"metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"], "bins": 10, "scope": "positive"}
-    question = Question("d", "metrics", BINARY.key, slice_, window, params, "r", 1e12)
+    params = {
+        "metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"],
+        "bins": 10,
+        "scope": "positive",
+    }
+    question = QueryRequest("d", "metrics", BINARY.key, slice_, window, params, "r", 1e12)
     reply = Compute(Store(bench.settings), bench.ground).answer(question)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)
 
 
 def test_sealed_cohorts_are_right_and_the_others_say_that_labels_are_missing(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model(BINARY)
     truth = play(bench)
     n_sealed = N_DAYS - HORIZON_DAYS
@@ -98,10 +108,14 @@ def test_sealed_cohorts_are_right_and_the_others_say_that_labels_are_missing(ben
     assert recent["label_coverage"]["coverage"] < 0.6
     low, high = recent["label_coverage"]["gradient"]["interval"]
     assert high < -0.5 and low > -1.5
-    assert recent["label_coverage"]["by_bin"][0] > 0.7 > 0.3 > recent["label_coverage"]["by_bin"][-1]
+    assert (
+        recent["label_coverage"]["by_bin"][0] > 0.7 > 0.3 > recent["label_coverage"]["by_bin"][-1]
+    )
 
     # The event clock of what is sealed says the same as the sealed one, for no label came later.
     old = asked(bench, days=(0, n_sealed))
     assert old["matured"] is True
     assert old["metrics"]["brier"]["value"] == pytest.approx(found["brier"]["value"], abs=1e-12)
-    assert sealed["sealed_to"] == (START + timedelta(days=n_sealed)).isoformat().replace("+00:00", "Z")
+    assert sealed["sealed_to"] == (START + timedelta(days=n_sealed)).isoformat().replace(
+        "+00:00", "Z"
+    )

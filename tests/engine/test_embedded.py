@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 import redis
 
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import (
+    EmbeddedServer,
+    EmbeddedServerError,
+    find_binary,
+    store_of,
+)
 from tests.engine.driving import eventually
-from workers.embedded import EmbeddedServer, EmbeddedServerError, find_binary, store_of
-from workers.settings import EngineSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +63,7 @@ def test_the_fsync_tier_is_what_the_server_runs(tmp_path, server_binary):
 def test_an_orphan_is_adopted(tmp_path, server_binary):
     """Its parent is killed, and the next start finds the server alive with its data."""
     script = (
-        "import sys, time; from pathlib import Path; from workers.embedded import EmbeddedServer\n"
+        "import sys, time; from pathlib import Path; from calibrant_server.workers.store.embedded import EmbeddedServer\n"
         "print(EmbeddedServer(Path(sys.argv[1]), binary=sys.argv[2]).start(), flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(

@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant.drift.delay import ASKED, expected_delay
-from calibrant.drift.tables import UnitTable
+from calibrant.drift.expected_delay import ASKED, expected_delay
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.typical_cohort import (
+    band_of,
+    scaled,
+    sealed_rate,
+    typical_table,
+)
+from calibrant_server.workers.queries.kinds.expected_delay import answer
+from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.engine.test_alarm_histograms import posted
-from workers.alarm.settings import AlarmSettings
-from workers.alarm.typical import band_of, scaled, sealed_rate, typical_table
-from workers.alarm.view import read_view
-from workers.answers.expected_delay import answer
-from workers.windows import ALL_ROWS, Dated, Window
 
 pytestmark = pytest.mark.one_server
 
@@ -74,14 +79,24 @@ def test_against_a_reference_its_band_is_what_is_to_be_left(bench):
 
 def test_each_class_that_is_bet_on_has_its_own(bench):
     """Against the naive table of its probabilities."""
-    config = replace(CONFIG, model="three", task="multiclass", n_classes=3, alarm={"tolerance": 0.0, "bets": [0, 2]})
+    config = replace(
+        CONFIG,
+        model="three",
+        task="multiclass",
+        n_classes=3,
+        alarm={"tolerance": 0.0, "bets": [0, 2]},
+    )
     sealing, rng = Sealing(bench, config), np.random.default_rng(1)
     panes, rows = [], []
     for _ in range(10):
         p = rng.dirichlet([6.0, 2.0, 0.5], 100)
         pane = Pane(config.spec())
         labels = [int(rng.choice(3, p=row)) for row in p]
-        pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass", n_classes=3).batch)
+        pane.fill_batch(
+            Batch.from_columns(
+                {"probabilities": p, "labels": labels}, task="multiclass", n_classes=3
+            ).batch
+        )
         panes.append(pane)
         rows.append(p)
     changes, _ = asked(sealing, panes)

@@ -2,14 +2,29 @@
 
 import pytest
 
-from workers.alarm.moving import KINDS as ALARM_KINDS
-from workers.entries import EntryError
-from workers.export_shapes import _HELD, _SHAPES, shaped
-from workers.transfer import BASELINE, MAP, MARKS, PANE, RECORD, TALLY, UNIT
+from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.lifecycle.export_shapes import _HELD, _SHAPES, shaped
+from calibrant_server.workers.lifecycle.transfer import (
+    BASELINE,
+    MAP,
+    MARKS,
+    PANE,
+    RECORD,
+    TALLY,
+    UNIT,
+)
 
 HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
 SUMMARY = {
-    **{"generation": "g", "n_detectors": 1, "n_alarms": 0, "threshold": 1.5, "evidence_log10": None, "sr_log10": 0.5},
+    **{
+        "generation": "g",
+        "n_detectors": 1,
+        "n_alarms": 0,
+        "threshold": 1.5,
+        "evidence_log10": None,
+        "sr_log10": 0.5,
+    },
     **{"cohort": None, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
 }
 GOOD = {
@@ -63,7 +78,9 @@ def test_a_type_that_no_export_has_is_refused(kind):
         shaped({"type": kind, "name": "b"})
 
 
-@pytest.mark.parametrize("bins", [[[1.0]], [[1.0], [1.0], [1.0, 2.0]], [1.0, 1.0, 1.0], [["a"], [1.0], [1.0]]])
+@pytest.mark.parametrize(
+    "bins", [[[1.0]], [[1.0], [1.0], [1.0, 2.0]], [1.0, 1.0, 1.0], [["a"], [1.0], [1.0]]]
+)
 def test_sums_that_no_meter_can_show_are_refused(bins):
     with pytest.raises(EntryError, match="bins of an alarm_summary"):
         shaped({"type": "alarm_summary", "holds": {**SUMMARY, "bins": bins}})
@@ -78,4 +95,6 @@ def test_every_kind_of_line_has_its_shape():
 def test_a_held_member_of_another_type_is_named(kind, name):
     line = {"type": kind, **GOOD[kind]}
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
-        shaped({**line, "holds": {**line["holds"], name: {"no": "such"} if name != "counts" else []}})
+        shaped(
+            {**line, "holds": {**line["holds"], name: {"no": "such"} if name != "counts" else []}}
+        )

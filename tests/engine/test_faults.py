@@ -19,13 +19,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant_server.workers.ingest.inbox import Inbox, Saturated, StoreUnavailable
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.store.embedded import EmbeddedServer
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
 from tests.engine.processes import ForgetfulLoop, WorkerProcess, without_token_check
 from tests.waiting import PATIENCE_S
-from workers.aggregate import PartitionLoop
-from workers.embedded import EmbeddedServer
-from workers.inbox import Inbox, Saturated, StoreUnavailable
 
 HOUR_US = 3_600_000_000
 
@@ -158,7 +158,9 @@ def storm(settings, server_binary, tmp_path, name, seed, seconds):
     raging = Storm(quick, server, seed, mode)
     try:
         # Who checks is patient: only the clients and workers of the storm are not.
-        with Bench(replace(quick, socket_timeout_s=PATIENCE_S, ingest_deadline_s=PATIENCE_S)) as bench:
+        with Bench(
+            replace(quick, socket_timeout_s=PATIENCE_S, ingest_deadline_s=PATIENCE_S)
+        ) as bench:
             bench.put_model()
             raging.rage(seconds, faults)
             raging.check(bench)

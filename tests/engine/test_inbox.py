@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.driving import MODEL, delivery
-from tests.engine.ledger import pane_of
-from workers.inbox import (
+from calibrant_server.workers.ingest.inbox import (
     BacklogFull,
     BatchConflict,
     IdsFull,
@@ -18,8 +16,10 @@ from workers.inbox import (
     StoreUnavailable,
     UnknownBatch,
 )
-from workers.settings import EngineSettings
-from workers.state.registry import Registry
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.registry import Registry
+from tests.engine.driving import MODEL, delivery
+from tests.engine.ledger import pane_of
 
 
 def test_a_batch_is_accepted_then_merged(bench):

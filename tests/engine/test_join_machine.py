@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
+from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant.sampled_rows import ROW_BYTES, VOTE_BYTES
+from calibrant_server.workers.ingest.label_join import LabelJoin
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.store.watermarks import Watermarks
 from tests.engine.driving import MODEL
 from tests.engine.test_late_labels import assert_same_state
-from workers.facts import Facts
-from workers.join import Join
-from workers.state.marks import Marks
 
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
 HOURS = 2
@@ -30,7 +30,10 @@ START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
 IDS = st.sampled_from([f"i{i}" for i in range(4)])
 CLASSES = st.integers(0, 1)
 WORDS = st.tuples(
-    IDS, st.sampled_from(["r", "s"]), st.sampled_from([0, 1, WITHDRAWN]), st.sampled_from([None, 0, 1])
+    IDS,
+    st.sampled_from(["r", "s"]),
+    st.sampled_from([0, 1, WITHDRAWN]),
+    st.sampled_from([None, 0, 1]),
 )
 SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
@@ -51,7 +54,7 @@ class Dictionary:
         return {group: list(self.groups[group]) for group in groups if group in self.groups}
 
     def marks(self, config):
-        return Marks()
+        return Watermarks()
 
 
 class JoinMachine(RuleBasedStateMachine):
@@ -62,7 +65,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.pane_bytes, sample.PANE_BYTES = sample.PANE_BYTES, SAMPLE_BYTES
         self.store = Dictionary()
         self.panes: dict[tuple[str, int], Pane] = {}
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         self.now_ms = START_US // 1000 + 10_000_000
         self.order = 0
         self.uncommitted: list = []
@@ -91,7 +94,12 @@ class JoinMachine(RuleBasedStateMachine):
     )
     def predict(self, name, p, hour, shared, weight, site, labels, repeats):
         """A prediction; the first of an id stands, a repeat changes nothing, another is a conflict."""
-        columns = {"confidences": [p / 8], "ids": [name], "slices": {"site": [site]}, "labels": [labels or None]}
+        columns = {
+            "confidences": [p / 8],
+            "ids": [name],
+            "slices": {"site": [site]},
+            "labels": [labels or None],
+        }
         if shared[0] is not None:
             columns[shared[0]] = [shared[1]]
         if weight is not None:
@@ -102,7 +110,13 @@ class JoinMachine(RuleBasedStateMachine):
         for _ in range(2 if repeats else 1):
             self.apply(lambda join: join.predictions(CONFIG, batch, now))
         if name not in self.sent and name not in self.deleted:
-            self.sent[name] = {"p": p / 8, "hour": hour, "shared": shared, "weight": weight, "site": site}
+            self.sent[name] = {
+                "p": p / 8,
+                "hour": hour,
+                "shared": shared,
+                "weight": weight,
+                "site": site,
+            }
             self.votes.setdefault(name, Counter()).update(labels)
 
     @rule(name=IDS, klass=CLASSES, n=st.integers(1, 3))
@@ -132,7 +146,11 @@ class JoinMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def rate_again(self, data):
         """The same word of a rater once more, as it stands."""
-        said = [(name, rater, *word) for name, held in sorted(self.ratings.items()) for rater, word in sorted(held.items())]
+        said = [
+            (name, rater, *word)
+            for name, held in sorted(self.ratings.items())
+            for rater, word in sorted(held.items())
+        ]
         if said:
             name, rater, klass, revision = data.draw(st.sampled_from(said))
             self._label(LabelRow(name, {}, [(rater, klass, revision)]))
@@ -141,7 +159,9 @@ class JoinMachine(RuleBasedStateMachine):
     def fail_half_way(self, name, klass):
         """An entry that fails after it has changed facts is undone."""
         mark = self.join.mark()
-        self.join.labels(CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40)
+        self.join.labels(
+            CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40
+        )
         self.join.deletion(CONFIG, name, self.now_ms)
         self.join.back(mark)
 
@@ -167,7 +187,7 @@ class JoinMachine(RuleBasedStateMachine):
         for model in self.join.models.values():
             self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
             self.store.groups |= {group: list(names) for group, names in model.members.items()}
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         self.uncommitted = []
 
     @precondition(lambda self: self.uncommitted)
@@ -175,7 +195,7 @@ class JoinMachine(RuleBasedStateMachine):
     def die_and_read_again(self):
         """Nothing of the run was written; the next worker reads the same entries."""
         steps, self.uncommitted = self.uncommitted, []
-        self.join = Join(self.store)
+        self.join = LabelJoin(self.store)
         for step in steps:
             self.apply(step)
 
@@ -219,7 +239,9 @@ class JoinMachine(RuleBasedStateMachine):
 
     def _counts(self, name):
         counts = Counter(self.votes.get(name, Counter()))
-        counts.update(klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN)
+        counts.update(
+            klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN
+        )
         return [counts[0], counts[1]]
 
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant.core.sampled_rows import below
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant.metrics import DEFAULT_METRICS, Question, View, compute_metrics
-from calibrant.sampled_rows import below
+from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.store.connection import connect_async
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import Registry
 from tests.engine.driving import MODEL, Bench, eventually
-from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.state.keys import LAST_CHANGE, PaneKey
-from workers.state.registry import Registry
-from workers.store import connect_async
 
 N = 90
 SCORES = np.random.default_rng(7).dirichlet(np.ones(3), N)
@@ -47,7 +47,7 @@ def deliveries(rng):
     steps = []
 
     def add(kind, payload, digest, n=1):
-        steps.append(Delivery(MODEL, f"b{len(steps)}", kind, payload, digest, n, received_at=AT))
+        steps.append(IngestBatch(MODEL, f"b{len(steps)}", kind, payload, digest, n, received_at=AT))
 
     def labels(*rows):
         payload = pack_labels(rows)
@@ -95,7 +95,9 @@ def final_panes():
                 some = [
                     (found, counts)
                     for i, found, counts in rows
-                    if i % 3 == hour and slice_ in ("", f"site:{'AB'[i % 2]}") and (i % 3 == 0) == named
+                    if i % 3 == hour
+                    and slice_ in ("", f"site:{'AB'[i % 2]}")
+                    and (i % 3 == 0) == named
                 ]
                 if some:
                     whole = {
@@ -113,7 +115,9 @@ def stored_panes(bench):
     for slice_ in ("", "site:A", "site:B"):
         starts = bench.client.hkeys(keys.versions(MODEL.key, MODEL.generation, slice_))
         for start in (int(name) for name in starts if name.decode() != LAST_CHANGE):
-            fields = bench.client.hgetall(keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start)))
+            fields = bench.client.hgetall(
+                keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start))
+            )
             parts = {name.decode(): value for name, value in fields.items()}
             panes[slice_, start // 3600 % 24] = Pane.from_parts(MODEL.spec(), parts)
     return panes
@@ -123,8 +127,10 @@ def assert_same(found, expected):
     """Equal state, and so equal answers."""
     assert_same_state(found, expected)
     for raters in ("pooled", "mean", "majority", "single"):
-        question = Question(raters=raters, bins=10)
-        answers = [compute_metrics(View(pane, question), DEFAULT_METRICS) for pane in (found, expected)]
+        question = PaneQuery(raters=raters, bins=10)
+        answers = [
+            compute_metrics(View(pane, question), DEFAULT_METRICS) for pane in (found, expected)
+        ]
         for slug in DEFAULT_METRICS:
             one, other = (answer[slug]["value"] for answer in answers)
             assert one == pytest.approx(other, abs=1e-9), (raters, slug)
@@ -137,10 +143,11 @@ def assert_same_state(found, expected):
     # When labels came is no fact of the predictions.
     assert found["delays"].n == expected.counts["n_labelled"]
     for name in set(expected.names) - {"delays"}:
-        for block, twin in zip(expected[name].blocks.values(), found[name].blocks.values(), strict=True):
+        for block, twin in zip(
+            expected[name].blocks.values(), found[name].blocks.values(), strict=True
+        ):
             assert np.array_equal(block.counts, twin.counts), name
             np.testing.assert_allclose(twin.sums, block.sums, rtol=1e-9, atol=1e-9, err_msg=name)
-
 
     assert_same_sample(found.sample, expected.sample)
 
@@ -163,7 +170,7 @@ def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
     bench.put_model()
     rng = random.Random(seed)
     steps = deliveries(rng)
-    engines = [bench.engine(ground=Ground()) for _ in range(2)]
+    engines = [bench.engine(ground=Numerics()) for _ in range(2)]
     for first in range(0, len(steps), 40):
         some = steps[first : first + 40]
         bench.deliver(*some, *rng.sample(some, 5))
@@ -183,13 +190,13 @@ def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
 
 def test_labels_wait_for_their_prediction(bench):
     bench.put_model()
-    bench.engine(ground=Ground())
+    bench.engine(ground=Numerics())
     payload = pack_labels([LabelRow("i1", {1: 2}, [])])
-    bench.deliver(Delivery(MODEL, "l1", LABELS, payload, payload[-16:], 1))
+    bench.deliver(IngestBatch(MODEL, "l1", LABELS, payload, payload[-16:], 1))
     bench.merged("l1")
     assert bench.run(bench.inbox.tallies(MODEL))["waiting"] == 1
     batch = Batch.from_columns({"probabilities": [[0.2, 0.5, 0.3]], "ids": ["i1"]}).batch
-    bench.deliver(Delivery(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
+    bench.deliver(IngestBatch(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
     bench.merged("p1")
     tallies = bench.run(bench.inbox.tallies(MODEL))
     assert (tallies["waiting"], tallies["joined"]) == (0, 1)
@@ -197,7 +204,7 @@ def test_labels_wait_for_their_prediction(bench):
 
 def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
     bench.put_model()
-    bench.engine(ground=Ground())
+    bench.engine(ground=Numerics())
     for name, share in (("p1", 0.5), ("p2", 0.4)):
         columns_ = {
             "probabilities": [[0.2, 0.5, 0.3], [share, 0.5, 0.5 - share]],
@@ -205,7 +212,9 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
             "labels": [1, 1],
         }
         batch = Batch.from_columns(columns_).batch
-        bench.deliver(Delivery(MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT))
+        bench.deliver(
+            IngestBatch(MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT)
+        )
     receipt = bench.merged("p2")
     assert (receipt.accepted, receipt.rejected, receipt.conflicts) == (1, 1, 1)
     assert receipt.errors[0]["pointer"] == "/ids/1"
@@ -218,12 +227,22 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
     """Room for two values: a conflict of a third must not leave it none, whatever a worker happens to read at once."""
     with Bench(replace(settings, max_slice_values=2)) as bench:
         bench.put_model()
-        bench.ground = Ground()
+        bench.ground = Numerics()
         loop = bench.loop()
-        for i, (name, share, site) in enumerate([("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]):
-            found = {"probabilities": [[share, 0.5, 0.5 - share]], "ids": [name], "slices": {"site": [site]}}
+        for i, (name, share, site) in enumerate(
+            [("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]
+        ):
+            found = {
+                "probabilities": [[share, 0.5, 0.5 - share]],
+                "ids": [name],
+                "slices": {"site": [site]},
+            }
             batch = Batch.from_columns(found | {"event_times": [AT.isoformat()]}).batch
-            bench.deliver(Delivery(MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT))
+            bench.deliver(
+                IngestBatch(
+                    MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT
+                )
+            )
             if not together:
                 loop.step()
         loop.step()
@@ -233,12 +252,12 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
 
 def test_records_outlive_retention_no_longer_than_their_panes(bench):
     model = bench.put_model()
-    bench.engine(ground=Ground())
+    bench.engine(ground=Numerics())
     now = datetime.now(UTC)
     for i, at in ((1, AT), (2, now)):
         found = {"probabilities": [SCORES[i].tolist()], "ids": [f"i{i}"], "units": [f"u{i}"]}
         batch = Batch.from_columns(found | {"event_times": [at.isoformat()]}).batch
-        bench.deliver(Delivery(model, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1))
+        bench.deliver(IngestBatch(model, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1))
         bench.merged(f"p{i}")
     bench.engines[0].stop()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
@@ -258,17 +277,17 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
 def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
     """The record may outlive its pane for a while; nothing is taken out of a pane that does not hold it."""
     bench.put_model()
-    bench.ground = Ground()
+    bench.ground = Numerics()
     batch = Batch.from_columns(columns(3)).batch
-    bench.deliver(Delivery(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
+    bench.deliver(IngestBatch(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
     bench.loop().step()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
     loop = bench.loop(model=model)
     assert loop._housekeeping.drop_old_panes() > 0
     payload = pack_labels([LabelRow("i3", {1: 2}, [])])
-    bench.deliver(Delivery(model, "l1", LABELS, payload, payload[-16:], 1))
+    bench.deliver(IngestBatch(model, "l1", LABELS, payload, payload[-16:], 1))
     again = Batch.from_columns(columns(6)).batch
-    bench.deliver(Delivery(model, "p2", PREDICTIONS, again.pack(), again.digest(), 1))
+    bench.deliver(IngestBatch(model, "p2", PREDICTIONS, again.pack(), again.digest(), 1))
     loop.step()
     assert bench.merged("l1").status == "merged"
     assert bench.merged("p2").errors[0]["rule"] == "retention"
@@ -277,13 +296,17 @@ def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
 
 def test_deletion_leaves_no_record(bench):
     model = bench.put_model(MODEL)
-    bench.engine(ground=Ground())
+    bench.engine(ground=Numerics())
     batch = Batch.from_columns(columns(3)).batch
-    bench.deliver(Delivery(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT))
+    bench.deliver(
+        IngestBatch(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT)
+    )
     bench.merged("p1")
     asyncio.run(_delete(bench, model))
     keys = bench.store.keys.of_model(model.key)
-    eventually(lambda: not [name for name in bench.client.keys(f"{keys.tag}:*") if b"default/m" in name])
+    eventually(
+        lambda: not [name for name in bench.client.keys(f"{keys.tag}:*") if b"default/m" in name]
+    )
     assert int(bench.client.hget(keys.retained, "records") or 0) == 0
 
 

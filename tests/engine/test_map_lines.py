@@ -6,18 +6,41 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import MAPS, fit
-from calibrant.question import Question
-from calibrant.view import View
-from workers.entries import EntryError
-from workers.map_lines import check_map, check_map_line
-from workers.state.registry import ModelConfig
+from calibrant.calibrators import MAPS, fit
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.lifecycle.transfer_maps import check_map, check_map_line
+from calibrant_server.workers.store.registry import ModelConfig
 
 CONFIG = ModelConfig(tenant="t", model="m", task="multiclass", n_classes=3)
-ABOUT = {"created_at": "2026-01-01T00:00:00Z", "created_by": "k", "window": {}, "state_version": "a"}
-MAP = {"method": "temperature", "scope": "full", "class": None, "parameters": {"temperature": 2.0}} | ABOUT
-RECORD = {"version": 1, "promoted_at": "2026-01-01T00:00:00Z", "promoted_by": "k", "reason": "r", "override": False}
-GOOD = {"n": "3", "p": "12", "f0a1b": "1", "v1": json.dumps(MAP), "s1": json.dumps(MAP), "h12": json.dumps(RECORD)}
+ABOUT = {
+    "created_at": "2026-01-01T00:00:00Z",
+    "created_by": "k",
+    "window": {},
+    "state_version": "a",
+}
+MAP = {
+    "method": "temperature",
+    "scope": "full",
+    "class": None,
+    "parameters": {"temperature": 2.0},
+} | ABOUT
+RECORD = {
+    "version": 1,
+    "promoted_at": "2026-01-01T00:00:00Z",
+    "promoted_by": "k",
+    "reason": "r",
+    "override": False,
+}
+GOOD = {
+    "n": "3",
+    "p": "12",
+    "f0a1b": "1",
+    "v1": json.dumps(MAP),
+    "s1": json.dumps(MAP),
+    "h12": json.dumps(RECORD),
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +49,9 @@ def pane():
     p = rng.dirichlet(np.ones(3), 400)
     labels = (p.cumsum(axis=1) > rng.random(400)[:, None]).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill_batch(Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass").batch)
+    pane.fill_batch(
+        Batch.from_columns({"probabilities": p, "labels": labels}, task="multiclass").batch
+    )
     return pane
 
 
@@ -34,7 +59,9 @@ def pane():
 def test_every_map_that_is_fitted_can_be_kept(pane, method):
     for scope in MAPS[method].scopes:
         if scope != "positive":
-            found = fit(method, View(pane, Question(scope="class:1" if scope == "class" else "top_label")))
+            found = fit(
+                method, View(pane, PaneQuery(scope="class:1" if scope == "class" else "top_label"))
+            )
             check_map(json.loads(json.dumps(found, default=float)), CONFIG)
 
 

@@ -7,11 +7,10 @@ import json
 
 import pytest
 
-from tests.engine.driving import MODEL, eventually
-from workers.entries import Entry
-from workers.state.maps import (
-    MOST_PROMOTIONS,
-    MOST_VERSIONS,
+from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.store.frozen_maps import (
+    MAX_PROMOTIONS,
+    MAX_VERSIONS,
     CurrentMap,
     MapVersions,
     NoSuchMap,
@@ -19,7 +18,8 @@ from workers.state.maps import (
     PromotionConflict,
     TooManyMaps,
 )
-from workers.state.registry import Registry
+from calibrant_server.workers.store.registry import Registry
+from tests.engine.driving import MODEL, eventually
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def test_only_versions_that_are_there_are_promoted(bench, maps, model):
 
 def test_old_promotions_are_forgotten_and_versions_are_refused_at_the_bound(bench, maps, model):
     frozen(bench, maps, model, "a")
-    for promotion in range(1, MOST_PROMOTIONS + 4):
+    for promotion in range(1, MAX_PROMOTIONS + 4):
         bench.run(promoted(maps, model, 1, promotion))
     _, promotions = bench.run(maps.listed(model))
-    assert len(promotions) == MOST_PROMOTIONS
-    assert promotions[-1]["promotion"] == MOST_PROMOTIONS + 3
-    frozen(bench, maps, model, *(f"f{i}" for i in range(2, MOST_VERSIONS + 1)))
+    assert len(promotions) == MAX_PROMOTIONS
+    assert promotions[-1]["promotion"] == MAX_PROMOTIONS + 3
+    frozen(bench, maps, model, *(f"f{i}" for i in range(2, MAX_VERSIONS + 1)))
     with pytest.raises(TooManyMaps):
         frozen(bench, maps, model, "one more")
 

@@ -10,7 +10,7 @@ import pytest
 
 FREED = """
 import numpy as np, resource
-from workers.memory import keep_freed
+from calibrant_server.workers.memory import keep_freed
 kept = keep_freed() if {on} else False
 [np.ones(300_000) for _ in range(5)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -20,14 +20,16 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 SETTLED = """
 import gc
-from workers.memory import settle
+from calibrant_server.workers.memory import settle
 settle()
 print(gc.get_freeze_count() > 1000, gc.get_threshold()[0])
 """
 
 
 def told(text: str) -> list[str]:
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")

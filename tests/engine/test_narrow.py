@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from workers.facts import Facts, FactsError, rows_of
-from workers.narrow import sent_as_float32
+from calibrant_server.workers.ingest.float32 import sent_as_float32
+from calibrant_server.workers.ingest.retained_record import Facts, FactsError, rows_of
 
 
 def softmax(n, k, dtype=np.float32):
@@ -18,7 +18,9 @@ def softmax(n, k, dtype=np.float32):
 
 def batch_of(probabilities):
     names = [f"i{i}" for i in range(len(probabilities))]
-    return Batch.from_columns({"probabilities": probabilities, "ids": names}, task="multiclass").batch
+    return Batch.from_columns(
+        {"probabilities": probabilities, "ids": names}, task="multiclass"
+    ).batch
 
 
 def records(batch):
@@ -46,7 +48,12 @@ def test_what_was_sent_is_found_and_divides_into_what_was_filled(k):
 
 @pytest.mark.parametrize("k", [2, 10])
 def test_other_numbers_are_kept_as_they_are(k):
-    several = [softmax(200, k, np.float64), np.eye(k), np.full((1, k), 1 / k), np.round(softmax(50, k, np.float64), 4)]
+    several = [
+        softmax(200, k, np.float64),
+        np.eye(k),
+        np.full((1, k), 1 / k),
+        np.round(softmax(50, k, np.float64), 4),
+    ]
     for probabilities in several:
         batch = batch_of(probabilities)
         for i, facts in enumerate(records(batch)):

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.memory import memory_limit_bytes
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import FreeLeases
-from workers.aggregate import PartitionLoop
-from workers.entries import PREDICTIONS
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.memory import memory_limit_bytes
-from workers.pane_budget import BUSY_S, PaneBudget
-from workers.settings import EngineSettings
-from workers.state.keys import PaneKey
-from workers.state.registry import ModelConfig
 
 
 class Clock:
@@ -106,12 +106,17 @@ def batch_of(model, number, n=1):
     rows = np.random.default_rng(number).dirichlet(np.ones(10), n)
     columns = {"probabilities": rows.tolist(), "labels": [number % 10] * n}
     payload = Batch.from_columns(columns).batch.pack()
-    return Delivery(model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n)
+    return IngestBatch(
+        model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n
+    )
 
 
 def models_of(store, partition, how_many):
     names = (f"m{number}" for number in range(10_000))
-    models = (ModelConfig("default", name, "multiclass", 10, generation="g1", revision=1) for name in names)
+    models = (
+        ModelConfig("default", name, "multiclass", 10, generation="g1", revision=1)
+        for name in names
+    )
     found = (model for model in models if store.keys.partition_of(model.key) == partition)
     return [next(found) for _ in range(how_many)]
 
@@ -119,7 +124,9 @@ def models_of(store, partition, how_many):
 def loops_of(bench, budget):
     loops = []
     for partition in range(bench.settings.partitions):
-        loop = PartitionLoop(bench.store, partition, Ground(), FreeLeases(), threading.Event(), budget)
+        loop = PartitionLoop(
+            bench.store, partition, Numerics(), FreeLeases(), threading.Event(), budget
+        )
         loop._chain.reload()
         loop._counted = True
         loops.append(loop)
@@ -174,7 +181,9 @@ def test_24_cached_panes_are_read_once(bench, monkeypatch):
     models = models_of(bench.store, 0, 24)
     read = []
     find = loop._shelf._read
-    monkeypatch.setattr(loop._shelf, "_read", lambda key, *rest: read.append(key) or find(key, *rest))
+    monkeypatch.setattr(
+        loop._shelf, "_read", lambda key, *rest: read.append(key) or find(key, *rest)
+    )
     for number in range(3):
         for model in models:
             bench.put_model(model)

@@ -11,20 +11,20 @@ import redis
 from redis.exceptions import ResponseError
 
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.health import read_health
+from calibrant_server.workers.ingest import parked, tries
+from calibrant_server.workers.ingest.commit_group import CommitGroup
+from calibrant_server.workers.ingest.entries import LABELS, pack_labels
+from calibrant_server.workers.ingest.inbox import BatchConflict, IngestBatch
+from calibrant_server.workers.ingest.parked import Troubles, parked_entries, replay
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.registry import Registry
 from tests.engine.driving import MODEL, delivery
 from tests.engine.ledger import pane_of
 from tests.engine.test_transient_errors import counts, labels, no_pauses, with_ids
-from workers import parked, tries
-from workers.entries import LABELS, pack_labels
-from workers.filling import Ground
-from workers.health import read_health
-from workers.inbox import BatchConflict, Delivery
-from workers.parked import Troubles, parked_entries, replay
-from workers.run import Run
-from workers.state.commit import Commit
-from workers.state.registry import Registry
-from workers.store import Store
-from workers.tries import MAX_TRIES, Tries
 
 __all__ = ["no_pauses"]
 HOUR_US = 3_600_000_000
@@ -34,7 +34,7 @@ def failing(loop, batch_id, error, n=10**9):
     """Have every run that holds a batch fail at its commit, so many times."""
     commit, raised = loop._commit, []
 
-    def failing_commit(run: Run):
+    def failing_commit(run: CommitGroup):
         if any(item.entry.batch_id == batch_id for item in run.items) and len(raised) < n:
             raised.append(len(run.items))
             raise error
@@ -57,7 +57,10 @@ def parked_ids(bench):
 
 
 def replay_all(bench):
-    return [replay(bench.store, int(name.partition(":")[0]), name.partition(":")[2]) for name in parked_ids(bench)]
+    return [
+        replay(bench.store, int(name.partition(":")[0]), name.partition(":")[2])
+        for name in parked_ids(bench)
+    ]
 
 
 def parked_batch(bench, batch_id="b1", error=None):
@@ -72,7 +75,9 @@ def parked_batch(bench, batch_id="b1", error=None):
     return loop
 
 
-@pytest.mark.parametrize("error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")]
+)
 def test_after_ten_tries_alone_it_is_parked_and_the_rest_goes_on(bench, error):
     bench.put_model()
     loop = bench.loop()
@@ -124,7 +129,9 @@ def test_fewer_failures_park_nothing(bench):
     assert bench.pane().numbers == pane_of(range(3)).numbers
 
 
-@pytest.mark.parametrize("error", [redis.TimeoutError("slow"), OSError(28, "disk full"), ResponseError("MISCONF disk")])
+@pytest.mark.parametrize(
+    "error", [redis.TimeoutError("slow"), OSError(28, "disk full"), ResponseError("MISCONF disk")]
+)
 def test_transient_errors_never_park(bench, monkeypatch, error):
     monkeypatch.setattr(tries, "MAX_TRANSIENT_PAUSE_S", 0.001)
     bench.put_model()
@@ -210,7 +217,7 @@ def test_a_replay_of_which_the_reply_is_lost_is_not_repeated(bench):
 
 
 def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -231,12 +238,12 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
 
 def rated(batch_id, klass):
     payload = pack_labels([LabelRow("i1", {}, [("anna", klass, None)])])
-    return Delivery(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
+    return IngestBatch(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
 
 
 def test_replayed_labels_do_not_overrule_later_ones(bench):
     """The order of a rater's ratings is that of their arrival, not of the replay."""
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -251,11 +258,13 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     assert replay_all(bench) == [True]
     steps(loop, 3)
     [fact] = loop._records.facts(MODEL, ["i1"]).values()
-    assert bench.merged("b1").status == "merged" and [each.klass for each in fact.ratings.values()] == [1]
+    assert bench.merged("b1").status == "merged" and [
+        each.klass for each in fact.ratings.values()
+    ] == [1]
 
 
 def test_labels_of_a_parked_prediction_wait_for_it(bench):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -332,7 +341,10 @@ def test_a_pane_of_another_type_parks_its_batch_alone(bench):
     bench.client.delete(versions)
     assert replay_all(bench) == [True]
     steps(loop, 3)
-    assert bench.pane().numbers == pane_of(range(3)).numbers and bench.pane("site:A").numbers == pane_of([1]).numbers
+    assert (
+        bench.pane().numbers == pane_of(range(3)).numbers
+        and bench.pane("site:A").numbers == pane_of([1]).numbers
+    )
 
 
 class TestTries:
@@ -355,7 +367,7 @@ class TestTries:
 
 
 class TestCommand:
-    """`python -m workers.parked`."""
+    """`python -m workers.ingest.parked`."""
 
     @pytest.fixture
     def environment(self, bench, monkeypatch):

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
+from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.store.keys import PaneKey
 from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerBatch, LedgerHistogram, ledger_ground, pane_of
 from tests.engine.processes import WorkerProcess
 from tests.waiting import PATIENCE_S
-from workers.child import DisposableReducer, EntryKills, EntryRefused
-from workers.entries import PREDICTIONS, Entry
-from workers.state.keys import PaneKey
 
 MEMORY = 1 << 30
 # Long enough for innocent entries on a busy machine, short enough to wait for.

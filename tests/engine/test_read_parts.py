@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS
-from workers.answers import (
+from calibrant_server.workers.queries.kinds import (
     cases,
     cases_difference,
     confidence_histogram,
@@ -46,8 +46,8 @@ def read(pane: Pane, wanted) -> Pane:
 
 @pytest.mark.parametrize("slug", [*sorted(METRICS), "ece sample"])
 def test_stability(pane, slug, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.answer.N_BOOTSTRAPS", 2)
-    monkeypatch.setattr("calibrant.stability.of_rows._SLOW_ORDERS", 1)
+    monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)
     params = dict(zip(("metric", "source"), slug.split(), strict=False))
     part = read(pane, stability.parts(params))
     assert stability.answer(part, CONFIG, params, 1) == stability.answer(pane, CONFIG, params, 1)
@@ -90,11 +90,15 @@ def test_other_answers(pane, kind, params):
     assert not told.get("reason")
 
 
-@pytest.mark.parametrize("params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}])
+@pytest.mark.parametrize(
+    "params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}]
+)
 def test_losses_over_two_temperatures(pane, params):
     if pane.spec.n_classes != 2:
         with pytest.raises(CalibrationInputError):
             temperature_surface.answer(pane, CONFIG, params, 1)
         return
     part = read(pane, temperature_surface.parts(params))
-    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(pane, CONFIG, params, 1)
+    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(
+        pane, CONFIG, params, 1
+    )

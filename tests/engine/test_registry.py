@@ -8,11 +8,16 @@ from datetime import UTC, datetime
 
 import pytest
 
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.settings import EngineSettings, SettingsError, parse_size
+from calibrant_server.workers.store.connection import Store, StoreMismatch, durability_of
+from calibrant_server.workers.store.registry import (
+    FixedProperty,
+    ModelConfig,
+    Registry,
+    RevisionConflict,
+)
 from tests.engine.driving import MODEL
-from workers.inbox import Inbox
-from workers.settings import EngineSettings, SettingsError, parse_size
-from workers.state.registry import FixedProperty, ModelConfig, Registry, RevisionConflict
-from workers.store import Store, StoreMismatch, durability_of
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.inbox import BacklogFull, IngestBatch
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from tests.engine.driving import MODEL
 from tests.engine.processes import WorkerProcess
 from tests.engine.test_late_labels import assert_same_state
-from workers.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
-from workers.inbox import BacklogFull, Delivery
-from workers.state.keys import LAST_CHANGE, PaneKey
 
 N = 210_000
 A_BATCH = 500
@@ -54,7 +54,10 @@ class Facts:
     def placed(self, rows: np.ndarray) -> dict:
         """The same with what says which panes they fill."""
         at = [(START + timedelta(hours=int(hour))).isoformat() for hour in self.hour[rows]]
-        return self.columns(rows) | {"event_times": at, "slices": {"site": [SITES[site] for site in self.site[rows]]}}
+        return self.columns(rows) | {
+            "event_times": at,
+            "slices": {"site": [SITES[site] for site in self.site[rows]]},
+        }
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
         """Ratings that stand in the end, by class."""
@@ -72,7 +75,9 @@ class Facts:
         pane = Pane(MODEL.spec())
         for named in (True, False):
             rows = np.flatnonzero(here & ((self.unit >= 0) == named))
-            pane.fill_batch(Batch.from_columns(self.columns(rows) | {"label_counts": self.counts(rows)}).batch)
+            pane.fill_batch(
+                Batch.from_columns(self.columns(rows) | {"label_counts": self.counts(rows)}).batch
+            )
         return pane
 
 
@@ -81,44 +86,67 @@ def runs(order: np.ndarray) -> Iterator[np.ndarray]:
         yield order[first : first + A_BATCH]
 
 
-def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.0) -> Delivery:
+def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.0) -> IngestBatch:
     """A batch of predictions; with a `share` of other scores, another content under the same ids."""
     columns = facts.placed(rows)
     columns["probabilities"] = (1 - share) * columns["probabilities"] + share / 3
     batch = Batch.from_columns(columns).batch
-    return Delivery(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
-def labels(batch_id: str, rows: list[LabelRow]) -> Delivery:
+def labels(batch_id: str, rows: list[LabelRow]) -> IngestBatch:
     payload = pack_labels(rows)
-    return Delivery(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
+    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
 
 
-def events(facts: Facts, rng: np.random.Generator) -> list[Delivery]:
+def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
     """Everything that is sent, in a random order; what conflicts comes after what it conflicts with."""
-    timed: list[tuple[float, Delivery]] = []
+    timed: list[tuple[float, IngestBatch]] = []
     for named in (True, False):
-        for number, rows in enumerate(runs(rng.permutation(np.flatnonzero((facts.unit >= 0) == named)))):
+        for number, rows in enumerate(
+            runs(rng.permutation(np.flatnonzero((facts.unit >= 0) == named)))
+        ):
             at, name = float(rng.random()), f"{named}-{number}"
             timed.append((at, predictions(facts, rows, f"p-{name}")))
             if rng.random() < 0.03:
-                timed.append((at + float(rng.random()), predictions(facts, rows[:100], f"again-{name}")))
-                timed.append((at + float(rng.random()), predictions(facts, rows[100:200], f"other-{name}", share=0.5)))
+                timed.append(
+                    (at + float(rng.random()), predictions(facts, rows[:100], f"again-{name}"))
+                )
+                timed.append(
+                    (
+                        at + float(rng.random()),
+                        predictions(facts, rows[100:200], f"other-{name}", share=0.5),
+                    )
+                )
 
     def add(name: str, said: np.ndarray, row_of) -> None:
-        given = rng.permutation(np.flatnonzero(said >= WITHDRAWN if name.startswith("r") else said >= 0))
+        given = rng.permutation(
+            np.flatnonzero(said >= WITHDRAWN if name.startswith("r") else said >= 0)
+        )
         timed.extend(
-            (float(rng.random()), labels(f"{name}-{number}", [row_of(i, int(said[i])) for i in rows]))
+            (
+                float(rng.random()),
+                labels(f"{name}-{number}", [row_of(i, int(said[i])) for i in rows]),
+            )
             for number, rows in enumerate(runs(given))
         )
 
     add("votes", facts.voted, lambda i, klass: LabelRow(f"i{i}", {klass: 1}, []))
     add("second", facts.second, lambda i, klass: LabelRow(f"i{i}", {}, [("s", klass, None)]))
     for revision in range(REVISIONS):
-        add(f"r{revision}", facts.words[revision], lambda i, klass, n=revision: LabelRow(f"i{i}", {}, [("r", klass, n)]))
+        add(
+            f"r{revision}",
+            facts.words[revision],
+            lambda i, klass, n=revision: LabelRow(f"i{i}", {}, [("r", klass, n)]),
+        )
     for i in np.flatnonzero(facts.deleted):
         payload = json.dumps({"id": f"i{i}"}).encode()
-        timed.append((float(rng.random()), Delivery(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1)))
+        timed.append(
+            (
+                float(rng.random()),
+                IngestBatch(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1),
+            )
+        )
     return [delivery for _, delivery in sorted(timed, key=lambda each: each[0])]
 
 
@@ -127,7 +155,9 @@ def stored(bench, slice_: str) -> dict[int, Pane]:
     starts = bench.client.hkeys(keys.versions(MODEL.key, MODEL.generation, slice_))
     panes = {}
     for start in (int(name) for name in starts if name.decode() != LAST_CHANGE):
-        fields = bench.client.hgetall(keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start)))
+        fields = bench.client.hgetall(
+            keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start))
+        )
         parts = {name.decode(): value for name, value in fields.items()}
         panes[(start - int(START.timestamp())) // 3600] = Pane.from_parts(MODEL.spec(), parts)
     return panes

@@ -15,21 +15,22 @@ import redis
 import zstandard
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from calibrant import Batch, Pane, packing
+from calibrant import Batch, Pane
+from calibrant.core import packing
+from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
-from calibrant.packing import PackingError
+from calibrant_server.workers.ingest import tries
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_store import RetainedStore
+from calibrant_server.workers.ingest.sandbox import ChildUnavailable, DisposableReducer
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.transient_errors import is_transient
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
 from tests.engine.driving import MODEL, Bench, delivery, eventually
 from tests.engine.ledger import pane_of
-from workers import tries
-from workers.child import ChildUnavailable, DisposableReducer
-from workers.embedded import EmbeddedServer
-from workers.entries import LABELS, PREDICTIONS, pack_labels
-from workers.filling import Ground
-from workers.inbox import Delivery
-from workers.retained import RetainedRecords
-from workers.state.keys import PaneKey
-from workers.state.marks import Marks, fields_of, sealed_slice
-from workers.transient_errors import is_transient
 
 HOUR_US = 3_600_000_000
 
@@ -44,12 +45,12 @@ def with_ids(batch_id, *ids, **more):
     """Predictions that carry ids, so that filling them reads the store."""
     rows = {"probabilities": [[0.2, 0.5, 0.3]] * len(ids), "ids": list(ids), **more}
     batch = Batch.from_columns(rows).batch
-    return Delivery(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
 def labels(batch_id, *ids):
     payload = pack_labels([LabelRow(each, {1: 1}, []) for each in ids])
-    return Delivery(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
+    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
 
 
 def counts(bench):
@@ -76,10 +77,22 @@ def once(function, error):
 
 
 def no_letters(bench):
-    return bench.dead_letters() == [] and not bench.run(bench.inbox.record(MODEL.key, "b1")).is_final
+    return (
+        bench.dead_letters() == [] and not bench.run(bench.inbox.record(MODEL.key, "b1")).is_final
+    )
 
 
-REJECTIONS = ["READONLY", "MISCONF", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "NOPERM"]
+REJECTIONS = [
+    "READONLY",
+    "MISCONF",
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "OOM",
+    "NOPERM",
+]
 
 
 class TestWhichErrorsAreTransient:
@@ -113,7 +126,7 @@ class TestWhichErrorsAreTransient:
 ])  # fmt: skip
 @pytest.mark.parametrize("method", ["facts", "members", "marks"])
 def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, error):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     loop = bench.loop()
     setattr(loop._records, method, once(getattr(loop._records, method), error))
@@ -125,9 +138,11 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
     assert counts(bench)["n_predictions"] == 2
 
 
-@pytest.mark.parametrize("error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")])
+@pytest.mark.parametrize(
+    "error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")]
+)
 def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error):
-    bench.ground = Ground()
+    bench.ground = Numerics()
     bench.put_model()
     bench.deliver(with_ids("b0", "i0", event_times=["2026-01-01T00:00:00Z"]))
     loop = bench.loop()
@@ -166,7 +181,9 @@ class TestTheChild:
         loop._child.close()
 
     def test_it_cannot_be_started(self, bench, in_danger, monkeypatch):
-        monkeypatch.setattr(subprocess, "Popen", once(subprocess.Popen, OSError(12, "cannot allocate")))
+        monkeypatch.setattr(
+            subprocess, "Popen", once(subprocess.Popen, OSError(12, "cannot allocate"))
+        )
         in_danger._step_or_reload()
         assert no_letters(bench)
         in_danger._step_or_reload()
@@ -189,13 +206,15 @@ class TestTheChild:
         process.wait()
         started = []
         popen = subprocess.Popen
-        monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(1) or popen(*a, **k))
+        monkeypatch.setattr(
+            subprocess, "Popen", lambda *a, **k: started.append(1) or popen(*a, **k)
+        )
         in_danger._step_or_reload()
         assert bench.pane().numbers == pane_of([4]).numbers and len(started) == 1
 
     def test_an_os_error_inside_it_is_handed_on(self, monkeypatch):
-        reducer = DisposableReducer(Ground(), 1, 0)
-        from workers import child
+        reducer = DisposableReducer(Numerics(), 1, 0)
+        from calibrant_server.workers.ingest import sandbox as child
 
         def refused(*args):
             raise OSError(24, "too many open files")
@@ -204,7 +223,7 @@ class TestTheChild:
         entry = child.Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, b"")
         request = child._frame(child._request_head(entry, MODEL), b"")
         with pytest.raises(ChildUnavailable, match="too many open files"):
-            reducer._read_reply(child._answer(request[4:], Ground())[4:], entry, MODEL)
+            reducer._read_reply(child._answer(request[4:], Numerics())[4:], entry, MODEL)
 
 
 @pytest.mark.parametrize("payload", [b'{"op":"an_op_of_a_later_version"}', b"no json", b"[]", b"null", b"\xff",
@@ -215,7 +234,15 @@ def test_an_unknown_control_operation_changes_nothing(bench, payload):
     loop = bench.loop()
     loop.step()
     before = {name: bench.client.dump(name) for name in bench.keys_of()}
-    entry = {"i": "", "m": MODEL.key, "g": MODEL.generation, "k": "control", "h": "", "t": "1", "b": payload}
+    entry = {
+        "i": "",
+        "m": MODEL.key,
+        "g": MODEL.generation,
+        "k": "control",
+        "h": "",
+        "t": "1",
+        "b": payload,
+    }
     bench.client.xadd(loop.keys.stream, entry)
     bench.deliver(delivery("b2", [5], event_times=np.array([HOUR_US])))
     loop.step()
@@ -235,14 +262,16 @@ class TestSealing:
 
     @pytest.fixture
     def loop(self, bench):
-        bench.ground = Ground()
+        bench.ground = Numerics()
         bench.put_model(self.SEALED)
         for hour in range(2):
             at = f"2026-01-01T0{hour}:00:00Z"
             rows = {"probabilities": [[0.2, 0.5, 0.3]] * 3, "event_times": [at] * 3, "labels": [[0, 1]] * 3,
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
-            bench.deliver(Delivery(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+            bench.deliver(
+                IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            )
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")
         while bench.client.xlen(loop.keys.stream):
@@ -260,11 +289,15 @@ class TestSealing:
             for slice_ in ("", "site:A", "site:B")
             for start in (self.START, self.START + 3600)
         ]
-        return Marks.read(marks).sealed_to, bench.client.exists(*names)
+        return Watermarks.read(marks).sealed_to, bench.client.exists(*names)
 
-    @pytest.mark.parametrize("error", [MemoryError(), OSError(5, "input/output"), redis.TimeoutError("slow")])
+    @pytest.mark.parametrize(
+        "error", [MemoryError(), OSError(5, "input/output"), redis.TimeoutError("slow")]
+    )
     @pytest.mark.parametrize("at", [1, 3])
-    def test_a_transient_error_leaves_the_cohort_for_the_next_pass(self, bench, loop, monkeypatch, error, at):
+    def test_a_transient_error_leaves_the_cohort_for_the_next_pass(
+        self, bench, loop, monkeypatch, error, at
+    ):
         read, calls = Pane.from_parts, []
 
         def failing(*args, **kwargs):
@@ -324,8 +357,12 @@ class TestSealing:
 def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s, n_batches):
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
-    quick = replace(settings.with_url(server.start()), socket_timeout_s=stop_s / 2, ingest_deadline_s=4 * stop_s + 20)
-    facts, calls, timers = RetainedRecords.facts, [], []
+    quick = replace(
+        settings.with_url(server.start()),
+        socket_timeout_s=stop_s / 2,
+        ingest_deadline_s=4 * stop_s + 20,
+    )
+    facts, calls, timers = RetainedStore.facts, [], []
 
     def stopping(*args):
         calls.append(1)
@@ -336,10 +373,10 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
             timers[-1].start()
         return facts(*args)
 
-    monkeypatch.setattr(RetainedRecords, "facts", stopping)
+    monkeypatch.setattr(RetainedStore, "facts", stopping)
     try:
         with Bench(replace(quick, socket_timeout_s=stop_s + 10)) as bench:
-            bench.ground = Ground()
+            bench.ground = Numerics()
             bench.put_model()
             bench.settings = quick
             bench.engine()
@@ -347,7 +384,9 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
                 run = range(at, at + 5)
                 bench.deliver(*(with_ids(f"p{i}", f"i{i}", f"j{i}") for i in run))
                 bench.deliver(*(labels(f"l{i}", f"i{i}", f"j{i}") for i in run))
-            statuses = {bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)}
+            statuses = {
+                bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)
+            }
             assert statuses == {"merged"} and bench.dead_letters() == [] and len(timers) == n_stops
             found = counts(bench)
             assert (found["n_predictions"], found["n_labelled"]) == (2 * n_batches, 2 * n_batches)
@@ -358,9 +397,15 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
 
 
 def test_a_stopped_store_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
-    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=2, stop_s=0.5, n_batches=20)
+    pause_storm(
+        settings, server_binary, tmp_path / "own", monkeypatch, n_stops=2, stop_s=0.5, n_batches=20
+    )
 
 
 @pytest.mark.slow
-def test_a_store_stopped_for_long_and_often_decides_nothing(settings, server_binary, tmp_path, monkeypatch):
-    pause_storm(settings, server_binary, tmp_path / "own", monkeypatch, n_stops=6, stop_s=4.0, n_batches=300)
+def test_a_store_stopped_for_long_and_often_decides_nothing(
+    settings, server_binary, tmp_path, monkeypatch
+):
+    pause_storm(
+        settings, server_binary, tmp_path / "own", monkeypatch, n_stops=6, stop_s=4.0, n_batches=300
+    )

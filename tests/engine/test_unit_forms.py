@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant_server.workers.ingest.label_join import LabelJoin
 from tests.engine.driving import MODEL
 from tests.engine.test_join_machine import Dictionary
 from tests.engine.test_late_labels import assert_same_state
-from workers.join import Join
 
 AT_MS = 1_767_225_600_000
 LOGITS = [[0.4, -1.0, 2.25], [0.0, 0.5, -0.75]]
@@ -20,7 +20,13 @@ AS_SENT = Batch.from_columns({"logits": LOGITS}).batch.probabilities.tolist()
 PARTS = {
     "l": {"logits": LOGITS, "ids": ["l0", "l1"], "units": ["u", "v"], "labels": [2, [0, 1]]},
     "p": {"probabilities": [[0.2, 0.3, 0.5]], "ids": ["p0"], "units": ["u"], "labels": [1]},
-    "c": {"probabilities": [[0.1, 0.8, 0.1]], "ids": ["c0"], "units": ["u"], "cases": ["scan"], "labels": [1]},
+    "c": {
+        "probabilities": [[0.1, 0.8, 0.1]],
+        "ids": ["c0"],
+        "units": ["u"],
+        "cases": ["scan"],
+        "labels": [1],
+    },
 }
 # The unit v came as logits alone and stays so; the rows of u have probabilities in common.
 WHOLE = [
@@ -37,10 +43,15 @@ WHOLE = [
 def joined(order, removed=()):
     """The pane of all rows after batches in some order, each a run of its own, and removals."""
     store, pane = Dictionary(), Pane(MODEL.spec())
-    steps = [lambda join, name=name: join.predictions(MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS) for name in order]
+    steps = [
+        lambda join, name=name: join.predictions(
+            MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS
+        )
+        for name in order
+    ]
     steps += [lambda join, name=name: join.deletion(MODEL, name, AT_MS) for name in removed]
     for step in steps:
-        join = Join(store)
+        join = LabelJoin(store)
         step(join)
         [(lost, gained)] = join.exchanges(lambda config: Pane(config.spec())).values()
         pane.merge(gained)

@@ -16,25 +16,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.driving import eventually
-from tests.waiting import PATIENCE_S
-from workers.alarm.courier import Courier, send
-from workers.alarm.deliveries import (
+from calibrant_server.workers.alarm.commands import ATTEMPTED
+from calibrant_server.workers.alarm.deliveries import (
     DELIVERED,
     GIVEN_UP,
     PAUSES_S,
     WAITING,
-    Delivery,
+    WebhookDelivery,
     delivery_of,
     key_of,
     new_secret,
     signed_headers,
 )
-from workers.alarm.guard import Forbidden, check_url, is_open, networks_of, target_of
-from workers.alarm.orders import ATTEMPTED
-from workers.entries import Entry
-from workers.settings import EngineSettings, SettingsError
-from workers.state.registry import ModelConfig
+from calibrant_server.workers.alarm.url_guard import (
+    BlockedUrlError,
+    check_url,
+    is_open,
+    networks_of,
+    target_of,
+)
+from calibrant_server.workers.alarm.webhook_sender import WebhookSender, send
+from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.registry import ModelConfig
+from tests.engine.driving import eventually
+from tests.waiting import PATIENCE_S
 
 LOCAL = networks_of("127.0.0.0/8,::1/128")
 
@@ -68,15 +74,22 @@ def test_addresses_of_the_internet_are_open(address):
     ],
 )  # fmt: skip
 def test_urls_that_are_no_receivers(url):
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         check_url(url)
 
 
 @pytest.mark.parametrize(
-    "url", ["https://localhost/x", "https://127.0.0.1/", "https://[::1]/", "https://2130706433/", "http://127.1/"]
+    "url",
+    [
+        "https://localhost/x",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://2130706433/",
+        "http://127.1/",
+    ],
 )
 def test_this_machine_is_reached_by_a_setting_alone(url):
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         target_of(url)
     assert ipaddress.ip_address(target_of(url, LOCAL).address).is_loopback
 
@@ -84,18 +97,18 @@ def test_this_machine_is_reached_by_a_setting_alone(url):
 def test_one_internal_address_among_several_is_enough(monkeypatch):
     found = [(2, 1, 6, "", ("1.1.1.1", 443)), (2, 1, 6, "", ("10.0.0.1", 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         target_of("https://two.example/")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found[:1])
     assert target_of("https://one.example/a?b=c").path == "/a?b=c"
-    with pytest.raises(Forbidden, match="https"):
+    with pytest.raises(BlockedUrlError, match="https"):
         target_of("http://one.example/")
 
 
 def test_an_id_names_what_is_told_and_to_whom():
     assert message().id == message().id
     assert message().id != message("https://b.example/x").id
-    assert Delivery.from_json(message().to_json()) == message()
+    assert WebhookDelivery.from_json(message().to_json()) == message()
 
 
 def test_tries_are_spread_over_a_day_and_then_given_up():
@@ -112,7 +125,9 @@ def test_tries_are_spread_over_a_day_and_then_given_up():
     assert message().attempted(now, 302, None).status == WAITING
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%"])
+@pytest.mark.parametrize(
+    "secret", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%"]
+)
 def test_secrets_that_are_none(secret):
     with pytest.raises(ValueError):
         key_of(secret)
@@ -154,7 +169,7 @@ def test_redirects_are_not_followed(server):
     url = f"http://127.0.0.1:{server.server_port}/x"
     assert send(message(url), new_secret(), 5.0, LOCAL) == 302
     assert len(server.ids) == 1
-    with pytest.raises(Forbidden):
+    with pytest.raises(BlockedUrlError):
         send(message(url), new_secret(), 5.0)
 
 
@@ -167,14 +182,21 @@ def test_a_receiver_that_drips_is_cut_off(scheme):
         def drip():
             taken, _ = listening.accept()
             with taken, suppress(OSError):
-                taken.sendall(b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"\x16\x03\x03\x40\x00")
+                taken.sendall(
+                    b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"\x16\x03\x03\x40\x00"
+                )
                 while not over.wait(0.02):
                     taken.sendall(b"a")
 
         dripping = threading.Thread(target=drip, daemon=True)
         dripping.start()
         with pytest.raises(OSError):
-            send(message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"), new_secret(), 0.3, LOCAL)
+            send(
+                message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"),
+                new_secret(),
+                0.3,
+                LOCAL,
+            )
         over.set()
         dripping.join(PATIENCE_S)
 
@@ -210,7 +232,10 @@ def test_a_certificate_of_another_name_is_refused(secure):
 
 
 def test_authorities_are_read_at_start():
-    assert EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca == AUTHORITY
+    assert (
+        EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca
+        == AUTHORITY
+    )
     for wrong in (__file__, "/nowhere.pem"):
         with pytest.raises(SettingsError, match="CALIBRANT_WEBHOOK_CA"):
             EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": wrong})
@@ -231,7 +256,7 @@ def test_a_name_that_changes_its_mind_reaches_only_what_was_checked(server, monk
     first = networks_of("127.0.0.1/32")
     assert send(message(url), new_secret(), 5.0, first) == 204
     assert len(asked) == 1 and len(server.ids) == 1
-    with pytest.raises(Forbidden, match="internal"):
+    with pytest.raises(BlockedUrlError, match="internal"):
         send(message(url), new_secret(), 5.0, first)
     assert len(server.ids) == 1
 
@@ -241,10 +266,15 @@ def verified(secret, headers, body, now_s):
     key = base64.b64decode(secret.removeprefix("whsec_"))
     if abs(now_s - int(headers["webhook-timestamp"])) > 300:
         return False
-    signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+    signed = b".".join(
+        [headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body]
+    )
     expected = hmac.digest(key, signed, "sha256")
     pairs = (each.split(",", 1) for each in headers["webhook-signature"].split(" "))
-    return any(version == "v1" and hmac.compare_digest(base64.b64decode(given), expected) for version, given in pairs)
+    return any(
+        version == "v1" and hmac.compare_digest(base64.b64decode(given), expected)
+        for version, given in pairs
+    )
 
 
 def test_receivers_of_the_standard_take_our_signature():
@@ -268,10 +298,14 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
     """Nothing but the stream is written; a second courier, as after a kill, sends the same id again."""
     url = f"http://127.0.0.1:{server.server_port}/x"
     hook = {"url": url, "secret": new_secret()}
-    config = ModelConfig("default", "m", "binary", 2, generation="g", revision=1, alarm={"webhooks": [hook]})
+    config = ModelConfig(
+        "default", "m", "binary", 2, generation="g", revision=1, alarm={"webhooks": [hook]}
+    )
     bench.put_model(config)
     store = bench.store
-    store.settings = replace(store.settings, webhook_networks="127.0.0.0/8", webhook_timeout_s=PATIENCE_S)
+    store.settings = replace(
+        store.settings, webhook_networks="127.0.0.0/8", webhook_timeout_s=PATIENCE_S
+    )
     keys = store.keys.of_model(config.key)
     made = replace(message(url), due_s=time.time())
     gone = replace(message("https://gone.example/"), due_s=time.time())
@@ -280,7 +314,7 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
         store.client.hset(keys.deliveries, each.id, each.to_json())
     for n in (1, 2):
         stop = threading.Event()
-        courier = Courier(store, lambda: [keys.partition])
+        courier = WebhookSender(store, lambda: [keys.partition])
         thread = threading.Thread(target=courier.run, args=(stop,))
         thread.start()
         eventually(lambda n=n: store.client.xlen(keys.stream) >= 2 * n)
@@ -288,6 +322,9 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
         stop.set()
         thread.join()
         assert server.ids == [made.id] * n
-    orders = [Entry.from_fields(name.decode(), fields) for name, fields in store.client.xrange(keys.stream)]
+    orders = [
+        Entry.from_fields(name.decode(), fields)
+        for name, fields in store.client.xrange(keys.stream)
+    ]
     assert len(orders) == 4 and all(ATTEMPTED.encode() in each.payload for each in orders)
     assert store.client.hlen(keys.deliveries) == 3

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
-from calibrant.score import question_of, raters_compared
-from calibrant.view import View
+from calibrant.report import question_of, raters_compared
+from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
+from calibrant_server.workers.queries import window_records
+from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.compute import AnswerFunction, Compute
+from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, answer
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
+from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery
-from workers import window_records
-from workers.alarm.rows import CohortRows
-from workers.answers.raters import MOST_RATERS, answer
-from workers.compute import AnswerFunction, Compute
-from workers.facts import Facts, Prediction, Rating, rows_of
-from workers.questions import Question
-from workers.state.marks import DAY_S, KEPT_FROM, Marks, daily_to
-from workers.window_records import WindowRecords
-from workers.windows import Window
 
 pytestmark = pytest.mark.one_server
 
@@ -35,11 +35,16 @@ class Counted:
 
 
 def prediction(hour, **changes):
-    return replace(Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"), **changes)
+    return replace(
+        Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"),
+        **changes,
+    )
 
 
 def rated(hour, klass=0, raters=("ann",), **changes):
-    return Facts(0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters})
+    return Facts(
+        0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
+    )
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def held(bench):
     keys = bench.store.keys.of_model(MODEL.key)
     node = bench.store.node(bench.store.keys.partition_of(MODEL.key))
 
-    def write(facts, window=Window(0, 1 << 32), slice_="", marks=Marks()):  # noqa: B008
+    def write(facts, window=Window(0, 1 << 32), slice_="", marks=Watermarks()):  # noqa: B008
         for name, each in facts.items():
             node.hset(keys.facts_of(MODEL.key, MODEL.generation, name), name, each.pack())
         node.hset(keys.tallies(MODEL.key, MODEL.generation), "records", len(facts))
@@ -76,37 +81,50 @@ def test_records_are_found_by_their_time_slice_and_label(held):
     assert names(held(facts, window)) == ["a", "b"]
     assert names(held(facts, window, "site:A")) == ["b"]
     assert names(held(facts)) == ["a", "b", "early", "late"]
-    assert names(held(facts, marks=Marks(kept_from=6 * HOUR_S))) == ["a", "late"]
+    assert names(held(facts, marks=Watermarks(kept_from=6 * HOUR_S))) == ["a", "late"]
     # What was merged into a day lies where the day begins.
-    assert names(held(facts, Window(0, HOUR_S), marks=Marks(daily_to=DAY_S))) == ["a", "b", "early", "late"]
+    assert names(held(facts, Window(0, HOUR_S), marks=Watermarks(daily_to=DAY_S))) == [
+        "a",
+        "b",
+        "early",
+        "late",
+    ]
     assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
 
 
 def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkeypatch):
     facts = {f"i{i}": rated(i) for i in range(6)}
-    monkeypatch.setattr(window_records, "MOST_ROWS", 4)
+    monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
-    with pytest.raises(CalibrationInputError, match=r"more than 4 labelled records.*narrow it") as refused:
+    with pytest.raises(
+        CalibrationInputError, match=r"more than 4 labelled records.*narrow it"
+    ) as refused:
         held(facts).read()
-    assert refused.value.offences[0].pointer == "/window"
-    monkeypatch.setattr(window_records, "MOST_ROWS", 9)
-    monkeypatch.setattr(window_records, "MOST_RATINGS", 8)
-    several = {name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)}) for name, each in facts.items()}
+    assert refused.value.violations[0].pointer == "/window"
+    monkeypatch.setattr(window_records, "MAX_ROWS", 9)
+    monkeypatch.setattr(window_records, "MAX_RATINGS", 8)
+    several = {
+        name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)})
+        for name, each in facts.items()
+    }
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
-    monkeypatch.setattr(window_records, "MOST_HELD", 5)
+    monkeypatch.setattr(window_records, "MAX_HELD", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records, and up to 5"):
         held(facts, Window(0, HOUR_S)).read()
 
 
 def test_raters_beyond_the_number_told_are_counted(held):
-    crowd = [f"r{i:03d}" for i in range(MOST_RATERS + 6)]
+    crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
     records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
     found = answer(Counted(), MODEL, {"metric": "accuracy"}, 0, records)
     assert (found["n_raters"], found["n_raters_over"], len(found["by_rater"])) == (70, 6, 64)
     assert list(found["by_rater"])[:3] == ["r068", "r069", "r000"]
-    assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {"value": 1.0, "n": 1}
+    assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {
+        "value": 1.0,
+        "n": 1,
+    }
     assert found["mean_of_raters"] == pytest.approx((62 + 2 * 0.5) / 64)
 
 
@@ -118,8 +136,10 @@ def computed(bench):
     bench.loop().step()
 
     def answer(function=lambda *given: {}):
-        compute = Compute(bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])})
-        question = Question("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
+        compute = Compute(
+            bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])}
+        )
+        question = QueryRequest("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
         return json.loads(compute.answer(question).body)
 
     return answer
@@ -138,11 +158,15 @@ def test_what_comes_while_records_are_read_is_told(bench, computed):
 
 def test_a_day_that_goes_by_the_hour_is_news_of_its_records_alone(bench, computed):
     def names():
-        state = {kind: bench.run(bench.inbox.state(MODEL, "", kind)) for kind in ("raters", "metrics")}
+        state = {
+            kind: bench.run(bench.inbox.state(MODEL, "", kind)) for kind in ("raters", "metrics")
+        }
         return [each.name(Window(0, DAY_S)) for each in state.values()]
 
     def mark(name, at_s):
-        bench.client.hset(bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation), name, at_s)
+        bench.client.hset(
+            bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation), name, at_s
+        )
 
     mark(daily_to(""), DAY_S)
     whole = names()
@@ -174,7 +198,9 @@ class Near:
 
     def __eq__(self, found):
         if isinstance(self.expected, dict):
-            return self.expected.keys() == found.keys() and all(found[k] == Near(v) for k, v in self.expected.items())
+            return self.expected.keys() == found.keys() and all(
+                found[k] == Near(v) for k, v in self.expected.items()
+            )
         if isinstance(self.expected, float):
             return found == pytest.approx(self.expected, rel=1e-9, abs=1e-12)
         return found == self.expected
@@ -199,12 +225,16 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}
     for i, (name, row, _) in enumerate(rows_of(batch, 0)):
-        ratings = {rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)}
+        ratings = {
+            rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
+        }
         facts[name] = Facts(0, row, ratings=ratings)
     told = []
     for slug, of_library in expected["metrics"].items():
         found = answer(Counted(), MODEL, {"metric": slug, "bins": 5}, 0, Read(facts))
-        assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(of_library["by_rater"]), slug
+        assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(
+            of_library["by_rater"]
+        ), slug
         assert found["policies"] == Near(of_library["policies"]), slug
         told.append(found["mean_of_raters"] is not None)
     assert sum(told) >= (41 if "cases" in columns else 37)

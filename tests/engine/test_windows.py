@@ -8,11 +8,18 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.windows import (
+    Limits,
+    PaneRef,
+    TooManyPanes,
+    WindowError,
+    panes_of,
+    resolve,
+)
 from tests.engine.driving import MODEL
-from workers.durations import parse_duration
-from workers.windows import Limits, PaneRef, TooManyPanes, WindowError, panes_of, resolve
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HOUR = 3600
@@ -100,7 +107,7 @@ def test_offsets_are_instants_and_time_before_the_epoch_is_cut():
 def test_what_cannot_be_resolved(asked, rule):
     with pytest.raises(WindowError) as error:
         resolve(**asked, now=NOON)
-    assert error.value.offences[0].rule == rule
+    assert error.value.violations[0].rule == rule
 
 
 @dataclass
@@ -149,7 +156,7 @@ def test_too_many_panes_say_how_to_split():
     with pytest.raises(TooManyPanes, match="split it by event time, or by slice value") as error:
         panes_of(Rows(3, times(-1, -2, -3), {"s": np.array(["a", "b", "c"])}), MODEL, NOON, LIMITS)
     assert (error.value.n_panes, error.value.limit) == (6, 4)
-    assert error.value.offences[0].rule == "too_many_panes"
+    assert error.value.violations[0].rule == "too_many_panes"
 
 
 def test_the_future_and_what_retention_has_taken_are_refused():
@@ -157,10 +164,12 @@ def test_the_future_and_what_retention_has_taken_are_refused():
     skew = np.array([1, 300_000_000, 300_000_001]) + NOON_S * 1_000_000
     with pytest.raises(CalibrationInputError) as error:
         panes_of(Rows(3, skew), model, NOON, LIMITS)
-    assert [(o.pointer, o.rule) for o in error.value.offences] == [("/event_times/2", "future")]
+    assert [(o.pointer, o.rule) for o in error.value.violations] == [("/event_times/2", "future")]
     with pytest.raises(CalibrationInputError) as error:
         panes_of(Rows(2, times(-24, -25)), model, NOON, LIMITS)
-    assert [(o.pointer, o.rule) for o in error.value.offences] == [("/event_times/1", "retention")]
+    assert [(o.pointer, o.rule) for o in error.value.violations] == [
+        ("/event_times/1", "retention")
+    ]
 
 
 def test_a_real_batch():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from tests.ground.data import edge_scores
 
 GOLDEN = Path(__file__).parent / "golden" / "cases.1.calb"
@@ -62,7 +62,7 @@ def pane_of(*batches: Batch, spec: PaneSpec = SPEC) -> Pane:
 def view_of(
     pane: Pane, bins: int = 20, edges: Any = "right", raters: str = "pooled", **options: Any
 ) -> View:
-    return View(pane, Question(bins=bins, edges=edges, raters=raters, options=options))
+    return View(pane, PaneQuery(bins=bins, edges=edges, raters=raters, options=options))
 
 
 def some_parts(n_cases: int = 5) -> dict[str, tuple[np.ndarray, np.ndarray]]:

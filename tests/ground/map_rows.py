@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit, softmax, xlog1py, xlogy
 
-from calibrant.batch import Batch
-from calibrant.maps import MAPS, fit
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, fit
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 
 ONE_SCORE = [slug for slug, method in MAPS.items() if "class" in method.scopes]
 
@@ -35,7 +35,7 @@ def pane_of(batch, **spec):
 
 
 def fitted(method, batch, raw=False, options=None, **question):
-    return fit(method, View(pane_of(batch), Question(**question), batch if raw else None), options)
+    return fit(method, View(pane_of(batch), PaneQuery(**question), batch if raw else None), options)
 
 
 def many_classes(n=3000, n_classes=5, seed=1, raters=3):

@@ -268,13 +268,21 @@ def density_error(rows: list[Sample], counts: float) -> float:
 
     def density(t: float, column: int) -> float:
         return math.fsum(
-            x[column] * sum(kernel((t - at) / reach) for at in (x[0], -x[0], 2 - x[0])) for x in rows
+            x[column] * sum(kernel((t - at) / reach) for at in (x[0], -x[0], 2 - x[0]))
+            for x in rows
         )
 
-    ends = sorted({0.0, 1.0} | {min(max(m, 0.0), 1.0) for s, _, _ in rows for m in (s - reach, s, s + reach)})
+    ends = sorted(
+        {0.0, 1.0} | {min(max(m, 0.0), 1.0) for s, _, _ in rows for m in (s - reach, s, s + reach)}
+    )
     total = 0.0
     for low, high in itertools.pairwise(ends):
-        total += quad(lambda t: abs(t * density(t, 1) - min(density(t, 2), density(t, 1))), low, high, epsabs=1e-9)[0]
+        total += quad(
+            lambda t: abs(t * density(t, 1) - min(density(t, 2), density(t, 1))),
+            low,
+            high,
+            epsabs=1e-9,
+        )[0]
     return total / whole
 
 

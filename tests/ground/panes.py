@@ -9,9 +9,7 @@ import pytest
 from hypothesis import settings
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.accumulators import (
-    Accumulator,
-)
+from calibrant.accumulators import Accumulator
 from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from tests.ground.data import random_batch

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators import (
-    accumulators,
-)
-from calibrant.checking import check_pane
+from calibrant.accumulators import accumulators
+from calibrant.core.pane_validation import check_pane
 from tests.ground.data import shapes
 from tests.ground.panes import FEW, SHAPE, SOME, SPECS, assert_same, batches_of, every_spec, pane_of
 

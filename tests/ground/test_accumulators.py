@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators import (
-    cells,
-    replicates,
-    scores,
-    temperature,
-    units,
-)
-from calibrant.accumulators.unit_sample import MOST_HASHES, UnitSample
-from calibrant.checking import check_pane
-from calibrant.filling import N_REPLICATES
-from calibrant.input.columns import MOST_LOGIT, MOST_WEIGHT
+from calibrant.accumulators import cells, replicates, scores, temperature, units
+from calibrant.accumulators.unit_sample import MAX_HASHES, UnitSample
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.pane_validation import check_pane
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT
 from tests.ground import reference
 from tests.ground.data import shapes
 from tests.ground.panes import (
@@ -258,7 +252,7 @@ def test_the_sample_of_units_is_bounded_and_says_that_it_estimates() -> None:
     pane = pane_of(spec, once, again)
     sample = pane["unit_sample"]
     assert isinstance(sample, UnitSample)
-    assert MOST_HASHES // 4 < len(sample.hashes) <= MOST_HASHES
+    assert MAX_HASHES // 4 < len(sample.hashes) <= MAX_HASHES
     assert pane.units_split["estimated"] is True
     assert abs(pane.units_split["n"] - 10_000) < 5 * 10_000 / np.sqrt(200)
     assert len(sample.pack()) < 16_000
@@ -284,11 +278,11 @@ def test_samples_of_units_merge_in_any_order() -> None:
 @pytest.mark.parametrize("spec", [SPECS["two"], SPECS["ten"]], ids=["two", "ten"])
 def test_the_largest_values_overflow_no_sum(spec: PaneSpec) -> None:
     k = spec.n_classes
-    rows = np.full((50, k), -MOST_LOGIT)
-    rows[:, 0] = MOST_LOGIT
+    rows = np.full((50, k), -MAX_LOGIT)
+    rows[:, 0] = MAX_LOGIT
     columns = {
         "logits": rows,
-        "weights": [MOST_WEIGHT] * 50,
+        "weights": [MAX_WEIGHT] * 50,
         "label_counts": np.full((50, k), 1_000_000),
         "units": ["one"] * 50,
     }

@@ -13,24 +13,30 @@ from scipy.optimize import approx_fprime, minimize_scalar
 from scipy.special import gammaln, log_softmax, softmax
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.disagreement.alpha_calibration import compare_calibrations, row_losses
-from calibrant.disagreement.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
-from calibrant.disagreement.concentration import fit_concentration
-from calibrant.disagreement.posterior import posterior_epistemic_loss
-from calibrant.disagreement.voted_rows import voted_rows
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.alpha_calibration import compare_calibrations, row_losses
+from calibrant.raters.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
+from calibrant.raters.concentration import fit_concentration
+from calibrant.raters.posterior import posterior_epistemic_loss
+from calibrant.raters.rated_rows import voted_rows
 
 
-def played(n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0) -> Batch:
+def played(
+    n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0
+) -> Batch:
     """Votes from Dirichlets of one concentration around softmax(z / temperature)."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, 3)) * 2
     f = softmax(z / temperature, axis=1)
     zeta = np.stack([rng.dirichlet(np.maximum(alpha * row, 1e-9)) for row in f])
-    votes = np.stack([rng.multinomial(rng.integers(2, raters + 1), row / row.sum()) for row in zeta])
-    return Batch.from_columns({"logits": z, "label_counts": votes, "ids": [f"i{i}" for i in range(n)]}).batch
+    votes = np.stack(
+        [rng.multinomial(rng.integers(2, raters + 1), row / row.sum()) for row in zeta]
+    )
+    return Batch.from_columns(
+        {"logits": z, "label_counts": votes, "ids": [f"i{i}" for i in range(n)]}
+    ).batch
 
 
 def naive_loss(mean: np.ndarray, alpha: float, votes: np.ndarray) -> float:
@@ -57,7 +63,9 @@ def test_the_loss_and_its_slopes() -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.005, 0.5])
-def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(penalty: float) -> None:
+def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(
+    penalty: float,
+) -> None:
     batch = played(600)
     rows = voted_rows(batch)
     fit = fit_method("alpha", rows, penalty)
@@ -99,9 +107,14 @@ def test_the_best_on_the_validation_part_is_named() -> None:
     losses = {name: each["disagreement_loss"] for name, each in found["methods"].items()}
     assert losses[found["best"]] == min(losses.values())
     assert found["methods"]["joint"]["gain"]["interval"][0] > 0
-    assert found["methods"]["raw"]["gain"]["value"] == 0.0 and found["methods"]["raw"]["concentration"] is None
+    assert (
+        found["methods"]["raw"]["gain"]["value"] == 0.0
+        and found["methods"]["raw"]["concentration"] is None
+    )
     assert found["n_fit"] + found["n_validation"] == 3000
-    by_posterior = compare_calibrations(played(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote")
+    by_posterior = compare_calibrations(
+        played(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote"
+    )
     assert by_posterior["best"] in ("temperature_alpha", "joint")
 
 
@@ -114,7 +127,7 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(part)
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
-    for slug, answer in compute_metrics(View(pane, Question()), slugs).items():
+    for slug, answer in compute_metrics(View(pane, PaneQuery()), slugs).items():
         assert raw[slug] == pytest.approx(answer["value"], abs=1e-9)
 
 
@@ -129,22 +142,35 @@ def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
             f, n = softmax(logits / told["temperature"]), y.sum()
             alpha = told["concentration"]
             if told["coefficients"] is not None:
-                alpha = np.exp(told["coefficients"]["intercept"] + told["coefficients"]["slopes"] @ logits)
+                alpha = np.exp(
+                    told["coefficients"]["intercept"] + told["coefficients"]["slopes"] @ logits
+                )
             observed = 1.0 - sum(v * (v - 1) for v in y) / (n * (n - 1))
-            predicted = (1.0 if alpha is None else alpha / (alpha + 1.0)) * (1.0 - sum(p * p for p in f))
+            predicted = (1.0 if alpha is None else alpha / (alpha + 1.0)) * (
+                1.0 - sum(p * p for p in f)
+            )
             loss.append((observed - predicted) ** 2 + observed * (1.0 - observed))
-            epistemic.append(sum((v / n - p) ** 2 - v / n * (1 - v / n) / (n - 1) for v, p in zip(y, f, strict=True)))
+            epistemic.append(
+                sum(
+                    (v / n - p) ** 2 - v / n * (1 - v / n) / (n - 1)
+                    for v, p in zip(y, f, strict=True)
+                )
+            )
             share = 1.0 if alpha is None else alpha / (alpha + 1.0)
             after.append(share**2 * epistemic[-1] + (1.0 - share) ** 2 * observed)
             bins.setdefault(max(int(np.ceil(predicted * 15)), 1), []).append((predicted, observed))
         assert told["disagreement_loss"] == pytest.approx(np.mean(loss), abs=1e-9), name
         assert told["epistemic_loss"] == pytest.approx(np.mean(epistemic), abs=1e-9), name
-        assert told["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), name
+        assert told["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), (
+            name
+        )
         calibration = 0.0
         for held in map(np.array, bins.values()):
             calibration += len(held) * (held[:, 0].mean() - held[:, 1].mean()) ** 2
             calibration -= len(held) * held[:, 1].var() / (len(held) - 1) if len(held) > 1 else 0.0
-        assert told["disagreement_ce"] == pytest.approx(np.sqrt(max(calibration / len(z), 0.0)), abs=1e-9), name
+        assert told["disagreement_ce"] == pytest.approx(
+            np.sqrt(max(calibration / len(z), 0.0)), abs=1e-9
+        ), name
 
 
 def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
@@ -152,7 +178,9 @@ def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
     n = 4000
     z, x = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
     alpha = np.exp(1.0 + 0.8 * x[:, 0])
-    zeta = np.stack([rng.dirichlet(row) for row in np.maximum(alpha[:, None] * softmax(z, axis=1), 1e-9)])
+    zeta = np.stack(
+        [rng.dirichlet(row) for row in np.maximum(alpha[:, None] * softmax(z, axis=1), 1e-9)]
+    )
     votes = np.stack([rng.multinomial(8, row / row.sum()) for row in zeta])
     batch = Batch.from_columns({"logits": z, "label_counts": votes}).batch
     found = compare_calibrations(batch, penalty=0.0, features=x)
@@ -176,15 +204,24 @@ def test_what_cannot_be_compared() -> None:
     one = Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 100)}).batch
     with pytest.raises(NotAnswerable, match="one_vote"):
         compare_calibrations(one)
-    few = Batch.from_columns({"probabilities": p, "labels": [[0, 1]] * 100, "units": [f"{i % 9}" for i in range(100)]})
+    few = Batch.from_columns(
+        {"probabilities": p, "labels": [[0, 1]] * 100, "units": [f"{i % 9}" for i in range(100)]}
+    )
     with pytest.raises(NotAnswerable, match="few_units"):
         compare_calibrations(few.batch)
-    zeros = Batch.from_columns({"probabilities": np.eye(3)[[0] * 100], "labels": [[1, 2]] * 100}).batch
+    zeros = Batch.from_columns(
+        {"probabilities": np.eye(3)[[0] * 100], "labels": [[1, 2]] * 100}
+    ).batch
     with pytest.raises(NotAnswerable, match="zero_probability"):
         compare_calibrations(zeros)
     batch = played(200)
     unknown = np.full((200, 1), np.nan)
-    for options in ({"criterion": "x"}, {"penalty": -1.0}, {"features": [[1.0]]}, {"features": unknown}):
+    for options in (
+        {"criterion": "x"},
+        {"penalty": -1.0},
+        {"features": [[1.0]]},
+        {"features": unknown},
+    ):
         with pytest.raises(CalibrationInputError):
             compare_calibrations(batch, **options)
     constant = compare_calibrations(batch, features=np.ones((200, 1)))

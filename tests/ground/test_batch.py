@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from calibrant import Batch
-from calibrant.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError
 from tests.ground import reference
 from tests.ground.data import random_columns, shapes
 
@@ -162,7 +162,7 @@ def test_rows_without_ids_hash_by_content() -> None:
 def test_a_name_is_no_folder_of_a_path(name: str) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         read({"confidences": [0.5, 0.5], "ids": ["a", name]})
-    assert [(each.pointer, each.rule) for each in refused.value.offences] == [("/ids/1", "name")]
+    assert [(each.pointer, each.rule) for each in refused.value.violations] == [("/ids/1", "name")]
 
 
 def test_dots_in_a_name_are_letters() -> None:

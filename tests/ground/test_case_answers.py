@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from calibrant import CalibrationInputError
-from calibrant.box_plot import box
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.cases.comparison import compare_case_errors, compare_cases, permutation_p
-from calibrant.cases.errors import ERRORS, case_errors
-from calibrant.grid import equal_width_bin
-from calibrant.view import NotAnswerable
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.view import NotAnswerable
+from calibrant.segmentation.box_plot import box
+from calibrant.segmentation.case_comparison import compare_case_errors, compare_cases, permutation_p
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+from calibrant.segmentation.case_report import case_reliability, cases_of
 from tests.ground.case_rows import (
     batch_of,
     golden_batch,
@@ -125,16 +125,25 @@ def signed_ranks_p(difference: np.ndarray) -> float:
 @pytest.mark.parametrize("n", [2, 5, 9])
 def test_signs_are_permuted_one_by_one(n: int) -> None:
     difference = np.random.default_rng(n).normal(0.4, 1.0, n)
-    sums = [abs(sum(s * d for s, d in zip(signs, difference, strict=True))) for signs in product((1, -1), repeat=n)]
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, difference, strict=True)))
+        for signs in product((1, -1), repeat=n)
+    ]
     expected = np.mean([each >= abs(difference.sum()) - 1e-12 for each in sums])
     assert permutation_p(difference) == pytest.approx(expected)
 
 
 def test_models_are_compared_by_measure_and_class() -> None:
     truth = {f"s{i}": rows(i, 60) for i in range(6)}
-    blunt = {name: (np.clip(0.8 * p + 0.2 / 3, 0, 1), y) for name, (p, y) in truth.items() if name != "s3"}
+    blunt = {
+        name: (np.clip(0.8 * p + 0.2 / 3, 0, 1), y)
+        for name, (p, y) in truth.items()
+        if name != "s3"
+    }
     options = {"missing": "skip_class"}
-    mine, theirs = (case_errors(view_of(pane_of(batch_of(each)), **options)) for each in (truth, blunt))
+    mine, theirs = (
+        case_errors(view_of(pane_of(batch_of(each)), **options)) for each in (truth, blunt)
+    )
     found = compare_case_errors(mine, theirs)
     assert set(found) == {*ERRORS, "dice"}
     for name, one in found.items():

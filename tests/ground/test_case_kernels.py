@@ -9,14 +9,16 @@ import pytest
 from scipy.interpolate import BSpline
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.errors import case_errors
-from calibrant.cases.kernels import KERNELS, memberships
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_kernels import KERNELS, memberships
 
 CUBIC = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
-SCORES = np.concatenate([np.random.default_rng(1).random(60), [0.0, 1.0, 0.5, 0.25, 1e-12, 1 - 1e-12]])
+SCORES = np.concatenate(
+    [np.random.default_rng(1).random(60), [0.0, 1.0, 0.5, 0.25, 1e-12, 1 - 1e-12]]
+)
 
 
 def kernel_value(kernel: str, away: float) -> float:
@@ -56,7 +58,9 @@ def test_memberships_equal_the_naive_version(kernel: str, bins: int) -> None:
 
 @pytest.mark.parametrize("kernel", ["soft", *KERNELS])
 def test_mirrored_scores_have_mirrored_memberships(kernel: str) -> None:
-    assert dense(1.0 - SCORES, 10, kernel)[:, ::-1] == pytest.approx(dense(SCORES, 10, kernel), abs=1e-9)
+    assert dense(1.0 - SCORES, 10, kernel)[:, ::-1] == pytest.approx(
+        dense(SCORES, 10, kernel), abs=1e-9
+    )
 
 
 def batch_of(seed: int, n: int = 200) -> Batch:
@@ -64,13 +68,15 @@ def batch_of(seed: int, n: int = 200) -> Batch:
     p = rng.dirichlet([1.0, 0.8, 0.5], n)
     votes = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p])
     columns = {"probabilities": p, "label_counts": votes, "weights": rng.choice([1.0, 2.0], n)}
-    return Batch.from_columns(columns | {"cases": [f"c{i % 3}" for i in range(n)]}, task="segmentation").batch
+    return Batch.from_columns(
+        columns | {"cases": [f"c{i % 3}" for i in range(n)]}, task="segmentation"
+    ).batch
 
 
 def view_of(batch: Batch, bins: int, raters: str = "pooled", **options: object) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    return View(pane, Question(bins=bins, raters=raters, options=options), batch)
+    return View(pane, PaneQuery(bins=bins, raters=raters, options=options), batch)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean"])
@@ -90,7 +96,9 @@ def test_errors_are_those_of_the_rows(kernel: str, raters: str) -> None:
             mass = psi.sum(axis=0)
             there = mass >= 0.01
             gap = np.abs(((y - p) @ psi)[there] / mass[there])
-            assert cases.by_case_and_class("ece")[i, k] == pytest.approx((mass[there] * gap).sum() / w.sum(), abs=1e-9)
+            assert cases.by_case_and_class("ece")[i, k] == pytest.approx(
+                (mass[there] * gap).sum() / w.sum(), abs=1e-9
+            )
             assert cases.by_case_and_class("ace")[i, k] == pytest.approx(gap.mean(), abs=1e-9)
             assert cases.by_case_and_class("mce")[i, k] == pytest.approx(gap.max(), abs=1e-9)
     hard = case_errors(view_of(batch, bins, raters, background="in"))
@@ -114,7 +122,9 @@ def test_kernels_take_composites() -> None:
     united = Batch.from_columns(
         {
             "probabilities": np.stack([p[:, 0], p[:, 1] + p[:, 2]], axis=1),
-            "label_counts": np.stack([batch.label_counts[:, 0], batch.label_counts[:, 1:].sum(axis=1)], axis=1),
+            "label_counts": np.stack(
+                [batch.label_counts[:, 0], batch.label_counts[:, 1:].sum(axis=1)], axis=1
+            ),
             "weights": batch.weights,
             "cases": list(batch.cases),  # type: ignore[arg-type]
         },
@@ -122,5 +132,7 @@ def test_kernels_take_composites() -> None:
     ).batch
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(united)
-    expected = compute_metrics(View(pane, Question(bins=5, options={"membership": "spline"}), united), ["ml1_ace"])
+    expected = compute_metrics(
+        View(pane, PaneQuery(bins=5, options={"membership": "spline"}), united), ["ml1_ace"]
+    )
     assert found["value"] == pytest.approx(expected["ml1_ace"]["value"])

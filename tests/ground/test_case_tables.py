@@ -11,12 +11,12 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cases as module
 from calibrant.accumulators.cases import Cases
-from calibrant.cases.answer import cases_of
-from calibrant.cases.errors import ERRORS
-from calibrant.checking import check_pane
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.packing import PackingError
+from calibrant.core.pane_validation import check_pane
 from calibrant.metrics import compute_metrics
-from calibrant.packing import PackingError
+from calibrant.segmentation.case_errors import ERRORS
+from calibrant.segmentation.case_report import cases_of
 from tests.ground.case_rows import (
     GOLDEN,
     SPEC,
@@ -69,16 +69,16 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
     assert cases_in(Pane.unpack(forward.pack())).pack() == cases_in(forward).pack()
 
 
-@pytest.mark.parametrize("bound", ["MOST_CASES", "MOST_CELLS"])
+@pytest.mark.parametrize("bound", ["MAX_CASES", "MAX_CELLS"])
 def test_cases_beyond_the_bound_share_a_table(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(module, bound, 8 if bound == "MOST_CASES" else 400)
+    monkeypatch.setattr(module, bound, 8 if bound == "MAX_CASES" else 400)
     parts = {f"c{i}": rows(i, 12) for i in range(40)}
     batches = [batch_of({name: part}) for name, part in parts.items()]
     forward, backward = pane_of(*batches), pane_of(*batches[::-1])
     cases = cases_in(forward)
     assert_same(cases, cases_in(backward))
     assert cases.halvings == cases_in(backward).halvings > 0
-    assert len(cases.names) <= 8 if bound == "MOST_CASES" else True
+    assert len(cases.names) <= 8 if bound == "MAX_CASES" else True
     assert cases.n_cases["estimated"] is True
     # All in one pot stays exact.
     answer = compute_metrics(view_of(forward, 10, average="micro_pooled"), ["ml1_ece"])["ml1_ece"]
@@ -119,7 +119,7 @@ def test_the_golden_file_is_read_forever() -> None:
     ],
 )  # fmt: skip
 def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
     with pytest.raises(PackingError):
@@ -128,7 +128,7 @@ def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("column", ["lengths", "places", "predictions", "weight", "product_single"])
 def test_shortened_columns_are_refused(column: str) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
     for changed in (arrays[column][:-1], np.concatenate([arrays[column], arrays[column][-1:]])):
@@ -142,7 +142,7 @@ def test_shortened_columns_are_refused(column: str) -> None:
     "name", ["confidence_pooled", "correct_mean", "product_mean", "confidence_squared"]
 )
 def test_sums_that_no_rows_give_are_refused(name: str) -> None:
-    from calibrant.packing import pack, unpack
+    from calibrant.core.packing import pack, unpack
 
     pane = pane_of(golden_batch())
     arrays, about = unpack(GOLDEN.read_bytes())

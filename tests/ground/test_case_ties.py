@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from calibrant.cases.comparison import compare_cases
+from calibrant.segmentation.case_comparison import compare_cases
 
 
 def exact_p(tenths: np.ndarray) -> float:
@@ -26,5 +26,8 @@ def test_differences_that_rounding_parts_are_tied() -> None:
     mine = (against + tenths) / 10.0
     assert len(set(np.abs(mine - against / 10.0).tolist())) > len(set(np.abs(tenths).tolist()))
     names = [f"c{i}" for i in range(10)]
-    found = compare_cases(dict(zip(names, mine.tolist(), strict=True)), dict(zip(names, (against / 10.0).tolist(), strict=True)))
+    found = compare_cases(
+        dict(zip(names, mine.tolist(), strict=True)),
+        dict(zip(names, (against / 10.0).tolist(), strict=True)),
+    )
     assert found["wilcoxon_p"] == pytest.approx(exact_p(tenths), abs=1e-12)

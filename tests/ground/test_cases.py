@@ -9,14 +9,14 @@ import pytest
 from scipy import stats
 
 from calibrant import CalibrationInputError
-from calibrant.cases.answer import cases_of
-from calibrant.cases.errors import ERRORS, case_errors
-from calibrant.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.view import NotAnswerable, View
+from calibrant.report import score_batch
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+from calibrant.segmentation.case_report import cases_of
 from tests.ground.case_rows import (
     batch_of,
     naive_errors,
@@ -219,7 +219,7 @@ def test_composites_come_from_rows() -> None:
 def test_rows_and_kept_tables_agree(membership: str) -> None:
     batch = batch_of(some_parts())
     pane = pane_of(batch)
-    question = Question(bins=20, options={"membership": membership})
+    question = PaneQuery(bins=20, options={"membership": membership})
     kept, raw = cases_of(View(pane, question)), cases_of(View(pane, question, batch))
     assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(
         kept["summary"]["ace"]["macro"]["value"], abs=1e-9

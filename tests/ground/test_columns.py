@@ -1,4 +1,4 @@
-"""Every offence of a batch: where it is, which rule it breaks; and what is accepted in its many forms."""
+"""Every violation of a batch: where it is, which rule it breaks; and what is accepted in its many forms."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
-from calibrant.input.columns import LEAST_WEIGHT, MOST_LOGIT, MOST_WEIGHT
-from calibrant.input.instants import instant
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.timestamps import instant
 
 GOOD: dict[str, Any] = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]}
 BINARY: dict[str, Any] = {"confidences": [0.1, 0.5, 1.0]}
@@ -24,11 +24,11 @@ def read(columns: dict[str, Any], **options: Any) -> Batch:
     return Batch.from_columns(columns, **options).batch
 
 
-def offences(columns: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
+def violations(columns: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
     with pytest.raises(CalibrationInputError) as refused:
         Batch.from_columns(columns, **options)
-    assert all(o.detail for o in refused.value.offences)
-    return [(o.pointer, o.rule) for o in refused.value.offences]
+    assert all(o.detail for o in refused.value.violations)
+    return [(o.pointer, o.rule) for o in refused.value.violations]
 
 
 def third(column: str, value: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def scores(value: Any, column: str = "probabilities") -> dict[str, Any]:
     return {column: [*GOOD["probabilities"][:2], value]}
 
 
-ROW_OFFENCES: list[tuple[dict[str, Any], str, str]] = [
+ROW_VIOLATIONS: list[tuple[dict[str, Any], str, str]] = [
     (scores([0.5, 0.5, 0.5]), "/probabilities/2", "row_sum"),
     (scores([0.5, 0.5, 0.0011]), "/probabilities/2", "row_sum"),
     (scores([0.0, 0.0, 0.0]), "/probabilities/2", "row_sum"),
@@ -106,8 +106,8 @@ ROW_OFFENCES: list[tuple[dict[str, Any], str, str]] = [
     (third("weights", NAN), "/weights/2", "weight"),
     (third("weights", INF), "/weights/2", "weight"),
     (third("weights", 10**400), "/weights/2", "weight"),
-    (third("weights", MOST_WEIGHT * 2), "/weights/2", "weight"),
-    (third("weights", LEAST_WEIGHT / 2), "/weights/2", "weight"),
+    (third("weights", MAX_WEIGHT * 2), "/weights/2", "weight"),
+    (third("weights", MIN_WEIGHT / 2), "/weights/2", "weight"),
     (third("weights", 5e-324), "/weights/2", "weight"),
     (third("weights", True), "/weights/2", "number"),
     (third("weights", None), "/weights/2", "number"),
@@ -128,7 +128,7 @@ ROW_OFFENCES: list[tuple[dict[str, Any], str, str]] = [
     (GOOD | {"slices": {"site": ["A", "B", "a\nb"]}}, "/slices/site/2", "name"),
 ]  # fmt: skip
 
-WHOLE_OFFENCES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+WHOLE_VIOLATIONS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {}, "", "one_score_column"),
     ({"probabilities": None}, {}, "", "one_score_column"),
     (GOOD | {"logits": GOOD["probabilities"]}, {}, "/logits", "one_score_column"),
@@ -181,11 +181,11 @@ WHOLE_OFFENCES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("columns", "pointer", "rule"), ROW_OFFENCES)
-def test_offences_of_a_row(columns: dict[str, Any], pointer: str, rule: str) -> None:
-    assert offences(columns) == [(pointer, rule)]
+@pytest.mark.parametrize(("columns", "pointer", "rule"), ROW_VIOLATIONS)
+def test_violations_of_a_row(columns: dict[str, Any], pointer: str, rule: str) -> None:
+    assert violations(columns) == [(pointer, rule)]
     checked = Batch.from_columns(columns, partial=True)
-    assert [(o.pointer, o.rule) for o in checked.offences] == [(pointer, rule)]
+    assert [(o.pointer, o.rule) for o in checked.violations] == [(pointer, rule)]
     assert checked.accepted_rows.tolist() == [0, 1]
     good = {name: column[:2] for name, column in columns.items() if name != "slices"}
     if "slices" in columns:
@@ -193,21 +193,21 @@ def test_offences_of_a_row(columns: dict[str, Any], pointer: str, rule: str) -> 
     assert checked.batch.digest() == read(good).digest()
 
 
-@pytest.mark.parametrize(("columns", "options", "pointer", "rule"), WHOLE_OFFENCES)
+@pytest.mark.parametrize(("columns", "options", "pointer", "rule"), WHOLE_VIOLATIONS)
 @pytest.mark.parametrize("partial", [False, True])
-def test_offences_of_the_whole(
+def test_violations_of_the_whole(
     columns: dict[str, Any], options: dict[str, Any], pointer: str, rule: str, partial: bool
 ) -> None:
-    assert offences(columns, partial=partial, **options) == [(pointer, rule)]
+    assert violations(columns, partial=partial, **options) == [(pointer, rule)]
 
 
-def test_offences_come_in_the_order_of_rows_one_a_row() -> None:
+def test_violations_come_in_the_order_of_rows_one_a_row() -> None:
     columns = {
         "probabilities": [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [0.5, 0.5]],
         "labels": [0, 5, 5, 1],
         "ids": ["a b", "b", "c", "d"],
     }
-    assert offences(columns) == [
+    assert violations(columns) == [
         ("/ids/0", "name"),
         ("/labels/1", "class_range"),
         ("/probabilities/2", "row_sum"),
@@ -215,8 +215,8 @@ def test_offences_come_in_the_order_of_rows_one_a_row() -> None:
     assert Batch.from_columns(columns, partial=True).accepted_rows.tolist() == [3]
 
 
-def test_a_hundred_offences_are_enough() -> None:
-    found = offences({"confidences": [2.0] * 1000})
+def test_a_hundred_violations_are_enough() -> None:
+    found = violations({"confidences": [2.0] * 1000})
     assert found == [(f"/confidences/{i}", "range") for i in range(100)]
 
 
@@ -240,7 +240,7 @@ def test_rows_are_used_as_sent_or_divided_by_their_sum() -> None:
 
 def test_logits_are_kept_and_their_softmax_never_underflows() -> None:
     batch = read(
-        {"logits": [[1000.0, 0.0, -1000.0], [-1e9, 3.0, 3.0], [-MOST_LOGIT, MOST_LOGIT, 0.0]]}
+        {"logits": [[1000.0, 0.0, -1000.0], [-1e9, 3.0, 3.0], [-MAX_LOGIT, MAX_LOGIT, 0.0]]}
     )
     assert batch.is_logits
     assert batch.scores[0].tolist() == [1000.0, 0.0, -1000.0]
@@ -341,26 +341,29 @@ def test_one_label_a_row(labels: Any) -> None:
     "labels", [np.array([0.0, 1.0, 2.0]), np.array([True, False, True]), np.array(["0", "1", "2"])]
 )
 def test_label_arrays_of_other_types_are_refused(labels: Any) -> None:
-    assert offences(GOOD | {"labels": labels}) == [
+    assert violations(GOOD | {"labels": labels}) == [
         (f"/labels/{i}", "class_index") for i in range(3)
     ]
 
 
 @pytest.mark.parametrize("counts", [np.ones((3, 3)), np.ones((3, 3), bool)])
 def test_count_arrays_of_other_types_are_refused(counts: Any) -> None:
-    assert offences(GOOD | {"label_counts": counts}) == [
+    assert violations(GOOD | {"label_counts": counts}) == [
         (f"/label_counts/{i}", "integer") for i in range(3)
     ]
-    assert offences(GOOD | {"label_counts": np.ones((3, 4), int)})[0] == (
+    assert violations(GOOD | {"label_counts": np.ones((3, 4), int)})[0] == (
         "/label_counts/0",
         "n_classes",
     )
-    assert offences(GOOD | {"label_counts": np.ones(3, int)})[0] == ("/label_counts/0", "n_classes")
+    assert violations(GOOD | {"label_counts": np.ones(3, int)})[0] == (
+        "/label_counts/0",
+        "n_classes",
+    )
 
 
 def test_counts_beyond_64_bits_signed_are_too_many_and_not_negative() -> None:
     counts = np.full((3, 3), 2**64 - 1, np.uint64)
-    assert offences(GOOD | {"label_counts": counts})[0] == ("/label_counts/0", "count_limit")
+    assert violations(GOOD | {"label_counts": counts})[0] == ("/label_counts/0", "count_limit")
 
 
 def test_unknown_names_are_named() -> None:
@@ -403,7 +406,9 @@ def test_instants(text: str, expected: int | None) -> None:
 @given(st.datetimes(), st.sampled_from(["Z", "+00:00", "z", "-00:00"]))
 def test_instants_of_any_time(at: datetime, offset: str) -> None:
     expected = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
-    assert instant(at.isoformat(timespec="microseconds") + offset) == (expected if expected >= 0 else None)
+    assert instant(at.isoformat(timespec="microseconds") + offset) == (
+        expected if expected >= 0 else None
+    )
 
 
 def test_times_as_arrays() -> None:
@@ -427,7 +432,7 @@ def test_times_as_arrays() -> None:
     (np.array([0, -(2**62), 2**62]), ("range", "range")),
 ])  # fmt: skip
 def test_times_that_are_none(times: Any, rules: tuple[str, str]) -> None:
-    assert offences(GOOD | {"event_times": times}) == [
+    assert violations(GOOD | {"event_times": times}) == [
         ("/event_times/1", rules[0]),
         ("/event_times/2", rules[1]),
     ]
@@ -437,7 +442,7 @@ def test_a_refused_time_says_what_is_wrong_with_it() -> None:
     times = ["2026-11-20T09:00:00Z", "yesterday", "1969-12-31T23:59:59Z"]
     with pytest.raises(CalibrationInputError) as refused:
         read(GOOD | {"event_times": times})
-    none, early = (each.detail for each in refused.value.offences)
+    none, early = (each.detail for each in refused.value.violations)
     assert "RFC 3339" in none and "1970 to 9999" in early and "RFC 3339" not in early
 
 
@@ -448,12 +453,14 @@ def test_a_refused_time_says_what_is_wrong_with_it() -> None:
     ([[0.5, None]], 3, "the row has 2 values, the model has 3 classes"),
     ([[0.5, 0.5]], 3, "rows have 2 classes, the model has 3"),
 ])  # fmt: skip
-def test_a_row_of_another_length_is_told_what_it_is_compared_with(rows: Any, n_classes: int | None, said: str) -> None:
+def test_a_row_of_another_length_is_told_what_it_is_compared_with(
+    rows: Any, n_classes: int | None, said: str
+) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         read({"probabilities": rows}, n_classes=n_classes)
-    assert said in [each.detail for each in refused.value.offences]
+    assert said in [each.detail for each in refused.value.violations]
 
 
 def test_time_arrays_of_other_types_are_refused() -> None:
     for times in (np.ones(3), np.ones((3, 2), int), np.ones(3, bool)):
-        assert offences(GOOD | {"event_times": times})[0] == ("/event_times/0", "rfc3339")
+        assert violations(GOOD | {"event_times": times})[0] == ("/event_times/0", "rfc3339")

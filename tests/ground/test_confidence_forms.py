@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.case_tables import CELLS as CASE_CELLS
-from calibrant.confidence.histogram import ConfidenceHistogram
-from calibrant.confidence.smoothing import smoothed
-from calibrant.confidence.state import confidence_of, left
-from calibrant.confidence.updates import read_arrays, updates_of
-from calibrant.confidence_answer import histogram_answer
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.view import NotAnswerable, View
+from calibrant.segmentation.case_tables import CELLS as CASE_CELLS
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_smoothing import smoothed
+from calibrant.segmentation.histogram_state import confidence_of, left
+from calibrant.segmentation.histogram_updates import read_arrays, updates_of
 
 
 def batch_of(seed: int, n: int = 400, n_classes: int = 3, **columns: Any) -> Batch:
@@ -27,7 +27,9 @@ def batch_of(seed: int, n: int = 400, n_classes: int = 3, **columns: Any) -> Bat
     p[::5] = np.round(p[::5] * 20) / 20
     p[::5, 0] = 1.0 - p[::5, 1:].sum(axis=1)
     p = np.clip(p, 0.0, 1.0)
-    votes = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p / p.sum(axis=1, keepdims=True)])
+    votes = np.array(
+        [rng.multinomial(rng.integers(1, 4), row) for row in p / p.sum(axis=1, keepdims=True)]
+    )
     given = {"probabilities": p, "label_counts": votes, "weights": rng.choice([1.0, 2.5], n)}
     return Batch.from_columns(given | columns, task="multiclass", n_classes=n_classes).batch
 
@@ -59,7 +61,9 @@ def test_one_case_has_its_labels_alone() -> None:
     view = View(pane_of(batch), left(CASE_CELLS // 5, "pooled"))
     found = confidence_of(view, case="scan-1")
     own = batch.take(np.arange(400) % 3 == 1)
-    assert np.allclose(found["label"], ConfidenceHistogram.of_batch(own, CASE_CELLS // 5).label, atol=1e-9)
+    assert np.allclose(
+        found["label"], ConfidenceHistogram.of_batch(own, CASE_CELLS // 5).label, atol=1e-9
+    )
     assert found["prediction"] is None
     assert found["missing"]["prediction"] == "not_kept_by_case"
     with pytest.raises(NotAnswerable, match="unknown_case"):
@@ -94,9 +98,13 @@ def test_exact_sums_travel_with_their_arrays() -> None:
     found = histogram_answer(read_arrays(json.loads(json.dumps(arrays))), bins=20, least=0)
     loss = compute_metrics(View(pane_of(batch), left(15, "pooled")), ("nll", "brier"))
     for slug in ("nll", "brier"):
-        expected = loss[slug]["value"] if loss[slug]["value"] is not None else loss[slug]["finite_value"]
+        expected = (
+            loss[slug]["value"] if loss[slug]["value"] is not None else loss[slug]["finite_value"]
+        )
         assert found[slug]["exact_mean"] == pytest.approx(expected, abs=1e-9)
-    without = histogram_answer(read_arrays({name: arrays[name] for name in arrays if name != "exact"}), bins=20, least=0)
+    without = histogram_answer(
+        read_arrays({name: arrays[name] for name in arrays if name != "exact"}), bins=20, least=0
+    )
     assert without["nll"]["exact_mean"] is None and without["nll"]["mean"] == found["nll"]["mean"]
 
 
@@ -114,7 +122,10 @@ def test_exact_sums_of_other_samples_are_refused(exact: Any, rule: str) -> None:
     label = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
     with pytest.raises(CalibrationInputError) as refusal:
         read_arrays({"label": label, "exact": exact})
-    assert (refusal.value.offences[0].pointer, refusal.value.offences[0].rule) == ("/exact", rule)
+    assert (refusal.value.violations[0].pointer, refusal.value.violations[0].rule) == (
+        "/exact",
+        rule,
+    )
 
 
 def test_two_classes_need_no_prediction() -> None:
@@ -152,10 +163,15 @@ HALVES = {"label": [[[0, 2.0], [1, 0]], [[0, 1], [2.0, 0]]]}
         ({"label": [[[1, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1]]]}, "/prediction", "required"),
     ],
 )
-def test_arrays_that_contradict_each_other_are_refused(fields: dict[str, Any], pointer: str, rule: str) -> None:
+def test_arrays_that_contradict_each_other_are_refused(
+    fields: dict[str, Any], pointer: str, rule: str
+) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         read_arrays(fields)
-    assert (refused.value.offences[0].pointer, refused.value.offences[0].rule) == (pointer, rule)
+    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (
+        pointer,
+        rule,
+    )
 
 
 def test_arrays_of_other_classes_are_refused() -> None:
@@ -216,7 +232,9 @@ def test_all_that_is_read_of_one_histogram() -> None:
     assert bare["nll"]["exact_mean"] is None
     assert bare["errors"] == more["errors"] | {"least_of": bare["errors"]["least_of"]}
     full = histogram_answer(
-        read_arrays({"label": three.label, "prediction": three.prediction, "uncertainty": three.uncertainty})
+        read_arrays(
+            {"label": three.label, "prediction": three.prediction, "uncertainty": three.uncertainty}
+        )
     )
     assert full["uncertainty"] == more["uncertainty"]
 
@@ -239,10 +257,14 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
             lacking.fill_histogram(update)
     question = left(20, "pooled")
     found, expected, nothing = (
-        compute_metrics(View(pane, question), ["all_label_ece"])["all_label_ece"] for pane in (sent, whole, lacking)
+        compute_metrics(View(pane, question), ["all_label_ece"])["all_label_ece"]
+        for pane in (sent, whole, lacking)
     )
     assert found["value"] == pytest.approx(expected["value"], abs=0.5 / 14400)
-    assert (found["n_ratings"], found["weight_in_histograms"]) == (updates[0].count.sum().round(), updates[0].count.sum())
+    assert (found["n_ratings"], found["weight_in_histograms"]) == (
+        updates[0].count.sum().round(),
+        updates[0].count.sum(),
+    )
     assert (nothing["value"], nothing["reason"]) == (None, "not_in_histogram")
     sent.fill_batch(batch)
     twice = compute_metrics(View(sent, question), ["all_label_ece"])["all_label_ece"]

@@ -10,14 +10,26 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.uncertainty import normalised_entropy
-from calibrant.checking import check_pane
-from calibrant.confidence.histogram import (
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.calibrators.temperature.histogram_fit import (
+    fit_histogram_temperature,
+    fold_temperature,
+)
+from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses, RowLosses
+from calibrant.calibrators.temperature.surface import loss_curve, loss_surface
+from calibrant.core.packing import PackingError
+from calibrant.core.pane_validation import check_pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.metrics import compute_metrics
+from calibrant.metrics.uce import inverse_binary_entropy
+from calibrant.segmentation.confidence_histogram import (
     FINE_BINS,
     ConfidenceHistogram,
     by_case,
     merged,
 )
-from calibrant.confidence.measures import (
+from calibrant.segmentation.histogram_measures import (
     brier,
     calibration_errors,
     nll,
@@ -25,17 +37,8 @@ from calibrant.confidence.measures import (
     roc,
     uncertainty_errors,
 )
-from calibrant.confidence.tables import coarse_table
-from calibrant.confidence.updates import histogram_of, updates_of
-from calibrant.loss_curves.losses import EceOptions, HistogramLosses, RowLosses
-from calibrant.loss_curves.of_confidence import fit_histogram_temperature, fold_temperature
-from calibrant.loss_curves.surface import loss_curve, loss_surface
-from calibrant.metrics import compute_metrics
-from calibrant.metrics.uce import inverse_binary_entropy
-from calibrant.packing import PackingError
-from calibrant.question import Question
-from calibrant.temperature.fit import fit_temperature_exact
-from calibrant.view import View
+from calibrant.segmentation.histogram_tables import coarse_table
+from calibrant.segmentation.histogram_updates import histogram_of, updates_of
 
 
 def batch_of(seed: int, n: int, n_classes: int = 3, sharp: float = 2.0, **columns: Any) -> Batch:
@@ -135,7 +138,7 @@ def test_close_to_the_panes_metrics() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
     metrics = compute_metrics(
-        View(pane, Question(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
+        View(pane, PaneQuery(bins=20, edges="left")), ["ece", "classwise_ece", "all_label_ece"]
     )
     found = calibration_errors(ConfidenceHistogram.of_batch(batch, 14400), 20, least=0)
     assert found["prediction"]["ece"] == pytest.approx(metrics["ece"]["value"], abs=1 / 14400)
@@ -310,7 +313,7 @@ def test_updates_of_the_service_and_back() -> None:
     for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
     check_pane(sent)
-    question = Question(bins=20, edges="left")
+    question = PaneQuery(bins=20, edges="left")
     slugs = ["ece", "classwise_ece"]
     got, wanted = (compute_metrics(View(pane, question), slugs) for pane in (sent, filled))
     for slug in slugs:

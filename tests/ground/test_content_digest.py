@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.content_digest import MODULUS, row_hashes, rows_digest
-from calibrant.packing import PackingError, pack, unpack
+from calibrant.core.content_digest import MODULUS, row_hashes, rows_digest
+from calibrant.core.packing import PackingError, pack, unpack
 from tests.ground.data import random_batch
 from tests.ground.golden import make
 from tests.ground.panes import SPECS, a_histogram, every_spec, pane_of
@@ -75,8 +75,13 @@ def by_definition(batch: Batch, with_cases: bool) -> str:
                 total += mixed((key(2**32 + klass) + count) & M64) if count else 0
             sums.append(total & M64)
         named = batch.unit_source in ("unit", "case")
-        unit = [sum(s for s, u in zip(sums, batch.unit_hash, strict=True) if u == v) & M64 for v in batch.unit_hash]
-        lanes.append([mixed((s + mixed(u if named else 0)) & M64) for s, u in zip(sums, unit, strict=True)])
+        unit = [
+            sum(s for s, u in zip(sums, batch.unit_hash, strict=True) if u == v) & M64
+            for v in batch.unit_hash
+        ]
+        lanes.append(
+            [mixed((s + mixed(u if named else 0)) & M64) for s, u in zip(sums, unit, strict=True)]
+        )
     return f"{sum(high << 64 | low for high, low in zip(*lanes, strict=True)) % MODULUS:032x}"
 
 
@@ -103,7 +108,10 @@ def test_rows_without_ids_and_with_some_cases_follow_it_too() -> None:
 
 def test_a_batch_larger_than_what_is_hashed_at_a_time() -> None:
     batch = random_batch(np.random.default_rng(1), SPECS["hundred"], 1500)
-    parts = [rows_digest(batch.take(rows), with_cases=False) for rows in np.array_split(np.arange(1500), 7)]
+    parts = [
+        rows_digest(batch.take(rows), with_cases=False)
+        for rows in np.array_split(np.arange(1500), 7)
+    ]
     assert rows_digest(batch, with_cases=False) == sum(parts) % MODULUS
 
 
@@ -119,7 +127,9 @@ def test_golden_panes_keep_their_digest(task: str) -> None:
 @every_spec
 def test_merges_add_and_subtractions_remove(spec: PaneSpec) -> None:
     rng = np.random.default_rng(2)
-    batches = [random_batch(rng, spec, 20, units="units", prefix=f"{i}.", unlabelled=0.2) for i in range(3)]
+    batches = [
+        random_batch(rng, spec, 20, units="units", prefix=f"{i}.", unlabelled=0.2) for i in range(3)
+    ]
     whole = pane_of(spec, Batch.concatenate(batches))
     one, two, three = (pane_of(spec, batch) for batch in batches)
     merged = one.copy().merge(three).merge(two)
@@ -218,20 +228,35 @@ def test_a_pane_that_was_read_in_part_has_a_digest_only_where_that_was_read() ->
     pane = make.pane("binary")
     assert Pane.from_parts(pane.spec, pane.parts(), only=["counts"]).digest() is None
     assert Pane.from_parts(pane.spec, {}, only=["counts"]).digest() is None
-    assert Pane.from_parts(pane.spec, pane.parts(), only=["counts", "digest"]).digest() == pane.digest()
+    assert (
+        Pane.from_parts(pane.spec, pane.parts(), only=["counts", "digest"]).digest()
+        == pane.digest()
+    )
 
 
 @pytest.mark.parametrize(
-    "halves", [np.zeros(1, np.uint64), np.zeros(2, np.int64), np.zeros((2, 1), np.uint64), np.zeros(3, np.uint64)]
+    "halves",
+    [
+        np.zeros(1, np.uint64),
+        np.zeros(2, np.int64),
+        np.zeros((2, 1), np.uint64),
+        np.zeros(3, np.uint64),
+    ],
 )
 def test_other_shapes_are_no_digest(halves: np.ndarray) -> None:
     pane = make.pane("binary")
     about = unpack(pane.parts()["digest"])[1]
     with pytest.raises(PackingError):
         Pane.from_parts(pane.spec, {"digest": pack({"halves": halves}, about)})
-    for change in ({"format": 2}, {"accumulator": "counts"}, {"spec": make.SPECS["multiclass"].digest}):
+    for change in (
+        {"format": 2},
+        {"accumulator": "counts"},
+        {"spec": make.SPECS["multiclass"].digest},
+    ):
         with pytest.raises(PackingError):
-            Pane.from_parts(pane.spec, {"digest": pack({"halves": np.zeros(2, np.uint64)}, about | change)})
+            Pane.from_parts(
+                pane.spec, {"digest": pack({"halves": np.zeros(2, np.uint64)}, about | change)}
+            )
 
 
 # Different where the content is different.
@@ -291,14 +316,17 @@ def test_what_a_pane_does_not_depend_on_does_not() -> None:
     # Cases are content only where statistics are kept by case.
     spec = PaneSpec("multiclass", 3, listed_classes=(0,))
     one, other = (
-        pane_of(spec, Batch.from_columns(COLUMNS | {"cases": cases}).batch) for cases in (["c", "d"], ["d", "e"])
+        pane_of(spec, Batch.from_columns(COLUMNS | {"cases": cases}).batch)
+        for cases in (["c", "d"], ["d", "e"])
     )
     assert one.digest() == other.digest()
 
 
 def test_the_two_zeros_are_one() -> None:
     one, other = (
-        Batch.from_columns({"logits": [[zero, 1.0], [zero, 2.0]], "weights": [zero, 1.0], "labels": [0, 1]}).batch
+        Batch.from_columns(
+            {"logits": [[zero, 1.0], [zero, 2.0]], "weights": [zero, 1.0], "labels": [0, 1]}
+        ).batch
         for zero in (0.0, -0.0)
     )
     assert rows_digest(one, with_cases=False) == rows_digest(other, with_cases=False)
@@ -307,7 +335,11 @@ def test_the_two_zeros_are_one() -> None:
 def test_how_a_unit_is_split_into_batches_is_content() -> None:
     """A unit's rows share its weight in their batch: the same rows in other company give other sums."""
     batch = Batch.from_columns(
-        {"confidences": [0.1, 0.2, 0.3, 0.4], "labels": [[0, 1], 1, [1, 1, 1], 0], "units": ["u"] * 4}
+        {
+            "confidences": [0.1, 0.2, 0.3, 0.4],
+            "labels": [[0, 1], 1, [1, 1, 1], 0],
+            "units": ["u"] * 4,
+        }
     ).batch
     spec = SPECS["binary"]
     splits = ([[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1], [2], [3]])

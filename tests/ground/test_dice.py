@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.cases.answer import cases_of
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.segmentation.case_report import cases_of
 
 SURE = {0: [0.8, 0.1, 0.1], 1: [0.1, 0.8, 0.1], 2: [0.1, 0.1, 0.8]}
 # Top class and reference of each pixel; in "missed" the model says background only, in "empty" nothing else is there.
@@ -35,7 +35,7 @@ def batch_of(scans: dict[str, tuple[list[int], list[int]]]) -> Batch:
 def view_of(batch: Batch, raw: bool, **options: Any) -> View:
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    return View(pane, Question(options=options), batch if raw else None)
+    return View(pane, PaneQuery(options=options), batch if raw else None)
 
 
 def naive(scan: tuple[list[int], list[int]], members: set[int]) -> float | None:
@@ -61,7 +61,9 @@ def test_a_missed_class_has_dice_zero(raw: bool, background: str) -> None:
         assert by_case[name]["dice"] == {"mean": mean(values), "by_class": values}
     assert by_case["missed"]["false_negative"][-2:] == [1.0, 1.0]
     found = compute_metrics(view, ["dice"])["dice"]
-    assert found["value"] == pytest.approx(mean([mean(values) for values in expected.values()]), abs=1e-12)
+    assert found["value"] == pytest.approx(
+        mean([mean(values) for values in expected.values()]), abs=1e-12
+    )
     assert found["n_cases_used"] == (4 if background == "in" else 3)
 
 
@@ -70,15 +72,24 @@ def test_a_missed_union_of_classes_has_dice_zero() -> None:
     answer = cases_of(view_of(batch_of(SCANS), True, composites=composites))
     for row in answer["cases"]:
         scan = SCANS[row["case"]]
-        assert row["dice"]["by_class"] == [naive(scan, set(members)) for members in composites.values()]
+        assert row["dice"]["by_class"] == [
+            naive(scan, set(members)) for members in composites.values()
+        ]
 
 
 def test_pixels_sent_as_a_histogram_leave_dice_unknown() -> None:
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch_of({"found": SCANS["found"]}))
     at = np.eye(1, 1200, 119)[0]
-    sent = {"kind": "class", "class": 1, "bins": 1200, "case": "found", "count": 4 * at, "sum_confidence": 0.4 * at}
+    sent = {
+        "kind": "class",
+        "class": 1,
+        "bins": 1200,
+        "case": "found",
+        "count": 4 * at,
+        "sum_confidence": 0.4 * at,
+    }
     pane.fill_histogram(Histogram.from_fields(sent | {"sum_correct": 2 * at}, pane.spec))
-    row = cases_of(View(pane, Question()))["cases"][0]
+    row = cases_of(View(pane, PaneQuery()))["cases"][0]
     assert row["dice"]["by_class"] == [None, naive(SCANS["found"], {2})]
     assert row["true_positive"] is None

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.differences.metrics import differences
-from calibrant.filling import Filling
-from calibrant.metrics import Question, View, compute_metrics
+from calibrant.core.batch_sums import Filling
+from calibrant.inference.metrics_differences import differences
+from calibrant.metrics import PaneQuery, View, compute_metrics
 
 SPEC = PaneSpec("binary", 2)
 SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece", "refinement_loss"]
-QUESTION = Question(bins=10, scope="positive")
+QUESTION = PaneQuery(bins=10, scope="positive")
 READ = ("counts", "positive", "replicates", "scores", "units")
 
 

@@ -14,18 +14,15 @@ from scipy.special import gammaln, polygamma
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
-from calibrant.disagreement.answer import (
-    disagreement_answer,
-    thresholds,
-)
-from calibrant.disagreement.concentration import Concentration, fit_concentration
-from calibrant.disagreement.posterior import dirichlet_disagreement, point_disagreement
-from calibrant.disagreement.tables import disagreement_table, table_of_rows
-from calibrant.filling import Filling
-from calibrant.label_statistics import disagreement, u_statistic
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.concentration import Concentration, fit_concentration
+from calibrant.raters.disagreement_report import disagreement_answer, thresholds
+from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
+from calibrant.raters.label_statistics import disagreement, u_statistic
+from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
 
 ACCUMULATORS = ("counts", "label_uncertainty", "disagreement", "concentration")
 
@@ -53,7 +50,7 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
 
 def view(whole: Pane, **question: Any) -> View:
     options = {name: question.pop(name) for name in ("loss_weight", "penalty") if name in question}
-    return View(whole, Question(**question, options=options))
+    return View(whole, PaneQuery(**question, options=options))
 
 
 def fit(z: np.ndarray, y: np.ndarray, penalty: float = 0.0, **columns: Any) -> Concentration:
@@ -102,8 +99,14 @@ def test_losses_equal_the_naive_version(by_ratings: bool, bins: int, edges: str)
         square = weight * (mean - (w[i] * predicted[i]).sum() / weight) ** 2
         plugin = plugin + square
         x = phi[i] - (w[i] * predicted[i]).sum() / weight
-        pairs = [(w[i][a] * w[i][b], x[a] * x[b]) for a, b in itertools.permutations(range(len(i)), 2)]
-        debiased += weight * np.average([v for _, v in pairs], weights=[u for u, _ in pairs]) if pairs else square
+        pairs = [
+            (w[i][a] * w[i][b], x[a] * x[b]) for a, b in itertools.permutations(range(len(i)), 2)
+        ]
+        debiased += (
+            weight * np.average([v for _, v in pairs], weights=[u for u, _ in pairs])
+            if pairs
+            else square
+        )
     answer = found["disagreement_ce"]
     assert answer["calibration_loss_plugin"] == pytest.approx(plugin / w.sum(), abs=1e-9)
     assert answer["calibration_loss"] == pytest.approx(debiased / w.sum(), abs=1e-9)
@@ -435,10 +438,12 @@ def test_intervals_of_bins_hold_what_is_true() -> None:
     for _ in range(20):
         p = rng.dirichlet(np.ones(3), 600)
         votes = np.array([rng.multinomial(3, row) for row in p])
-        batch = Batch.from_columns({"probabilities": p, "label_counts": votes}, task="multiclass").batch
+        batch = Batch.from_columns(
+            {"probabilities": p, "label_counts": votes}, task="multiclass"
+        ).batch
         pane = Pane(PaneSpec("multiclass", 3))
         pane.fill_batch(batch)
-        for row in disagreement_answer(View(pane, Question(bins=5)))["reliability"]:
+        for row in disagreement_answer(View(pane, PaneQuery(bins=5)))["reliability"]:
             if row["n"] >= 30:
                 # The truth of a bin is the mean of the predictions in it.
                 held += row["interval"][0] <= row["predicted"] <= row["interval"][1]

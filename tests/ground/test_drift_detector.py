@@ -11,17 +11,17 @@ import pytest
 from scipy.special import expit, logit
 
 from benchmarks import drift_table as played
-from calibrant.drift.action import misfit, recommended_action, told
+from calibrant.core.packing import PackingError
 from calibrant.drift.bets import bets_of
-from calibrant.drift.delay import Change, expected_delay
 from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, promote, unpack_state
 from calibrant.drift.effect import Recalibration, effect, recalibration
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.occupancy import see, watch
-from calibrant.drift.tables import UnitTable, merged, pack_tables
+from calibrant.drift.expected_delay import Change, expected_delay
+from calibrant.drift.recommendation import misfit, recommended_action, told
+from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
 from calibrant.drift.verdict import leans, rater_or_model, verdict
-from calibrant.packing import PackingError
 
 GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
 SLOPE = Change(slope=0.75)
@@ -280,8 +280,13 @@ def test_the_advice_says_which_way_and_how_much():
     rarer = recommended_action(expected_table(Change(intercept=-np.log(2.0))))
     assert rarer["text"].endswith("Their odds are to be multiplied by 0.50.")
     narrow = recommended_action(expected_table(Change(slope=0.5)))["text"]
-    assert "too extreme" in narrow and narrow.endswith("dividing the score's log-odds by 2.00 mends that.")
-    assert "too timid; dividing the score's log-odds by 0.80" in recommended_action(expected_table(Change(slope=1.25)))["text"]
+    assert "too extreme" in narrow and narrow.endswith(
+        "dividing the score's log-odds by 2.00 mends that."
+    )
+    assert (
+        "too timid; dividing the score's log-odds by 0.80"
+        in recommended_action(expected_table(Change(slope=1.25)))["text"]
+    )
     reversed_ = told("slope", {"intercept": 0.0, "slope": -0.5})["text"]
     assert reversed_.endswith("look at the data first.") and "dividing" not in reversed_
 
@@ -298,10 +303,15 @@ def test_an_update_must_hold_on_later_cohorts():
 
 
 def test_what_held_is_fitted_to_all_cohorts():
-    few, many = expected_table(Change(intercept=0.4), 1e3), expected_table(Change(intercept=0.5), 1e4)
+    few, many = (
+        expected_table(Change(intercept=0.4), 1e3),
+        expected_table(Change(intercept=0.5), 1e4),
+    )
     advised = recommended_action(few, many)
     assert (advised["action"], advised["holds_later"]) == ("intercept", True)
-    assert advised["parameters"]["intercept"] == pytest.approx(recalibration(merged([few, many]), slope=False).intercept)
+    assert advised["parameters"]["intercept"] == pytest.approx(
+        recalibration(merged([few, many]), slope=False).intercept
+    )
     barely = expected_table(Change(intercept=-0.4), 40.0)
     assert recommended_action(few, barely)["holds_later"] is None
 
@@ -328,9 +338,13 @@ def test_the_effect_is_of_all_cohorts_since_the_change():
     tables = days(n_days=80, at=20)
     state = watched(tables[:40])
     cut = state.start_of_change
-    told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[cut:40]), later=merged(tables[40:]))
+    told = verdict(
+        state, 3650.0, 3650.0, merged(tables), merged(tables[cut:40]), later=merged(tables[40:])
+    )
     assert told["effect"]["n_units"] == merged(tables[cut:]).n_units
-    assert told["effect"]["slope"]["value"] == pytest.approx(recalibration(merged(tables[cut:])).slope)
+    assert told["effect"]["slope"]["value"] == pytest.approx(
+        recalibration(merged(tables[cut:])).slope
+    )
 
 
 def test_verdict_without_data_is_not_ok():
@@ -388,7 +402,10 @@ def raters_until_alarm(seed, rates, per_day=60, most=400):
             break
     alarmed = [each for each in states if each.alarmed_at is not None]
     told = {
-        f"r{i}": {"status": "ok" if each.alarmed_at is None else "alarm", "leans": leans(each, alarmed)}
+        f"r{i}": {
+            "status": "ok" if each.alarmed_at is None else "alarm",
+            "leans": leans(each, alarmed),
+        }
         for i, each in enumerate(states)
     }
     return rater_or_model(told)["title"]
@@ -402,5 +419,8 @@ def test_the_first_rater_to_alarm_of_a_drifting_model_is_not_blamed():
 
 def test_a_rater_who_changes_alone_is_found_out():
     drift = played.changed(Change(slope=0.5), 10)
-    titles = [raters_until_alarm(seed, [played.calibrated, drift, played.calibrated]) for seed in range(12)]
+    titles = [
+        raters_until_alarm(seed, [played.calibrated, drift, played.calibrated])
+        for seed in range(12)
+    ]
     assert titles.count("rater shift") >= 11

@@ -11,13 +11,16 @@ from scipy.special import betaln, gammaln
 
 from benchmarks.drift_table import records, tables
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError
 from calibrant.drift.bets import Bets, bets_of
-from calibrant.drift.confidence import rate_bounds
+from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.evidence import log_bets, log_mixture
-from calibrant.drift.occupancy import log_shift_evidence, pack_watch, see, unpack_watch, watch
-from calibrant.drift.setting import FalseAlarms
-from calibrant.drift.slices import flagged, threshold_of
-from calibrant.drift.tables import (
+from calibrant.drift.false_alarm_rate import FalseAlarms
+from calibrant.drift.multiple_testing import flagged, threshold_of
+from calibrant.drift.score_shift import log_shift_evidence, pack_watch, see, unpack_watch, watch
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import (
     UnitTable,
     label_coverage,
     merged,
@@ -26,9 +29,6 @@ from calibrant.drift.tables import (
     unit_tables,
     unpack_tables,
 )
-from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError
-from calibrant.policies import POLICIES
 
 BINS = 15
 BETS = bets_of(BINS)
@@ -74,7 +74,9 @@ def test_bets():
     assert np.exp(BETS.log_weights[:14]).sum() == pytest.approx(0.5, abs=1e-12)
     shifts = matrix(BETS)
     assert len({tuple(row) for row in np.round(shifts, 12)}) == 134
-    assert np.allclose(np.sort(shifts[14:][:, 3][shifts[14:][:, 3] != 0]), [-2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2])
+    assert np.allclose(
+        np.sort(shifts[14:][:, 3][shifts[14:][:, 3] != 0]), [-2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2]
+    )
     for j, row in enumerate(shifts):
         told = BETS.describe(j)
         if told["kind"] == "local":
@@ -134,7 +136,9 @@ def clustered(rng, n, size, comonotone, fractional):
     if fractional:
         y = (y + (rng.random((n, size)) < p)) / 2.0
     place = np.minimum((p * BINS).astype(int), BINS - 1) + BINS * np.arange(n)[:, None]
-    columns = [np.bincount(place.ravel(), (v / size).ravel(), n * BINS) for v in (np.ones((n, size)), p, y)]
+    columns = [
+        np.bincount(place.ravel(), (v / size).ravel(), n * BINS) for v in (np.ones((n, size)), p, y)
+    ]
     return [column.reshape(n, BINS) for column in columns]
 
 
@@ -143,7 +147,9 @@ def clustered(rng, n, size, comonotone, fractional):
 @pytest.mark.parametrize("size", [1, 7])
 def test_a_calibrated_unit_multiplies_no_bet_on_average(size, comonotone, fractional):
     n = 10_000
-    e = np.exp(log_bets(*clustered(np.random.default_rng(3), n, size, comonotone, fractional), BETS, NONE))
+    e = np.exp(
+        log_bets(*clustered(np.random.default_rng(3), n, size, comonotone, fractional), BETS, NONE)
+    )
     assert (e.mean(axis=0) <= 1.0 + 4.5 * e.std(axis=0) / np.sqrt(n)).all()
 
 
@@ -171,7 +177,9 @@ def test_tolerance_of_a_reference():
         Tolerance(np.ones(3), np.zeros(3)).check()
 
 
-@pytest.mark.parametrize(("n", "y"), [(100.0, 30.0), (3.5, 0.0), (12.0, 12.0), (0.4, 0.1), (1e6, 5e5)])
+@pytest.mark.parametrize(
+    ("n", "y"), [(100.0, 30.0), (3.5, 0.0), (12.0, 12.0), (0.4, 0.1), (1e6, 5e5)]
+)
 def test_confidence_sequence_solves_its_equation(n, y):
     low, high = rate_bounds(np.array([n]), np.array([y]), 0.05)
 
@@ -209,7 +217,17 @@ def test_false_alarms_are_read(text, cohort_s, length):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "0 per P1Y", "1 per P", "1 per P1M", "1 per P0D", "1 per PT", "1 per P1DT", "-1 per P1Y"],
+    [
+        "",
+        "1",
+        "0 per P1Y",
+        "1 per P",
+        "1 per P1M",
+        "1 per P0D",
+        "1 per PT",
+        "1 per P1DT",
+        "-1 per P1Y",
+    ],
 )
 def test_other_words_are_refused(text):
     with pytest.raises(ValueError):
@@ -227,7 +245,9 @@ def test_slices_flagged_as_the_definition_says():
         values = dict(zip("abcdefg", rng.normal(1.5, 2.5, 7), strict=True))
         ordered = sorted(values.values(), reverse=True)
         ks = [k for k in range(1, 8) if k * np.exp(ordered[k - 1]) / 7 >= 1 / 0.05]
-        assert sorted(flagged(values)) == sorted(sorted(values, key=values.get)[::-1][: max(ks, default=0)])
+        assert sorted(flagged(values)) == sorted(
+            sorted(values, key=values.get)[::-1][: max(ks, default=0)]
+        )
     assert flagged({}) == []
     with pytest.raises(ValueError):
         threshold_of(10.0, 0)
@@ -319,7 +339,11 @@ def test_tables_come_back_from_bytes():
 
 def test_label_coverage_counts_predictions():
     pane = Pane(PaneSpec("binary", 2))
-    columns = {"confidences": [0.01, 0.02, 0.95, 0.96], "labels": [0, None, 1, 1], "ids": list("abcd")}
+    columns = {
+        "confidences": [0.01, 0.02, 0.95, 0.96],
+        "labels": [0, None, 1, 1],
+        "ids": list("abcd"),
+    }
     pane.fill_batch(Batch.from_columns(columns, task="binary", n_classes=2).batch)
     told = label_coverage(pane)
     assert told["labelled"] == 0.75

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.mapped import scalar
-from calibrant.drift.posted import has_histograms, posted_table
-from calibrant.drift.tables import unit_table
-from calibrant.histogram import Histogram
+from calibrant.core.histogram import Histogram
+from calibrant.drift.histogram_tables import has_histograms, posted_table
+from calibrant.drift.mapped_scores import scalar
+from calibrant.drift.unit_tables import unit_table
 
 SPEC = PaneSpec("binary", 2)
-PLATT = {"scope": "positive", "method": "platt", "parameters": {"intercept": 0.3, "slope": 0.6, "clip": 1e-12}}
+PLATT = {
+    "scope": "positive",
+    "method": "platt",
+    "parameters": {"intercept": 0.3, "slope": 0.6, "clip": 1e-12},
+}
 
 
 def histogram_of(spec, kind, score, label, weight, n_units, **more):
@@ -24,7 +28,11 @@ def histogram_of(spec, kind, score, label, weight, n_units, **more):
         sums[cell] += w * p
         hits[cell] += w * y
     fields = {"kind": kind, "bins": 3600, "n_units": n_units}
-    tables = {"count": count.tolist(), "sum_confidence": sums.tolist(), "sum_correct": hits.tolist()}
+    tables = {
+        "count": count.tolist(),
+        "sum_confidence": sums.tolist(),
+        "sum_correct": hits.tolist(),
+    }
     return Histogram.from_fields(fields | tables | more, spec)
 
 
@@ -46,9 +54,12 @@ def day():
 def test_predictions_of_their_own_units_give_the_table_that_they_give_as_rows(day, policy):
     score, label = day
     rows = Pane(SPEC)
-    rows.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+    rows.fill_batch(
+        Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
+    )
     halves = [
-        histogram_of(SPEC, "positive", score[i::2], label[i::2], np.ones(200), 200, raters=policy) for i in (0, 1)
+        histogram_of(SPEC, "positive", score[i::2], label[i::2], np.ones(200), 200, raters=policy)
+        for i in (0, 1)
     ]
     table, counts = posted_table(pane_with(*halves), "score", "mean")
     np.testing.assert_allclose(table.columns, unit_table(rows, "mean").columns, atol=1e-9)
@@ -58,7 +69,9 @@ def test_predictions_of_their_own_units_give_the_table_that_they_give_as_rows(da
 def test_units_of_several_predictions_count_where_the_client_weighs_them_as_one(day):
     score, label = day
     weight = np.repeat([1 / 2, 1 / 8], 200)
-    table, _ = posted_table(pane_with(histogram_of(SPEC, "positive", score, label, weight, 125)), "score", "mean")
+    table, _ = posted_table(
+        pane_with(histogram_of(SPEC, "positive", score, label, weight, 125)), "score", "mean"
+    )
     naive = np.zeros((3, 15))
     for p, y, w in zip(score, label, weight, strict=True):
         naive[:, max(int(np.ceil(p * 15)) - 1, 0)] += w, w * p, w * y
@@ -69,7 +82,10 @@ def test_units_of_several_predictions_count_where_the_client_weighs_them_as_one(
 def test_pixels_as_units_are_no_evidence(day):
     score, label = day
     pixels = histogram_of(SPEC, "positive", score, label, np.ones(400), 10)
-    assert has_histograms(pane_with(pixels)) and posted_table(pane_with(pixels), "score", "mean") is None
+    assert (
+        has_histograms(pane_with(pixels))
+        and posted_table(pane_with(pixels), "score", "mean") is None
+    )
     named = histogram_of(SPEC, "positive", score, label, np.ones(400), None, unit="patient-1")
     assert posted_table(pane_with(named), "score", "mean") is None
     unnamed = histogram_of(SPEC, "positive", score, label, np.full(400, 1 / 400), None)
@@ -79,7 +95,15 @@ def test_pixels_as_units_are_no_evidence(day):
 def test_one_histogram_a_unit_that_weighs_it_as_one_is_evidence(day):
     score, label = day
     several = [
-        histogram_of(SPEC, "positive", score[i : i + 40], label[i : i + 40], np.full(40, 1 / 40), None, unit=f"p{i}")
+        histogram_of(
+            SPEC,
+            "positive",
+            score[i : i + 40],
+            label[i : i + 40],
+            np.full(40, 1 / 40),
+            None,
+            unit=f"p{i}",
+        )
         for i in range(0, 400, 40)
     ]
     pane = pane_with(*several)
@@ -91,8 +115,13 @@ def test_one_histogram_a_unit_that_weighs_it_as_one_is_evidence(day):
 def test_only_histograms_of_what_is_bet_on_speak(day):
     score, label = day
     spec = PaneSpec("multiclass", 3)
-    pane = pane_with(histogram_of(spec, "class", score, label, np.ones(400), 400, **{"class": 1}), spec=spec)
-    assert posted_table(pane, "score", "mean") is None and posted_table(pane, "class:2", "mean") is None
+    pane = pane_with(
+        histogram_of(spec, "class", score, label, np.ones(400), 400, **{"class": 1}), spec=spec
+    )
+    assert (
+        posted_table(pane, "score", "mean") is None
+        and posted_table(pane, "class:2", "mean") is None
+    )
     assert posted_table(pane, "class:1", "mean")[0].n_units == 400.0
     assert posted_table(Pane(spec), "class:1", "mean") is None and not has_histograms(Pane(spec))
 

@@ -10,26 +10,39 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.label_policies import POLICIES
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.bets import bets_of
-from calibrant.drift.bounded import bounded_table
 from calibrant.drift.description import description
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.mapped import scalar, scores_of, side_of, table_at
-from calibrant.drift.rows import row_table
-from calibrant.drift.tables import UnitTable, label_counts, merged, unit_table
+from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.score_bounds import bounded_table
 from calibrant.drift.tolerance import Tolerance
-from calibrant.policies import POLICIES
+from calibrant.drift.unit_tables import UnitTable, label_counts, merged, unit_table
 
 BINS = 15
-PLATT = {"method": "platt", "scope": "positive", "class": None, "parameters": {"slope": 0.5, "intercept": 0.3, "clip": 1e-12}}
-TEMPERATURE = {"method": "temperature", "scope": "full", "class": None, "parameters": {"temperature": 2.0}}
+PLATT = {
+    "method": "platt",
+    "scope": "positive",
+    "class": None,
+    "parameters": {"slope": 0.5, "intercept": 0.3, "clip": 1e-12},
+}
+TEMPERATURE = {
+    "method": "temperature",
+    "scope": "full",
+    "class": None,
+    "parameters": {"temperature": 2.0},
+}
 
 
 def drawn(seed=0, n=60, n_units=25, n_classes=3):
     """Rows that share units, some unlabelled, with up to four ratings."""
     rng = np.random.default_rng(seed)
-    labels = [rng.integers(0, n_classes, rng.integers(1, 5)).tolist() if rng.random() < 0.8 else None for _ in range(n)]
+    labels = [
+        rng.integers(0, n_classes, rng.integers(1, 5)).tolist() if rng.random() < 0.8 else None
+        for _ in range(n)
+    ]
     columns = {
         "probabilities": rng.dirichlet(np.ones(n_classes), n),
         "labels": labels,
@@ -74,7 +87,9 @@ def test_rows_equal_the_naive_sums(raters, scope):
     table, counts = row_table(batch, scope, raters)
     expected = naive(columns, raters, scope, batch.chosen_rating)
     np.testing.assert_allclose(table.columns[:4], expected, atol=1e-12)
-    assert table.n_units == pytest.approx(len({u for u, r in zip(columns["units"], columns["labels"], strict=True) if r}))
+    assert table.n_units == pytest.approx(
+        len({u for u, r in zip(columns["units"], columns["labels"], strict=True) if r})
+    )
     assert table.occupancy.sum() == pytest.approx(len(set(columns["units"])))
     assert counts.sum(axis=1).tolist() == [60, sum(r is not None for r in columns["labels"])]
     if scope == "score":
@@ -87,7 +102,9 @@ def test_rows_equal_the_naive_sums(raters, scope):
 
 def test_the_order_of_rows_is_nothing():
     _, batch = drawn()
-    one, other = (row_table(b, "score", "mean")[0] for b in (batch, batch.take(np.arange(batch.n)[::-1])))
+    one, other = (
+        row_table(b, "score", "mean")[0] for b in (batch, batch.take(np.arange(batch.n)[::-1]))
+    )
     np.testing.assert_allclose(one.columns, other.columns, atol=1e-12)
 
 
@@ -96,10 +113,16 @@ def day_of_panes(scores, labels):
     panes = []
     for p, y in zip(scores, labels, strict=True):
         pane = Pane(PaneSpec("binary", 2))
-        pane.fill_batch(Batch.from_columns({"confidences": [p], "labels": [y], "units": ["u"]}, task="binary").batch)
+        pane.fill_batch(
+            Batch.from_columns(
+                {"confidences": [p], "labels": [y], "units": ["u"]}, task="binary"
+            ).batch
+        )
         panes.append(unit_table(pane, "mean"))
     columns = {"confidences": scores, "labels": labels, "units": ["u"] * len(scores)}
-    return merged(panes), row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")[0]
+    return merged(panes), row_table(
+        Batch.from_columns(columns, task="binary").batch, "score", "mean"
+    )[0]
 
 
 def test_a_unit_in_several_panes_is_evidence_once():
@@ -110,7 +133,9 @@ def test_a_unit_in_several_panes_is_evidence_once():
     for low, high in pairwise(cuts):
         luck = (low + high) / 2
         for row, table in enumerate(day_of_panes(scores, [int(luck < p) for p in scores])):
-            gain = log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0))
+            gain = log_bets(
+                table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0)
+            )
             mean[row] += (high - low) * np.exp(gain)
     assert (mean[1] <= 1.0 + 1e-12).all()
     assert mean[0].max() > 1.5
@@ -124,7 +149,9 @@ def test_classes_with_shared_units_are_evidence_once():
         columns = {"probabilities": [p] * 5, "labels": [klass] * 5, "units": ["u"] * 5}
         table, _ = row_table(Batch.from_columns(columns).batch, "class:1", "mean")
         mean += chance * np.exp(
-            log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0))
+            log_bets(
+                table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0)
+            )
         )
     assert (mean <= 1.0 + 1e-12).all() and mean.max() > 0.99
 
@@ -139,7 +166,13 @@ def test_a_perfect_map_makes_bets_fair():
             for y in (0, 1):
                 batch = Batch.from_columns({"confidences": [p], "labels": [y]}, task="binary").batch
                 table, _ = row_table(batch, "score", "mean", fitted)
-                gain = log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0))
+                gain = log_bets(
+                    table.weight,
+                    table.confidence,
+                    table.correct,
+                    bets_of(BINS),
+                    Tolerance.within(0.0),
+                )
                 mean += (chance if y else 1 - chance) * np.exp(gain) / len(score)
         assert (mean.max() <= 1.0 + 1e-12) == fair
 
@@ -157,14 +190,20 @@ def test_what_a_map_speaks_of():
     np.testing.assert_allclose(scores_of(batch, "score", top)[0], expit(0.3 + 0.5 * logit(p)))
     np.testing.assert_allclose(scores_of(batch, "class:1", top)[0], batch.probabilities[:, 1])
     one = PLATT | {"scope": "class", "class": 1}
-    np.testing.assert_allclose(scores_of(batch, "class:1", one)[0], expit(0.3 + 0.5 * logit(batch.probabilities[:, 1])))
+    np.testing.assert_allclose(
+        scores_of(batch, "class:1", one)[0], expit(0.3 + 0.5 * logit(batch.probabilities[:, 1]))
+    )
     np.testing.assert_allclose(scores_of(batch, "class:2", one)[0], batch.probabilities[:, 2])
     assert [side_of(PLATT, klass) for klass in (1, 0, None)] == [1, -1, 0]
     binary = Batch.from_columns({"confidences": [0.2, 0.9]}, task="binary").batch
-    np.testing.assert_allclose(scores_of(binary, "class:0", PLATT)[0], 1 - scores_of(binary, "score", PLATT)[0])
+    np.testing.assert_allclose(
+        scores_of(binary, "class:0", PLATT)[0], 1 - scores_of(binary, "score", PLATT)[0]
+    )
     for scope in ("score", "class:0"):
         raw = scores_of(binary, scope)[0]
-        np.testing.assert_allclose(scalar(PLATT, scope, "binary", raw), scores_of(binary, scope, PLATT)[0])
+        np.testing.assert_allclose(
+            scalar(PLATT, scope, "binary", raw), scores_of(binary, scope, PLATT)[0]
+        )
     assert scalar(TEMPERATURE, "score", "multiclass", p) is None
 
 
@@ -193,7 +232,9 @@ def fine_table(score, label, units):
     return row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean", bins=60)[0]
 
 
-@pytest.mark.parametrize("mapping", [platt, steps, lambda score: np.asarray(score) ** 3], ids=["platt", "steps", "cube"])
+@pytest.mark.parametrize(
+    "mapping", [platt, steps, lambda score: np.asarray(score) ** 3], ids=["platt", "steps", "cube"]
+)
 def test_the_mean_of_mapped_scores_lies_between_the_ends(mapping):
     rng = np.random.default_rng(13)
     for _ in range(20):
@@ -231,7 +272,12 @@ def test_bounded_scores_are_evidence_for_units_of_any_shape():
 
 def test_krippendorff_s_example():
     """Four observers and twelve units, missing data: nominal alpha 0.743 (Krippendorff 2011, section D)."""
-    observers = ["123321412...", "123322412 5.3".replace(" ", ""), ".3332342251.", "123324412 51.".replace(" ", "")]
+    observers = [
+        "123321412...",
+        "123322412 5.3".replace(" ", ""),
+        ".3332342251.",
+        "123324412 51.".replace(" ", ""),
+    ]
     counts = np.zeros((12, 5), int)
     for row in observers:
         for unit, value in enumerate(row):
@@ -239,7 +285,10 @@ def test_krippendorff_s_example():
                 counts[unit, int(value) - 1] += 1
     assert krippendorff_alpha(counts) == pytest.approx(0.743, abs=5e-4)
     assert krippendorff_alpha([[3, 0], [0, 2]]) == 1.0
-    assert krippendorff_alpha([[3, 0], [2, 0]]) is None and krippendorff_alpha(np.zeros((0, 2))) is None
+    assert (
+        krippendorff_alpha([[3, 0], [2, 0]]) is None
+        and krippendorff_alpha(np.zeros((0, 2))) is None
+    )
 
 
 def test_description_equals_sums_over_units():
@@ -247,12 +296,16 @@ def test_description_equals_sums_over_units():
     rng = np.random.default_rng(3)
     p = rng.beta(0.7, 2.2, 500)
     y = (rng.random(500) < p).astype(int)
-    table, _ = row_table(Batch.from_columns({"confidences": p, "labels": y}, task="binary").batch, "score", "mean")
+    table, _ = row_table(
+        Batch.from_columns({"confidences": p, "labels": y}, task="binary").batch, "score", "mean"
+    )
     told = description(table)
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, None)
     forecast = table.mean_confidence[place]
     assert told["brier"]["value"] == pytest.approx(((forecast - y) ** 2).mean())
-    assert told["nll"]["value"] == pytest.approx(-np.log(np.where(y == 1, forecast, 1 - forecast)).mean())
+    assert told["nll"]["value"] == pytest.approx(
+        -np.log(np.where(y == 1, forecast, 1 - forecast)).mean()
+    )
     gaps = [(forecast[place == k] - y[place == k]).sum() for k in range(BINS)]
     assert told["ece"]["value"] == pytest.approx(np.abs(gaps).sum() / 500)
     assert told["ece"]["null_mean"] < told["ece"]["null_q95"]
@@ -266,7 +319,9 @@ def test_calibrated_tables_lie_where_the_null_reference_says():
     weight = np.full(BINS, 100.0)
     score = (np.arange(BINS) + 0.5) / BINS
     for seed in range(200):
-        told = description(UnitTable(weight, weight * score, rng.binomial(100, score) * 1.0, weight, weight), seed)
+        told = description(
+            UnitTable(weight, weight * score, rng.binomial(100, score) * 1.0, weight, weight), seed
+        )
         over.append(told["ece"]["value"] > told["ece"]["null_q95"])
         debiased.append(told["debiased_ece"]["value"])
     assert 0.02 <= np.mean(over) <= 0.09

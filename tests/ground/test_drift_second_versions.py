@@ -13,8 +13,8 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.comparison import compare
 from calibrant.drift.description import description
 from calibrant.drift.effect import effect
-from calibrant.drift.occupancy import log_shift_evidence
-from calibrant.drift.tables import UnitTable, unit_table
+from calibrant.drift.score_shift import log_shift_evidence
+from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.drift.verdict import rater_or_model
 
 
@@ -30,7 +30,9 @@ def table_of(seed: int, bins: int = 8) -> UnitTable:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_evidence_of_a_shift_is_the_least_over_the_references_region(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    reference, counts = (rng.multinomial(n, rng.dirichlet(np.full(4, 3.0))).astype(float) + 1 for n in (200, 60))
+    reference, counts = (
+        rng.multinomial(n, rng.dirichlet(np.full(4, 3.0))).astype(float) + 1 for n in (200, 60)
+    )
     radius = chi2.ppf(0.99, 3) / 2.0
     own = (reference * np.log(reference / reference.sum())).sum()
 
@@ -39,11 +41,16 @@ def test_evidence_of_a_shift_is_the_least_over_the_references_region(seed: int) 
 
     within = {"type": "ineq", "fun": lambda at: radius - own + (reference * log_share(at)).sum()}
     best = minimize(
-        lambda at: -(counts * log_share(at)).sum(), np.log(reference), constraints=[within], options={"ftol": 1e-12}
+        lambda at: -(counts * log_share(at)).sum(),
+        np.log(reference),
+        constraints=[within],
+        options={"ftol": 1e-12},
     )
     centre = (reference + 0.5) / (reference.sum() + 2.0)
     mixed = [
-        gammaln(c) - gammaln(c + counts.sum()) + (gammaln(c * centre + counts) - gammaln(c * centre)).sum()
+        gammaln(c)
+        - gammaln(c + counts.sum())
+        + (gammaln(c * centre + counts) - gammaln(c * centre)).sum()
         for c in (10.0, 100.0, 1000.0)
     ]
     expected = logsumexp(mixed) - np.log(3.0) + best.fun
@@ -109,9 +116,21 @@ def test_two_windows_differ_as_naive_tests_say() -> None:
 
 @pytest.mark.parametrize(
     ("alarmed", "leaning", "quiet", "title"),
-    [(0, 2, 1, "none"), (1, 0, 2, "rater shift"), (1, 1, 1, "model drift"), (1, 1, 2, "undecided"), (1, 0, 0, "undecided")],
+    [
+        (0, 2, 1, "none"),
+        (1, 0, 2, "rater shift"),
+        (1, 1, 1, "model drift"),
+        (1, 1, 2, "undecided"),
+        (1, 0, 0, "undecided"),
+    ],
 )
-def test_raters_that_lean_the_same_way_speak_for_the_model(alarmed: int, leaning: int, quiet: int, title: str) -> None:
-    said = [{"status": "alarm"}] * alarmed + [{"status": "ok", "leans": True}] * leaning + [{"status": "ok"}] * quiet
+def test_raters_that_lean_the_same_way_speak_for_the_model(
+    alarmed: int, leaning: int, quiet: int, title: str
+) -> None:
+    said = (
+        [{"status": "alarm"}] * alarmed
+        + [{"status": "ok", "leans": True}] * leaning
+        + [{"status": "ok"}] * quiet
+    )
     told = rater_or_model({f"r{i}": each for i, each in enumerate(said)})
     assert told["title"] == title

@@ -16,20 +16,20 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.checking import check_pane
+from calibrant.calibrators import MAPS, Options, fit
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack
+from calibrant.core.pane_validation import check_pane
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import NotAnswerable, View
 from calibrant.drift.comparison import compare
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
-from calibrant.drift.tables import pack_tables, unit_table, unpack_tables
 from calibrant.drift.tolerance import Tolerance
-from calibrant.maps import MAPS, Options, fit
+from calibrant.drift.unit_tables import pack_tables, unit_table, unpack_tables
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.packing import PackingError, pack
-from calibrant.policies import POLICIES
-from calibrant.question import Question, default_bins
-from calibrant.reliability import reliability
-from calibrant.temperature.fit import fit_temperature
-from calibrant.view import NotAnswerable, View
 from tests.ground.panes import SHAPE, SPECS, batches_of, pane_of
 
 EXTREME = (0.0, 5e-324, 1e-300, 1e-60, -1e-7, -1.0, 1.0, 1e15, 1e24, 1e60, 1e149)
@@ -44,7 +44,9 @@ def change(values: Column, rng: np.random.Generator) -> None:
     if not n:
         return
     at: Any = slice(None) if rng.random() < 0.4 else int(rng.integers(n))
-    factor = rng.choice([0, 2, 3]) if whole else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
+    factor = (
+        rng.choice([0, 2, 3]) if whole else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
+    )
     changes: list[Callable[[], Any]] = [
         lambda: values[at] * factor,
         lambda: rng.choice(WHOLE if whole else EXTREME),
@@ -101,7 +103,7 @@ def forged(pane: Pane, other: Pane, rng: np.random.Generator) -> bytes:
 def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
     """What queries and the alarm compute of a pane, under one label policy; what is declared not answerable is left out."""
     raters = POLICIES[rng.integers(len(POLICIES))]
-    view = View(pane, Question(bins=default_bins(pane.spec), raters=raters))
+    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=raters))
     method = sorted(MAPS)[rng.integers(len(MAPS))]
     objective = ("nll", "brier", "ece")[rng.integers(3)]
     asked: list[Callable[[], Any]] = [
@@ -138,7 +140,11 @@ def not_finite(value: Any) -> bool:
 @pytest.mark.parametrize("name", ["three", "binary", "odd"])
 def test_forged_panes_are_refused_or_give_finite_numbers(name: str) -> None:
     spec, rng = SPECS[name], np.random.default_rng(12)
-    shapes = ({"seed": 1}, {"seed": 2, "units": "cases", "most_raters": 1}, {"seed": 3, "units": None, "n": 4})
+    shapes = (
+        {"seed": 1},
+        {"seed": 2, "units": "cases", "most_raters": 1},
+        {"seed": 3, "units": None, "n": 4},
+    )
     panes = [pane_of(spec, *batches_of(spec, SHAPE | shape, 2)) for shape in shapes]
     accepted = refused = 0
     while accepted < PANES:
@@ -161,13 +167,23 @@ def packed_zeros(n: int, about: dict[str, Any]) -> bytes:
     return pack({"x": np.zeros(n, np.uint8)}, about, level=1)
 
 
-def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     spec = SPECS["three"]
     data = {"": packed_zeros(1 << 20, {"pane": 1, "spec": spec.to_dict(), "parts": {}})}
     for name in Pane(spec).names:
-        about = {"accumulator": name, "format": accumulators()[name].format, "spec": spec.digest, "keys": [], "names": []}
+        about = {
+            "accumulator": name,
+            "format": accumulators()[name].format,
+            "spec": spec.digest,
+            "keys": [],
+            "names": [],
+        }
         data[name] = packed_zeros(1 << (26 if name == "cases" else 23), about)
-    monkeypatch.setattr("calibrant.packing._decompressed", lambda frame, largest: pytest.fail("decompressed"))
+    monkeypatch.setattr(
+        "calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed")
+    )
     for name, packed in data.items():
         with pytest.raises(PackingError, match="larger than it can be"):
             accumulators()[name].unpack(spec, packed) if name else Pane.unpack(packed)

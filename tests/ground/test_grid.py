@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.grid import Grid, class_cells, equal_width_bin, grid_of
+from calibrant.core.grid import Grid, class_cells, equal_width_bin, grid_of
 from tests.ground.data import edge_scores
 from tests.ground.reference import bin_of
 
@@ -109,8 +109,12 @@ def test_tables_of_a_grid_cannot_be_written() -> None:
         grid_of(60).bins(10)[0] = 5
 
 
-@pytest.mark.parametrize(("cells", "coarse"), [(1200, 60), (120, 60), (60, 60), (1200, 15), (3600, 120)])
-def test_positions_on_a_coarser_grid_are_those_of_the_scores_themselves(cells: int, coarse: int) -> None:
+@pytest.mark.parametrize(
+    ("cells", "coarse"), [(1200, 60), (120, 60), (60, 60), (1200, 15), (3600, 120)]
+)
+def test_positions_on_a_coarser_grid_are_those_of_the_scores_themselves(
+    cells: int, coarse: int
+) -> None:
     fine, score = grid_of(cells), np.concatenate([some_scores(cells), some_scores(coarse)])
     rough = Grid(coarse, refinement=1)
     assert (fine.on(rough)[fine.locate(score)] == rough.locate(score)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.hashing import hash_names, hash_rows, mix, uniform
+from calibrant.core.hashing import hash_names, hash_rows, mix, uniform
 from tests.ground.reference import splitmix
 
 

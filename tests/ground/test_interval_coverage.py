@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.filling import Filling
-from calibrant.metrics import METRICS, Question, View, compute_metrics
+from calibrant.core.batch_sums import Filling
+from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics
 
 BINARY = PaneSpec("binary", 2)
 SLUGS = ("ece", "rmsce", "debiased_ece", "ace")
@@ -49,7 +49,7 @@ def test_intervals_cover_at_their_level(n: int, size: float) -> None:
     rng, truth = np.random.default_rng(int(1000 * size) + n), true_errors(size)
     hits = dict.fromkeys(SLUGS, 0)
     for seed in range(RUNS):
-        found = compute_metrics(View(pane_of(rng, n, size), Question()), SLUGS, seed)
+        found = compute_metrics(View(pane_of(rng, n, size), PaneQuery()), SLUGS, seed)
         for slug in SLUGS:
             low, high = found[slug]["interval"]
             hits[slug] += low - 1e-12 <= truth[slug] <= high + 1e-12
@@ -63,7 +63,7 @@ def curve_errors(size: float) -> dict[str, float]:
     truth = {"corp_miscalibration": float(((score - outcome_rate(score, size)) ** 2).mean())}
     if not size:
         return truth | {"kde_ece": 0.0, "smooth_ece": 0.0}
-    view = View(pane_of(np.random.default_rng(9), 2_000_000, size), Question())
+    view = View(pane_of(np.random.default_rng(9), 2_000_000, size), PaneQuery())
     return truth | {slug: METRICS[slug].value(view) or 0.0 for slug in ("kde_ece", "smooth_ece")}
 
 
@@ -74,7 +74,7 @@ def test_intervals_of_curves_cover_at_their_level(n: int, size: float) -> None:
     rng, truth = np.random.default_rng(n), curve_errors(size)
     hits = dict.fromkeys(truth, 0)
     for seed in range(RUNS):
-        found = compute_metrics(View(pane_of(rng, n, size), Question()), truth, seed)
+        found = compute_metrics(View(pane_of(rng, n, size), PaneQuery()), truth, seed)
         for slug, number in truth.items():
             low, high = found[slug]["interval"]
             hits[slug] += low - 1e-12 <= number <= high + 1e-12
@@ -87,7 +87,7 @@ def test_the_null_reference_is_what_calibrated_models_show() -> None:
     means, above = [], 0
     for seed in range(RUNS):
         pane = pane_of(rng, 800, 0.0)
-        found = compute_metrics(View(pane, Question()), ("ece",), seed)["ece"]
+        found = compute_metrics(View(pane, PaneQuery()), ("ece",), seed)["ece"]
         means.append((found["value"], found["null_mean"]))
         above += found["value"] > found["null_q95"]
     seen, foretold = np.mean(means, axis=0)

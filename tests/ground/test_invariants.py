@@ -19,7 +19,7 @@ from calibrant.accumulators import (
     temperature,
 )
 from calibrant.accumulators.block import Block
-from calibrant.checking import check_pane
+from calibrant.core.pane_validation import check_pane
 from tests.ground.data import shapes
 from tests.ground.invariants import broken, invariants_of
 from tests.ground.panes import SHAPE, SPECS, batches_of, every_spec, pane_of
@@ -33,7 +33,13 @@ FREE = {
     "scores": {"brier_null", "brier_null_variance"},
     "temperature": {"nll_d2", "nll_d1_squared", "brier_d1"},
     "positive": {"null_variance_pooled", "null_variance"},
-    "units": {"occupancy", "correct_mean", "correct_majority", "correct_single", "correct_pooled"},  # where hits are few
+    "units": {
+        "occupancy",
+        "correct_mean",
+        "correct_majority",
+        "correct_single",
+        "correct_pooled",
+    },  # where hits are few
 }
 
 
@@ -44,7 +50,9 @@ def filled(name: str = "three", **options: Any) -> Pane:
 @every_spec
 @settings(max_examples=10, deadline=None)
 @given(options=shapes())
-def test_they_hold_after_fill_merge_subtract_and_unpack(spec: PaneSpec, options: dict[str, Any]) -> None:
+def test_they_hold_after_fill_merge_subtract_and_unpack(
+    spec: PaneSpec, options: dict[str, Any]
+) -> None:
     first, second = (pane_of(spec, batch) for batch in batches_of(spec, options, 2))
     whole = first.copy().merge(second)
     for pane in (first, whole, Pane.unpack(whole.pack()), whole.copy().subtract(first)):
@@ -53,7 +61,12 @@ def test_they_hold_after_fill_merge_subtract_and_unpack(spec: PaneSpec, options:
 
 def test_they_hold_of_masked_logits() -> None:
     rows = np.array([[0.0, -1e9, -3.4e38], [5.0, 1.0, 2.0]])
-    assert broken(pane_of(SPECS["three"], Batch.from_columns({"logits": rows, "labels": [0, 1]}).batch)) == []
+    assert (
+        broken(
+            pane_of(SPECS["three"], Batch.from_columns({"logits": rows, "labels": [0, 1]}).batch)
+        )
+        == []
+    )
 
 
 def columns(pane: Pane) -> Iterator[tuple[str, Block, int, str]]:
@@ -120,7 +133,9 @@ def test_a_slope_of_brier_is_bounded_by_the_curvature_of_nll() -> None:
     rng = np.random.default_rng(1)
     rows = rng.dirichlet(np.ones(3), 100)
     pane = Pane(SPECS["three"])
-    pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": rng.integers(0, 3, 100)}).batch)
+    pane.fill_batch(
+        Batch.from_columns({"probabilities": rows, "labels": rng.integers(0, 3, 100)}).batch
+    )
     assert broken(pane) == []
     pane["temperature"].blocks["curve"].sums[temperature.CURVE_SUMS.index("brier_d1")] *= 40.0
     assert "what nll_d2 allows" in "; ".join(broken(pane))

@@ -14,7 +14,9 @@ from tests.ground.panes import SPECS, assert_same, pane_of
 TEN = PaneSpec("multiclass", 10)
 
 
-def named(rng: np.random.Generator, n: int, n_classes: int = 10, prefix: str = "", **more: Any) -> Batch:
+def named(
+    rng: np.random.Generator, n: int, n_classes: int = 10, prefix: str = "", **more: Any
+) -> Batch:
     columns = {
         "probabilities": rng.dirichlet(np.full(n_classes, 0.4), n),
         "labels": rng.integers(0, n_classes, n),

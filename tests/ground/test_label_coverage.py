@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators.delays import DELAY_BINS, RELATIVE_ERROR, UNKNOWN, delay_bin
-from calibrant.coverage import coverage
+from calibrant.raters.label_coverage import coverage
 
 SPEC = PaneSpec("binary", 2)
 
@@ -81,7 +81,9 @@ def test_a_constant_share_has_no_slope_to_the_last_bit(n: int, every: int) -> No
     assert told["slope"] == 0.0
     if every == 1:
         assert (told["interval"], told["p_value"]) == ([0.0, 0.0], None)
-    one_less = coverage(pane_of(p, labelled & (np.arange(len(p)) != np.argmax(p * labelled))))["gradient"]
+    one_less = coverage(pane_of(p, labelled & (np.arange(len(p)) != np.argmax(p * labelled))))[
+        "gradient"
+    ]
     assert -1.0 < one_less["slope"] < -1e-7
 
 

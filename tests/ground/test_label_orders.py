@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.label_distribution import compare
+from calibrant.raters.label_distribution import compare
 
 
 def naive(probabilities: np.ndarray, votes: np.ndarray) -> tuple[bool, bool, bool]:
@@ -26,7 +26,9 @@ def test_orders_are_those_of_the_definition(n_classes: int, n_ratings: int) -> N
     votes[:100] = np.rint(6 * probabilities[:100]).astype(np.int64)
     found = compare(probabilities, votes)
     expected = np.array([naive(*row) for row in zip(probabilities, votes, strict=True)])
-    assert (np.stack([found.same_order, found.same_strict_order, found.untied], axis=1) == expected).all()
+    assert (
+        np.stack([found.same_order, found.same_strict_order, found.untied], axis=1) == expected
+    ).all()
     assert expected.any(axis=0).all() or n_classes > 3
     assert not expected.all(axis=0).any() or n_classes == 2
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
-from calibrant.filling import Filling
-from calibrant.label_losses.by_bin import class_bins
-from calibrant.label_losses.by_row import Choice
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.raters.label_losses_by_bin import class_bins
+from calibrant.raters.label_losses_by_row import Choice
 
 SLUGS = (
     "squared_loss",
@@ -59,7 +59,7 @@ def asked(
     options = {
         name: question.pop(name) for name in ("single_vote", "loss_weight") if name in question
     }
-    return compute_metrics(View(whole, Question(**question, options=options)), slugs)
+    return compute_metrics(View(whole, PaneQuery(**question, options=options)), slugs)
 
 
 def values(whole: Pane, **question: Any) -> dict[str, float]:
@@ -260,10 +260,10 @@ def test_unequal_weights_are_debiased_without_bias() -> None:
         z = np.stack([1 - p, p], axis=1)
         weights = rng.choice([0.25, 1.0, 4.0], len(p))
         by_votes = class_bins(
-            View(pane(batch(z, y)), Question(bins=60)), Choice(False, by_ratings=True)
+            View(pane(batch(z, y)), PaneQuery(bins=60)), Choice(False, by_ratings=True)
         )
         given = class_bins(
-            View(pane(batch(z, y, weights=weights)), Question(bins=60)), Choice(False, False)
+            View(pane(batch(z, y, weights=weights)), PaneQuery(bins=60)), Choice(False, False)
         )
         n = y.sum(axis=1)
         gap = (truth - p) ** 2
@@ -350,7 +350,9 @@ def test_one_vote_everywhere_refuses_what_needs_two() -> None:
 def test_the_calibration_loss_by_class_and_bin(by_ratings: bool) -> None:
     z, y = rows(n=200, seed=3)
     naive = Naive(z, y, by_ratings, False)
-    found = asked(pane(batch(z, y)), bins=10, loss_weight="n" if by_ratings else 1)["calibration_loss"]
+    found = asked(pane(batch(z, y)), bins=10, loss_weight="n" if by_ratings else 1)[
+        "calibration_loss"
+    ]
     for k in range(3):
         for b in range(10):
             i = np.flatnonzero((z[:, k] <= (b + 1) / 10) & ((z[:, k] > b / 10) | (b == 0)))
@@ -358,8 +360,13 @@ def test_the_calibration_loss_by_class_and_bin(by_ratings: bool) -> None:
             for name, debias in (("plugin", None), ("debiased", "share")):
                 expected = naive._bin(i, k, debias) / naive.w.sum()
                 assert found["by_bin"][name][k][b] == pytest.approx(expected, abs=1e-12)
-    for name, by_class, whole in (("plugin", "plugin_by_class", "plugin"), ("debiased", "by_class", "value")):
-        assert found[by_class] == pytest.approx([sum(bins) for bins in found["by_bin"][name]], abs=1e-15)
+    for name, by_class, whole in (
+        ("plugin", "plugin_by_class", "plugin"),
+        ("debiased", "by_class", "value"),
+    ):
+        assert found[by_class] == pytest.approx(
+            [sum(bins) for bins in found["by_bin"][name]], abs=1e-15
+        )
         assert found[whole] == pytest.approx(sum(found[by_class]), abs=1e-15)
 
 
@@ -368,7 +375,9 @@ def test_single_labels_give_the_calibration_loss(edges: str) -> None:
     z, y = rows(least=1, most=1)
     naive, every = Naive(z, y, False, False), np.ones(len(z), bool)
     found = asked(pane(batch(z, y)), edges=edges)["calibration_loss"]
-    debiased, plugin, residual = (naive.calibration(every, 15, edges, how) for how in ("share", None, "residual"))
+    debiased, plugin, residual = (
+        naive.calibration(every, 15, edges, how) for how in ("share", None, "residual")
+    )
     assert found["value"] == pytest.approx(debiased, abs=1e-12) and debiased < plugin
     assert found["plugin"] == pytest.approx(plugin, abs=1e-12)
     assert found["residual_debiased"] == pytest.approx(residual, abs=1e-12)
@@ -428,7 +437,7 @@ def test_classes_that_are_not_kept() -> None:
     whole = Pane(spec)
     z = np.full((5, 70), 1 / 70)
     whole.fill_batch(batch(z, np.eye(70, dtype=int)[:5] * 2))
-    found = compute_metrics(View(whole, Question()), SLUGS)
+    found = compute_metrics(View(whole, PaneQuery()), SLUGS)
     assert found["epistemic_loss"]["value"] is not None
     assert found["calibration_loss"]["reason"] == "class_not_kept"
 
@@ -437,7 +446,7 @@ def test_classes_that_are_not_kept() -> None:
 def test_unknown_options_are_refused(name: str, value: str) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         asked(pane(batch(*rows(n=20))), ("epistemic_loss",), **{name: value})
-    assert refusal.value.offences[0].pointer == f"/{name}"
+    assert refusal.value.violations[0].pointer == f"/{name}"
 
 
 def test_intervals_hold_the_estimate() -> None:
@@ -452,8 +461,8 @@ def test_intervals_hold_the_estimate() -> None:
 def test_raw_rows_and_kept_state_agree() -> None:
     z, y = rows()
     given = batch(z, y)
-    raw = compute_metrics(View(pane(given), Question(), given), SLUGS)
-    kept = compute_metrics(View(pane(given), Question()), SLUGS)
+    raw = compute_metrics(View(pane(given), PaneQuery(), given), SLUGS)
+    kept = compute_metrics(View(pane(given), PaneQuery()), SLUGS)
     for slug in SLUGS:
         assert raw[slug]["value"] == pytest.approx(kept[slug]["value"], abs=1e-13)
 
@@ -488,7 +497,7 @@ def test_debiasing_of_a_perfect_predictor(raters: int) -> None:
     seen = np.empty((runs, 5))
     for run in range(runs):
         z, y = perfect(n, raters, rng)
-        view = View(pane(batch(z, y)), Question())
+        view = View(pane(batch(z, y)), PaneQuery())
         found = compute_metrics(view, ("epistemic_loss",))["epistemic_loss"]
         bins = class_bins(view, Choice(False, False))
         residual = bins.residual_debiased
@@ -509,7 +518,7 @@ def test_unbiased_for_a_predictor_that_errs(raters: int) -> None:
         p = rng.random(n)
         y = rng.binomial(raters, p**2)
         given = batch(np.stack([1 - p, p], axis=1), np.stack([raters - y, y], axis=1))
-        view = View(pane(given), Question(bins=bins))
+        view = View(pane(given), PaneQuery(bins=bins))
         found = compute_metrics(view, ("squared_loss", "epistemic_loss"))
         table = class_bins(view, Choice(False, False))
         residual = table.residual_debiased

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from calibrant import CalibrationInputError
-from calibrant.losses import l1_ace_loss, mean_l1_ace_loss
+from calibrant.segmentation.training_loss import l1_ace_loss, mean_l1_ace_loss
 from tests.ground.case_rows import batch_of, naive_errors, pane_of, rows, view_of
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "torch_loss.py"

@@ -16,16 +16,18 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, softmax
 
-from calibrant.batch import Batch
-from calibrant.maps import MAPS, Options, apply, fit
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 
 PAGE = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
 HEADS = {"python": "#", "javascript": "//", "sql": "--"}
-ONE_SCORE = [slug for slug, method in MAPS.items() if "full" not in method.scopes or slug == "temperature"]
+ONE_SCORE = [
+    slug for slug, method in MAPS.items() if "full" not in method.scopes or slug == "temperature"
+]
 ROWS = [slug for slug, method in MAPS.items() if "full" in method.scopes]
 CASES = [(slug, "positive") for slug in ONE_SCORE] + [(slug, "full") for slug in ROWS]
 
@@ -48,17 +50,23 @@ def fitted(method: str, scope: str, **options: Any) -> tuple[dict[str, Any], Bat
         z = rng.normal(size=(400, 4)) * 3
         labels = (softmax(z / 2, axis=1).cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1)
         batch = Batch.from_columns({"logits": z, "labels": labels}).batch
-        rows = np.vstack([batch.probabilities[:40], np.eye(4), [[0.5, 0.5, 0, 0], [1e-14, 1 - 1e-14, 0, 0]]])
+        rows = np.vstack(
+            [batch.probabilities[:40], np.eye(4), [[0.5, 0.5, 0, 0], [1e-14, 1 - 1e-14, 0, 0]]]
+        )
         there = Batch.from_columns({"probabilities": rows}).batch
     else:
-        p = np.clip(np.where(rng.random(900) < 0.2, np.round(rng.random(900), 2), rng.beta(0.6, 0.6, 900)), 1e-9, 1)
+        p = np.clip(
+            np.where(rng.random(900) < 0.2, np.round(rng.random(900), 2), rng.beta(0.6, 0.6, 900)),
+            1e-9,
+            1,
+        )
         labels = (rng.random(900) < expit(0.6 * logit(np.clip(p, 1e-9, 1 - 1e-9)))).astype(int)
         batch = Batch.from_columns({"confidences": p, "labels": labels}).batch
         edges = np.concatenate([p[:60], [0.0, 1.0, 1e-14, 1 - 1e-14], np.arange(16) / 15])
         there = Batch.from_columns({"confidences": edges}).batch
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    answer = fit(method, View(pane, Question()), Options(**options))
+    answer = fit(method, View(pane, PaneQuery()), Options(**options))
     return json.loads(json.dumps(answer, allow_nan=False)), there
 
 
@@ -73,7 +81,9 @@ def by_javascript(code: str, parameters: dict[str, Any], inputs: list[Any]) -> l
     if node is None:
         pytest.skip("no node here")
     script = f"{code}\nconsole.log(JSON.stringify({json.dumps(inputs)}.map((v) => recalibrate({json.dumps(parameters)}, v))));"
-    done = subprocess.run([node, "-"], input=script, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [node, "-"], input=script, capture_output=True, text=True, check=True, timeout=60
+    )
     return json.loads(done.stdout)
 
 
@@ -154,7 +164,9 @@ def test_the_written_formula_gives_what_apply_gives(language: str, method: str, 
     for options in ({}, {"centred": True}) if method == "isotonic" else ({},):
         answer, there = fitted(method, scope, **options)
         inputs = there.probabilities if scope == "full" else there.probabilities[:, 1]
-        found = RUN[language](blocks(language)[method, scope], answer["parameters"], inputs.tolist())
+        found = RUN[language](
+            blocks(language)[method, scope], answer["parameters"], inputs.tolist()
+        )
         assert np.abs(np.array(found) - apply(answer, there)).max() < 1e-12
 
 
@@ -173,17 +185,31 @@ STEEP = [
     ("temperature", "full", {"temperature": 1 / 32}),
     ("temperature", "full", {"temperature": 32.0}),
     ("class_temperature", "full", {"temperatures": [1 / 32, 1.0, 1 / 32], "clip": 1e-12}),
-    ("vector", "full", {"slopes": [40.0, 1.0, 40.0], "intercepts": [1.0, -1.0, 0.0], "clip": 1e-12}),
-    ("dirichlet", "full", {"matrix": [[40, 0, 0], [0, 1, 0], [-9, 0, 9]], "intercepts": [0, 0, 0], "clip": 1e-12}),
+    (
+        "vector",
+        "full",
+        {"slopes": [40.0, 1.0, 40.0], "intercepts": [1.0, -1.0, 0.0], "clip": 1e-12},
+    ),
+    (
+        "dirichlet",
+        "full",
+        {"matrix": [[40, 0, 0], [0, 1, 0], [-9, 0, 9]], "intercepts": [0, 0, 0], "clip": 1e-12},
+    ),
 ]
 
 
 @pytest.mark.parametrize("language", RUN)
 @pytest.mark.parametrize(("method", "scope", "steep"), STEEP)
-def test_a_steep_map_leaves_no_range(language: str, method: str, scope: str, steep: dict[str, Any]) -> None:
+def test_a_steep_map_leaves_no_range(
+    language: str, method: str, scope: str, steep: dict[str, Any]
+) -> None:
     """Scores far from where the labels change run into what an exponential cannot hold."""
     p = np.array([0.0, 1e-320, 1e-200, 1e-9, 0.1, 0.4999, 0.5001, 0.9, 1 - 2**-53, 1.0])
-    columns = {"confidences": p} if scope == "positive" else {"probabilities": np.stack([p, (1 - p) / 4, 0.75 * (1 - p)], axis=1)}
+    columns = (
+        {"confidences": p}
+        if scope == "positive"
+        else {"probabilities": np.stack([p, (1 - p) / 4, 0.75 * (1 - p)], axis=1)}
+    )
     batch = Batch.from_columns(columns).batch
     fitted = {"method": method, "scope": scope, "class": None, "parameters": steep}
     inputs = batch.probabilities if scope == "full" else batch.probabilities[:, 1]

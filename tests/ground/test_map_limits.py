@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
-from calibrant.histogram import Histogram
-from calibrant.maps import MAPS, Options, apply, fit, needs
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit, needs
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 from tests.ground.map_rows import (
     ONE_SCORE,
     binary,
@@ -78,7 +78,7 @@ def test_curves_name_the_reason(method):
 
 def test_an_empty_pane_is_no_data_not_zero():
     for method in MAPS:
-        answer = fit(method, View(Pane(PaneSpec("multiclass", 3)), Question()))
+        answer = fit(method, View(Pane(PaneSpec("multiclass", 3)), PaneQuery()))
         assert answer["n"] == 0 and answer["reason"] == "no_labels" and answer["before"] is None
 
 
@@ -107,7 +107,7 @@ def test_plain_histograms_feed_histogram_binning_and_nothing_else():
     fields = {"kind": "positive", "bins": 3600, "edges": "right", "raters": "pooled"}
     pane.fill_histogram(Histogram.from_fields(fields | columns, spec))
     for method in MAPS:
-        answer = fit(method, View(pane, Question()))
+        answer = fit(method, View(pane, PaneQuery()))
         if method == "histogram":
             assert answer["parameters"]["values"][14] == pytest.approx((14.5 / 15) ** 2, abs=1e-3)
             assert answer["heldout_reason"] == "not_in_histogram"
@@ -117,7 +117,7 @@ def test_plain_histograms_feed_histogram_binning_and_nothing_else():
 
 def test_a_class_that_is_not_kept_is_named():
     batch = many_classes(200, 5)
-    view = View(pane_of(batch, listed_classes=(1,)), Question(scope="class:2"))
+    view = View(pane_of(batch, listed_classes=(1,)), PaneQuery(scope="class:2"))
     assert fit("platt", view)["reason"] == "class_not_kept"
     with pytest.raises(CalibrationInputError):
         fit("temperature", view)
@@ -165,7 +165,7 @@ def test_needs_names_what_is_read(method):
             continue
         pane = pane_of(batch)
         some = Pane.from_parts(pane.spec, pane.parts(), only=needs(method, pane.spec, scope))
-        view, whole = View(some, Question(scope=scope)), View(pane, Question(scope=scope))
+        view, whole = View(some, PaneQuery(scope=scope)), View(pane, PaneQuery(scope=scope))
         assert fit(method, view) == fit(method, whole)
 
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import xlog1py, xlogy
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import apply, fit
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.calibrators import apply, fit
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 
 
 @pytest.mark.parametrize("method", ["platt", "beta", "isotonic", "histogram", "scaling_binning"])
@@ -19,11 +19,15 @@ def test_losses_after_a_map_are_those_of_its_rows(method: str, raters: str) -> N
     score = rng.integers(1, 30, 200) / 30
     votes = rng.binomial(3, score)
     weight = rng.uniform(0.5, 2.0, 200).round(3)
-    columns = {"confidences": score, "label_counts": np.stack([3 - votes, votes], axis=1), "weights": weight}
+    columns = {
+        "confidences": score,
+        "label_counts": np.stack([3 - votes, votes], axis=1),
+        "weights": weight,
+    }
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    answer = fit(method, View(pane, Question(raters=raters), batch))
+    answer = fit(method, View(pane, PaneQuery(raters=raters), batch))
     mapped, share = apply(answer, batch), votes / 3
     brier = np.average(share * (1 - mapped) ** 2 + (1 - share) * mapped**2, weights=weight)
     nll = -np.average(xlogy(share, mapped) + xlog1py(1 - share, -mapped), weights=weight)

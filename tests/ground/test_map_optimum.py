@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, xlog1py, xlogy
 
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from tests.ground.map_rows import binary, fitted, many_classes, pane_of, scores_and_labels
 
 
@@ -16,7 +16,9 @@ def test_curves_prove_their_optimum_and_tell_how_sure_they_are(method):
     answer = fitted(method, binary(p, y), raw=True)
     names = [name for name in answer["parameters"] if name != "clip"]
     q = np.clip(p, 1e-12, 1 - 1e-12)
-    x = np.column_stack({"platt": [logit(q)], "beta": [np.log(q), -np.log1p(-q)]}[method] + [np.ones(len(p))])
+    x = np.column_stack(
+        {"platt": [logit(q)], "beta": [np.log(q), -np.log1p(-q)]}[method] + [np.ones(len(p))]
+    )
     at = np.array([answer["parameters"][name] for name in names])
 
     def loss(theta):

@@ -10,11 +10,11 @@ import pytest
 from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.maps import apply, fit
-from calibrant.maps.recommending import Weighing, recommend
-from calibrant.question import Question
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.view import View
+from calibrant.calibrators import apply, fit
+from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 
 
 def batch_of(z: Any, labels: Any, **more: Any) -> Batch:
@@ -25,7 +25,7 @@ def batch_of(z: Any, labels: Any, **more: Any) -> Batch:
 def view_of(batch: Batch, *, raw: bool = False, **question: Any) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)
+    return View(pane, PaneQuery(**question), batch if raw else None)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
@@ -34,14 +34,22 @@ def test_a_complete_sample_is_what_the_map_is_fitted_to(raters: str, n_classes: 
     """To the digits of raw rows, and of `fit_temperature`: one window has one temperature."""
     rng = np.random.default_rng(2)
     z = rng.normal(size=(120, n_classes)) * 3
-    labels = [rng.choice(n_classes, 1 + i % 3, p=row).tolist() for i, row in enumerate(softmax(z / 1.7, axis=1))]
+    labels = [
+        rng.choice(n_classes, 1 + i % 3, p=row).tolist()
+        for i, row in enumerate(softmax(z / 1.7, axis=1))
+    ]
     batch = batch_of(z, labels)
     view = view_of(batch, raters=raters)
     found = fit("temperature", view)
     assert (found["fitted_to"], found["sample"]["complete"]) == ("sample", True)
     temperature = found["parameters"]["temperature"]
-    assert temperature == pytest.approx(fit_temperature_exact(batch, raters=raters)["temperature"], rel=1e-8)
-    assert temperature == fit_temperature(view.pane, raters=raters, rows_if_complete=True)["temperature"]
+    assert temperature == pytest.approx(
+        fit_temperature_exact(batch, raters=raters)["temperature"], rel=1e-8
+    )
+    assert (
+        temperature
+        == fit_temperature(view.pane, raters=raters, rows_if_complete=True)["temperature"]
+    )
     if n_classes > 2:
         assert found["evaluation"]["scores"] == "sample"
     view.pane.merge(view.pane)
@@ -52,7 +60,9 @@ def test_a_complete_sample_is_what_the_map_is_fitted_to(raters: str, n_classes: 
 @pytest.mark.parametrize("method", ["temperature", "class_temperature"])
 @pytest.mark.parametrize("raw", [True, False])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_of_labels_that_are_always_right_there_is_no_temperature(method: str, raw: bool, n_classes: int) -> None:
+def test_of_labels_that_are_always_right_there_is_no_temperature(
+    method: str, raw: bool, n_classes: int
+) -> None:
     """The best one is 0, which makes every probability 0 or 1; one that is wrong once has a best temperature."""
     rng = np.random.default_rng(1)
     z = rng.normal(size=(60, n_classes))
@@ -85,7 +95,10 @@ def test_no_temperature_is_recommended_where_none_is_given() -> None:
     found = recommend(view)
     assert found["recommendation"] != "temperature"
     assert found["recommendation_evidence"]["candidates"]["temperature"] == {"reason": "separable"}
-    assert Weighing(view).held_out_temperature("nll") == {"heldout": None, "heldout_reason": "separable"}
+    assert Weighing(view).held_out_temperature("nll") == {
+        "heldout": None,
+        "heldout_reason": "separable",
+    }
 
 
 def test_a_sample_that_is_always_right_leaves_the_temperature_to_the_window() -> None:
@@ -95,10 +108,14 @@ def test_a_sample_that_is_always_right_leaves_the_temperature_to_the_window() ->
     pane = Pane(PaneSpec("multiclass", 20))
     pane.fill_batch(batch)
     kept = pane.sample.batch().prediction_hash
-    labels = np.where(np.isin(batch.prediction_hash, kept) | (rng.random(3000) > 0.2), z.argmax(axis=1), z.argmin(axis=1))
+    labels = np.where(
+        np.isin(batch.prediction_hash, kept) | (rng.random(3000) > 0.2),
+        z.argmax(axis=1),
+        z.argmin(axis=1),
+    )
     pane = Pane(PaneSpec("multiclass", 20))
     pane.fill_batch(batch_of(z, labels))
-    found = recommend(View(pane, Question()))
+    found = recommend(View(pane, PaneQuery()))
     assert found["recommendation"] == "temperature"
     evidence = found["recommendation_evidence"]
     assert evidence["candidates"]["temperature"] == {"reason": "separable"}

@@ -11,11 +11,11 @@ from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
-from calibrant.maps import MAPS, Options, apply, fit
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.calibrators import MAPS, Options, apply, fit
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from tests.ground.map_rows import (
     ONE_SCORE,
     binary,
@@ -145,10 +145,10 @@ def test_losses_before_and_after_are_those_of_the_rows(method):
 def test_panes_that_merge_give_one_map(method, raters):
     batch = many_classes(600)
     scope = None if "full" in MAPS[method].scopes else "class:2"
-    view = View(pane_of(batch), Question(scope=scope, raters=raters))
+    view = View(pane_of(batch), PaneQuery(scope=scope, raters=raters))
     order = np.random.default_rng(0).permutation(600)
     parts = [pane_of(batch.take(index)) for index in np.array_split(order, 3)]
-    merged = View(parts[2].merge(parts[0]).merge(parts[1]), Question(scope=scope, raters=raters))
+    merged = View(parts[2].merge(parts[0]).merge(parts[1]), PaneQuery(scope=scope, raters=raters))
     one, other = fit(method, view), fit(method, merged)
     assert apply(other, batch) == pytest.approx(apply(one, batch), abs=1e-9)
     assert other["heldout_reason"] == one["heldout_reason"]

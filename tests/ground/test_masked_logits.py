@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.logits import MASKED, relative_logits
-from calibrant.maps import fit
+from calibrant.calibrators import fit
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.logits import MASKED, relative_logits
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.temperature.fit import fit_temperature
-from calibrant.view import View
+from calibrant.report import score_batch
 
 SPEC = PaneSpec("multiclass", 3)
 LOWEST = float(np.finfo(np.float32).min)
@@ -26,7 +26,11 @@ def columns(masked_by: float = LOWEST) -> dict:
     labels = (rng.random((56, 2)) > (shares[:, :1] / shares.sum(axis=1, keepdims=True))).astype(int)
     logits[50:, 2] = masked_by
     labels[54:, 1] = 2
-    return {"logits": logits.tolist(), "labels": labels.tolist(), "ids": [f"i{i}" for i in range(56)]}
+    return {
+        "logits": logits.tolist(),
+        "labels": labels.tolist(),
+        "ids": [f"i{i}" for i in range(56)],
+    }
 
 
 def rows(first: int = 0, last: int = 56, masked_by: float = LOWEST) -> Batch:
@@ -61,13 +65,17 @@ def test_relative_logits_by_hand() -> None:
 def test_masked_logits_answer_as_their_probabilities(raters: str) -> None:
     answers = []
     for batch in (rows(), as_probabilities()):
-        view = View(filled(batch), Question(raters=raters))
+        view = View(filled(batch), PaneQuery(raters=raters))
         found = compute_metrics(view, ["nll", "brier", "ece"])
         fitted = fit_temperature(view.pane, raters=raters)
         once = score_batch(batch, {"raters": raters, "metrics": ["nll"]})
         answers.append(
             [
-                *(found["nll"].get("finite_value", found["nll"]["value"]), found["brier"]["value"], found["ece"]["value"]),
+                *(
+                    found["nll"].get("finite_value", found["nll"]["value"]),
+                    found["brier"]["value"],
+                    found["ece"]["value"],
+                ),
                 *(fitted["temperature"], fitted["n_zero_probability"], fitted["standard_error"]),
                 *(once["temperature"]["temperature"], once["temperature"]["n_zero_probability"]),
             ]
@@ -80,24 +88,31 @@ def test_masked_logits_answer_as_their_probabilities(raters: str) -> None:
 
 def test_a_masked_rating_that_is_taken_back_leaves_the_sums_as_they_were() -> None:
     pane = filled(rows(0, 50))
-    before = compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"]
+    before = compute_metrics(View(pane, PaneQuery()), ["nll"])["nll"]["value"]
     temperature = fit_temperature(pane)["temperature"]
     pane.fill_batch(rows(50, 56))
     pane.subtract(filled(rows(50, 56)))
-    assert compute_metrics(View(pane, Question()), ["nll"])["nll"]["value"] == pytest.approx(before, rel=1e-12)
+    assert compute_metrics(View(pane, PaneQuery()), ["nll"])["nll"]["value"] == pytest.approx(
+        before, rel=1e-12
+    )
     assert fit_temperature(pane)["temperature"] == pytest.approx(temperature, rel=1e-9)
 
 
 def test_below_the_bound_a_logit_is_a_number_like_any_other() -> None:
-    found = compute_metrics(View(filled(rows(masked_by=-1e5)), Question()), ["nll"])["nll"]
+    found = compute_metrics(View(filled(rows(masked_by=-1e5)), PaneQuery()), ["nll"])["nll"]
     assert found["value"] > 1e5 / 100 and found.get("reason") is None
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector", "dirichlet", "platt", "isotonic"])
 def test_maps_are_fitted_to_the_rest(method: str) -> None:
-    told = [fit(method, View(filled(batch), Question(scope="top_label"))) for batch in (rows(), as_probabilities())]
+    told = [
+        fit(method, View(filled(batch), PaneQuery(scope="top_label")))
+        for batch in (rows(), as_probabilities())
+    ]
     for each in told:
         each.pop("digest")
     assert (told[0]["parameters"] is None) == (told[1]["parameters"] is None)
     if method == "temperature":
-        assert told[0]["parameters"]["temperature"] == pytest.approx(told[1]["parameters"]["temperature"], rel=1e-6)
+        assert told[0]["parameters"]["temperature"] == pytest.approx(
+            told[1]["parameters"]["temperature"], rel=1e-6
+        )

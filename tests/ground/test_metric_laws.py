@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
 from tests.ground.reference import POLICIES
 
 TASKS = ("binary", "multiclass", "segmentation")
@@ -43,8 +43,14 @@ def columns_of(task: str, seed: int = 0, raters: int = 4) -> dict[str, Any]:
     z = rng.dirichlet(np.ones(k), N)
     # No two classes of a row alike: which is on top, or first among equals, must not hang on their order.
     z[::3] = [rng.permutation([7, 9] if k == 2 else [1, 6, 9]) / 16 for _ in range(N // 3)]
-    votes = rng.multinomial(rng.integers(2, raters + 1, N), z**1.4 / (z**1.4).sum(axis=1, keepdims=True))
-    columns: dict[str, Any] = {"probabilities": z, "label_counts": votes, "ids": [f"p{i}" for i in range(N)]}
+    votes = rng.multinomial(
+        rng.integers(2, raters + 1, N), z**1.4 / (z**1.4).sum(axis=1, keepdims=True)
+    )
+    columns: dict[str, Any] = {
+        "probabilities": z,
+        "label_counts": votes,
+        "ids": [f"p{i}" for i in range(N)],
+    }
     if task == "segmentation":
         columns["cases"] = [f"c{i % 6}" for i in range(N)]
     return columns
@@ -63,7 +69,7 @@ def pane_of(*batches: Batch) -> Pane:
 
 def values(pane: Pane, batch: Batch | None = None, raters: str = "pooled") -> Values:
     """The number of every metric, or the reason why there is none."""
-    view = View(pane, Question(raters=raters), batch)
+    view = View(pane, PaneQuery(raters=raters), batch)
     found: Values = {}
     for slug, metric in METRICS.items():
         try:
@@ -79,7 +85,9 @@ def of_columns(task: str, columns: dict[str, Any], raw: bool, raters: str = "poo
     return values(pane_of(batch), batch if raw else None, raters)
 
 
-def same(found: Values, expected: Values, *, but: frozenset[str] = frozenset(), abs_: float = 1e-9) -> None:
+def same(
+    found: Values, expected: Values, *, but: frozenset[str] = frozenset(), abs_: float = 1e-9
+) -> None:
     for slug, number in expected.items():
         if slug in but:
             continue
@@ -125,24 +133,36 @@ def test_names_of_classes_do_not_matter(task: str, raw: bool) -> None:
     columns = columns_of(task)
     # The printed RankCS breaks ties by the order of the classes; the first class of a segmentation is its background.
     but = frozenset({"rank_cs"}) | (OF_CASES if task == "segmentation" else frozenset())
-    turned = columns | {name: columns[name][:, [2, 0, 1]] for name in ("probabilities", "label_counts")}
+    turned = columns | {
+        name: columns[name][:, [2, 0, 1]] for name in ("probabilities", "label_counts")
+    }
     for raters in ("pooled", "mean"):
         same(of_columns(task, turned, raw, raters), of_columns(task, columns, raw, raters), but=but)
     # Ties of majorities go to the lowest class: here there are none.
-    columns["label_counts"] = columns["label_counts"] + 5 * np.eye(3, dtype=int)[columns["label_counts"].argmax(axis=1)]
+    columns["label_counts"] = (
+        columns["label_counts"] + 5 * np.eye(3, dtype=int)[columns["label_counts"].argmax(axis=1)]
+    )
     turned["label_counts"] = columns["label_counts"][:, [2, 0, 1]]
-    same(of_columns(task, turned, raw, "majority"), of_columns(task, columns, raw, "majority"), but=but)
+    same(
+        of_columns(task, turned, raw, "majority"),
+        of_columns(task, columns, raw, "majority"),
+        but=but,
+    )
 
 
 @raws
 @pytest.mark.parametrize("missing", ["include", "skip_class", "skip_case"])
-def test_names_of_classes_of_cases_do_not_matter_where_none_is_background(raw: bool, missing: str) -> None:
+def test_names_of_classes_of_cases_do_not_matter_where_none_is_background(
+    raw: bool, missing: str
+) -> None:
     columns = columns_of("segmentation")
     found = []
     for order in ([0, 1, 2], [2, 0, 1]):
-        turned = columns | {name: columns[name][:, order] for name in ("probabilities", "label_counts")}
+        turned = columns | {
+            name: columns[name][:, order] for name in ("probabilities", "label_counts")
+        }
         batch = batch_of("segmentation", turned)
-        question = Question(options={"background": "in", "missing": missing})
+        question = PaneQuery(options={"background": "in", "missing": missing})
         view = View(pane_of(batch), question, batch if raw else None)
         found.append([METRICS[slug].value(view) for slug in sorted(OF_CASES)])
     assert None not in found[0]
@@ -157,7 +177,9 @@ def test_names_of_raters_do_not_matter(task: str, raw: bool) -> None:
     lists = [np.repeat(np.arange(len(row)), row) for row in columns.pop("label_counts")]
     shuffled = columns | {"labels": [rng.permutation(row).tolist() for row in lists]}
     for raters in POLICIES:
-        expected = of_columns(task, columns | {"labels": [row.tolist() for row in lists]}, raw, raters)
+        expected = of_columns(
+            task, columns | {"labels": [row.tolist() for row in lists]}, raw, raters
+        )
         same(of_columns(task, shuffled, raw, raters), expected)
 
 
@@ -167,14 +189,20 @@ def test_names_of_raters_do_not_matter(task: str, raw: bool) -> None:
 def test_doubled_votes_change_nothing(task: str, raw: bool, raters: str) -> None:
     columns = columns_of(task)
     double = columns | {"label_counts": 2 * columns["label_counts"]}
-    same(of_columns(task, double, raw, raters), of_columns(task, columns, raw, raters), but=TOLD_MORE_BY_VOTES)
+    same(
+        of_columns(task, double, raw, raters),
+        of_columns(task, columns, raw, raters),
+        but=TOLD_MORE_BY_VOTES,
+    )
 
 
 @tasks
 @raws
 def test_of_one_rater_all_policies_are_one(task: str, raw: bool) -> None:
     columns = columns_of(task)
-    columns["label_counts"] = np.eye(columns["label_counts"].shape[1], dtype=int)[columns["label_counts"].argmax(axis=1)]
+    columns["label_counts"] = np.eye(columns["label_counts"].shape[1], dtype=int)[
+        columns["label_counts"].argmax(axis=1)
+    ]
     expected = of_columns(task, columns, raw)
     for raters in POLICIES[1:]:
         same(of_columns(task, columns, raw, raters), expected)
@@ -184,7 +212,9 @@ def test_of_one_rater_all_policies_are_one(task: str, raw: bool) -> None:
 @raws
 def test_raters_who_always_agree_are_one_rater(task: str, raw: bool) -> None:
     columns = columns_of(task)
-    one = np.eye(columns["label_counts"].shape[1], dtype=int)[columns["label_counts"].argmax(axis=1)]
+    one = np.eye(columns["label_counts"].shape[1], dtype=int)[
+        columns["label_counts"].argmax(axis=1)
+    ]
     expected = of_columns(task, columns | {"label_counts": one}, raw)
     for raters in POLICIES:
         # Of several raters who agree the spread is 0; of one it is not known.
@@ -198,7 +228,8 @@ def test_nothing_has_no_value(task: str) -> None:
     k = 2 if task == "binary" else 3
     empty = Pane(PaneSpec(task, k))
     unlabelled = Batch.from_columns(
-        {"probabilities": np.full((4, k), 1 / k), "units": list("abcd"), "cases": list("aabb")}, task=task
+        {"probabilities": np.full((4, k), 1 / k), "units": list("abcd"), "cases": list("aabb")},
+        task=task,
     ).batch
     for pane in (empty, pane_of(unlabelled)):
         for slug, why in values(pane).items():
@@ -235,5 +266,8 @@ def test_where_every_bin_is_overconfident_the_number_of_bins_does_not_matter(rat
     votes = rng.binomial(3, z - 0.4)
     columns = {"confidences": z, "label_counts": np.stack([3 - votes, votes], axis=1)}
     batch = Batch.from_columns(columns).batch
-    found = [METRICS["ece"].value(View(pane_of(batch), Question(bins=m, raters=raters))) for m in (1, 2, 5)]
+    found = [
+        METRICS["ece"].value(View(pane_of(batch), PaneQuery(bins=m, raters=raters)))
+        for m in (1, 2, 5)
+    ]
     assert found[1:] == pytest.approx(found[:1] * 2, abs=1e-12)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cells import Cells
+from calibrant.core.cells import Cells
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.estimators.isotonic import decompose, each_recalibrated, recalibrated
 from calibrant.estimators.smoothing import (
     cosine_coefficients,
@@ -18,9 +20,7 @@ from calibrant.estimators.smoothing import (
 )
 from calibrant.inference.null_reference import drawn_hits, independent
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.reading import scored_cells
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.metrics.formula_metric import scored_cells
 
 CURVES = ("smooth_ece", "corp_miscalibration", "kde_ece", "ks", "kuiper")
 UNIT = 50
@@ -31,7 +31,7 @@ def view_of(score: np.ndarray, hit: np.ndarray, units: list[str] | None = None) 
     batch = Batch.from_columns(columns | ({} if units is None else {"units": units})).batch
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    return View(pane, Question())
+    return View(pane, PaneQuery())
 
 
 def calibrated(kind: str, n_times: int, n_units: int) -> Iterator[View]:
@@ -67,7 +67,9 @@ def test_many_predictions_lie_within_the_reference() -> None:
     # Recalibration and small bandwidths follow noise down to single cells: groups of cells would show too little.
     rng = np.random.default_rng(5)
     score = rng.beta(0.7, 0.7, 200_000)
-    for slug, answer in compute_metrics(view_of(score, rng.random(len(score)) < score), CURVES[:3]).items():
+    for slug, answer in compute_metrics(
+        view_of(score, rng.random(len(score)) < score), CURVES[:3]
+    ).items():
         assert 0.8 < answer["value"] / answer["null_mean"] < 1.15, slug
 
 
@@ -85,7 +87,9 @@ def test_drawn_hits_have_the_kept_variance(kind: str) -> None:
     assert (hits <= cells.weight * (1 + 1e-12)).all()
     assert cells.weight.sum() == pytest.approx(kept.weight.sum())
     assert cells.null_variance.sum() == pytest.approx(kept.null_variance.sum())
-    np.testing.assert_allclose(hits.mean(axis=0), cells.confidence, atol=5 * np.sqrt(cells.null_variance.max() / 4000))
+    np.testing.assert_allclose(
+        hits.mean(axis=0), cells.confidence, atol=5 * np.sqrt(cells.null_variance.max() / 4000)
+    )
     whole = hits.sum(axis=1).var()
     assert whole == pytest.approx(kept.null_variance.sum(), rel=0.12)  # its standard error is 2 %
     wide = cells.null_variance > 0.05 * cells.null_variance.max()
@@ -109,10 +113,16 @@ def test_miscalibration_of_a_calibrated_model_equals_drawing_one_by_one() -> Non
         draws = []
         for _ in range(150):
             hits = rng.binomial(cells.count, np.clip(cells.mean, 0.0, 1.0))
-            draws.append(decompose(cells.weight, np.clip(cells.mean, 0.0, 1.0), hits / cells.weight, "brier").miscalibration)
+            draws.append(
+                decompose(
+                    cells.weight, np.clip(cells.mean, 0.0, 1.0), hits / cells.weight, "brier"
+                ).miscalibration
+            )
         answer = compute_metrics(view, ["corp_miscalibration"])["corp_miscalibration"]
         assert answer["null_mean"] == pytest.approx(np.mean(draws), rel=0.1 if n < 100 else 0.04)
-        assert answer["null_q95"] == pytest.approx(np.quantile(draws, 0.95), rel=0.2 if n < 100 else 0.08)
+        assert answer["null_q95"] == pytest.approx(
+            np.quantile(draws, 0.95), rel=0.2 if n < 100 else 0.08
+        )
 
 
 def test_rows_recalibrated_together_are_each_recalibrated() -> None:
@@ -132,10 +142,14 @@ def test_coefficients_of_a_grid_and_of_scores_agree() -> None:
 
 def test_the_fixed_point_is_one() -> None:
     rng = np.random.default_rng(7)
-    rows = np.concatenate([rng.normal(size=(20, 512)) * 0.003, np.zeros((1, 512)), np.full((1, 512), 1e-7)])
+    rows = np.concatenate(
+        [rng.normal(size=(20, 512)) * 0.003, np.zeros((1, 512)), np.full((1, 512), 1e-7)]
+    )
     rows[0, 0] = 0.4
     error, bandwidth = fixed_point(grid_coefficients(rows))
-    np.testing.assert_allclose(smoothed_error(grid_coefficients(rows), bandwidth), error, rtol=1e-7, atol=1e-15)
+    np.testing.assert_allclose(
+        smoothed_error(grid_coefficients(rows), bandwidth), error, rtol=1e-7, atol=1e-15
+    )
     np.testing.assert_allclose(error[:-2], bandwidth[:-2], rtol=1e-9)
     assert error[-2] == 0.0
     assert error[-1] < bandwidth[-1]

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from calibrant import CalibrationInputError, Pane, PaneSpec
+from calibrant.core.options import Option
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import METRICS, OPTIONS, compute_metrics
-from calibrant.options import Option
-from calibrant.question import Question
-from calibrant.view import View
 
 EMPTY = Pane(PaneSpec("multiclass", 3))
 
 
 def asked(**options: Any) -> dict[str, dict[str, Any]]:
-    return compute_metrics(View(EMPTY, Question(options=options)), ["kde_ece", "tace", "ece_sweep"])
+    return compute_metrics(
+        View(EMPTY, PaneQuery(options=options)), ["kde_ece", "tace", "ece_sweep"]
+    )
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
@@ -25,14 +27,14 @@ def test_every_option_has_what_a_query_and_a_document_need(option: Option) -> No
     assert option.read(option.default) == option.default
     assert option.read(str(option.default)) == option.default
     assert bool(option.allowed) != (option.low is not None and option.high is not None)
-    assert option.of(Question()) == option.default
+    assert option.of(PaneQuery()) == option.default
 
 
 def test_an_option_means_the_same_for_every_metric_that_reads_it() -> None:
     for metric in METRICS.values():
         for option in metric.own_options:
             assert OPTIONS[option.name] == option
-            assert option.name not in Question.__dataclass_fields__
+            assert option.name not in PaneQuery.__dataclass_fields__
 
 
 @pytest.mark.parametrize(
@@ -56,14 +58,22 @@ def test_an_option_means_the_same_for_every_metric_that_reads_it() -> None:
 def test_what_an_option_cannot_be(options: dict[str, Any], pointer: str, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         asked(**options)
-    offence = refusal.value.offences[0]
-    assert (offence.pointer, offence.rule) == (pointer, rule)
-    assert len(offence.detail) < 400
+    violation = refusal.value.violations[0]
+    assert (violation.pointer, violation.rule) == (pointer, rule)
+    assert len(violation.detail) < 400
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"epsilon": None}, {"epsilon": "0.25"}, {"epsilon": 0}, {"norm": "2"}, {"norm": 2.0}, {"loss_weight": 1}],
+    [
+        {},
+        {"epsilon": None},
+        {"epsilon": "0.25"},
+        {"epsilon": 0},
+        {"norm": "2"},
+        {"norm": 2.0},
+        {"loss_weight": 1},
+    ],
 )
 def test_what_an_option_may_be(options: dict[str, Any]) -> None:
     assert asked(**options)["tace"]["reason"] == "no_data"

@@ -20,18 +20,18 @@ from hypothesis.extra import numpy as hnp
 
 from calibrant import Batch, Histogram, Pane
 from calibrant.accumulators import accumulators
-from calibrant.checking import check_pane
-from calibrant.packing import (
+from calibrant.core.packing import (
     _PREFIX,
     FORMAT,
-    LARGEST_CONTENT,
     MAGIC,
+    MAX_CONTENT,
     PackingError,
     _checksum,
     pack,
     packed_length,
     unpack,
 )
+from calibrant.core.pane_validation import check_pane
 from tests.ground.golden import make
 from tests.ground.panes import assert_same
 
@@ -414,7 +414,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_before_they_burst(name: str) -> None:
     bomb = BOMBS[name]()
-    largest = 1 << 20 if name == "content that no array takes" else LARGEST_CONTENT
+    largest = 1 << 20 if name == "content that no array takes" else MAX_CONTENT
     with at_most(40), pytest.raises(PackingError):
         unpack(bomb, largest=largest)
 
@@ -433,7 +433,7 @@ def test_a_part_is_no_larger_than_its_accumulator_can_be() -> None:
 def test_the_checksum_covers_format_and_lengths() -> None:
     assert _checksum(1, b"ab", b"c") != _checksum(1, b"a", b"bc")
     assert _checksum(1, b"", b"") != _checksum(2, b"", b"") != zlib.crc32(b"")
-    assert LARGEST_CONTENT == 1 << 28
+    assert MAX_CONTENT == 1 << 28
 
 
 def test_bytes_after_the_frame_are_refused_even_when_signed() -> None:

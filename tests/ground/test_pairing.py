@@ -8,29 +8,31 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.differences.disagreement import MEANS, SMOOTH, disagreement_difference
-from calibrant.differences.metrics import differences
-from calibrant.differences.reliability import reliability_difference
-from calibrant.differences.temperature import temperature_difference
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.hashing import mix
+from calibrant.calibrators import Options, apply, fit
+from calibrant.calibrators.baseline_gain import gain_over
+from calibrant.calibrators.rows import labelled_rows
+from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.hashing import mix
+from calibrant.inference.disagreement_differences import MEANS, SMOOTH, disagreement_difference
+from calibrant.inference.metrics_differences import differences
 from calibrant.inference.pairing import (
     put_together,
     replicate_correlation,
     shared,
     unit_correlation,
 )
-from calibrant.maps import Options, apply, fit
-from calibrant.maps.against import gain_over
-from calibrant.maps.rows import labelled_rows
-from calibrant.metrics import Question, View
-from calibrant.temperature.fit import fit_temperature
+from calibrant.inference.reliability_differences import reliability_difference
+from calibrant.inference.temperature_differences import temperature_difference
+from calibrant.metrics import PaneQuery, View
+from calibrant.raters.disagreement_report import disagreement_answer
 
 BINARY = PaneSpec("binary", 2)
-TEN = Question(bins=10, scope="positive")
+TEN = PaneQuery(bins=10, scope="positive")
 
 
-def pane_of(spec: PaneSpec, n: int, prefix: str = "u", window: bool = False, **columns: object) -> Pane:
+def pane_of(
+    spec: PaneSpec, n: int, prefix: str = "u", window: bool = False, **columns: object
+) -> Pane:
     pane = Pane.for_window(spec) if window else Pane(spec)
     ids = {"ids": [f"{prefix}{i}" for i in range(n)]}
     pane.fill_batch(Batch.from_columns(columns | ids, task=spec.task).batch)
@@ -64,7 +66,9 @@ def test_correlation_of_units_is_that_of_their_sums() -> None:
     rng = np.random.default_rng(1)
     names = [mix(rng.integers(0, k, 60).astype(np.uint64)) for k in (25, 40)]
     values = [rng.normal(size=60) for _ in names]
-    sums = [{u: float(v[h == u].sum()) for u in h.tolist()} for h, v in zip(names, values, strict=True)]
+    sums = [
+        {u: float(v[h == u].sum()) for u in h.tolist()} for h, v in zip(names, values, strict=True)
+    ]
     product = sum(total * sums[1].get(unit, 0.0) for unit, total in sums[0].items())
     spread = np.sqrt(np.prod([sum(t**2 for t in each.values()) for each in sums]))
     found = unit_correlation((names[0], values[0]), (names[1], values[1]))
@@ -87,7 +91,10 @@ def test_a_table_differs_from_itself_by_nothing() -> None:
     view = View(pane_of(BINARY, 800, confidences=p, labels=y), TEN)
     found = reliability_difference(view, view)
     json.dumps(found, allow_nan=False)
-    assert (found["difference"], found["difference_interval"]) == (0.0, pytest.approx([0.0, 0.0], abs=1e-12))
+    assert (found["difference"], found["difference_interval"]) == (
+        0.0,
+        pytest.approx([0.0, 0.0], abs=1e-12),
+    )
     for row in found["table"]:
         assert row["difference"] == 0.0
         assert row["against"]["gap"] == row["gap"]
@@ -105,7 +112,9 @@ def test_two_tables_are_told_apart_better_on_the_same_predictions() -> None:
     other_p, other_y = drawn(rng, 1500)
     mine = View(pane_of(BINARY, 1500, confidences=q, labels=y), TEN)
     paired = reliability_difference(mine, View(pane_of(BINARY, 1500, confidences=p, labels=y), TEN))
-    apart = reliability_difference(mine, View(pane_of(BINARY, 1500, "v", confidences=other_p, labels=other_y), TEN))
+    apart = reliability_difference(
+        mine, View(pane_of(BINARY, 1500, "v", confidences=other_p, labels=other_y), TEN)
+    )
     assert widths(paired) < 0.7 * widths(apart)
     assert np.ptp(paired["difference_interval"]) < 0.2 * np.ptp(apart["difference_interval"])
     assert paired["table_method"] == apart["table_method"]
@@ -119,7 +128,9 @@ def test_intervals_of_gaps_cover_the_true_difference(is_paired: bool) -> None:
     def true_gaps(by: float) -> tuple[np.ndarray, float]:
         q = sharpened(grid, by)
         place = np.minimum((q * 10).astype(int), 9)
-        return np.bincount(place, grid - q, 10) / np.bincount(place, minlength=10), float((grid - q).mean())
+        return np.bincount(place, grid - q, 10) / np.bincount(place, minlength=10), float(
+            (grid - q).mean()
+        )
 
     (mine, mean), (theirs, other_mean) = true_gaps(1.6), true_gaps(1.0)
     inside, whole = [], []
@@ -144,7 +155,7 @@ def test_equal_sides_of_a_table_that_is_empty_or_not_replicated() -> None:
     found = reliability_difference(view, View(Pane(BINARY), TEN))
     assert (found["difference"], found["difference_reason"]) == (None, "no_data")
     assert all(row["difference"] is None for row in found["table"])
-    odd = Question(bins=8, scope="positive")
+    odd = PaneQuery(bins=8, scope="positive")
     pair = [View(view.pane, odd), View(view.pane, odd)]
     assert reliability_difference(*pair)["table_method"].endswith("independent data (MOVER)")
     few = View(pane_of(BINARY, 5, confidences=p[:5], labels=y[:5]), TEN)
@@ -177,7 +188,9 @@ def test_temperatures_of_the_same_predictions_differ_as_their_logits_do(objectiv
     assert found["shared"] == {"n": 500, "share": 1.0}
     assert found["ratio_interval"] == pytest.approx([1.5, 1.5], abs=1e-4)
     low, high = found["difference_interval"]
-    assert high - low == pytest.approx(2 * 1.959964 * 0.5 * found["against"]["standard_error"], rel=1e-3)
+    assert high - low == pytest.approx(
+        2 * 1.959964 * 0.5 * found["against"]["standard_error"], rel=1e-3
+    )
 
 
 def test_temperatures_of_samples_and_of_all_rows_are_paired_alike() -> None:
@@ -227,7 +240,7 @@ def votes_of(rng: np.random.Generator, p: np.ndarray, n_votes: int) -> np.ndarra
 
 
 def disagreed(one: Pane, two: Pane, weight: str = "1") -> dict:
-    question = Question(bins=15, options={"loss_weight": weight})
+    question = PaneQuery(bins=15, options={"loss_weight": weight})
     views = [View(one, question), View(two, question)]
     answers = [disagreement_answer(view) for view in views]
     return disagreement_difference(*views, *answers)
@@ -245,13 +258,19 @@ def test_disagreement_is_compared_number_by_number() -> None:
     paired, apart = disagreed(mine, same), disagreed(mine, other)
     json.dumps(paired, allow_nan=False)
     assert paired.keys() == {*MEANS, *SMOOTH}
-    assert paired["rater_disagreement"]["difference_interval"] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert paired["rater_disagreement"]["difference_interval"] == pytest.approx(
+        [0.0, 0.0], abs=1e-12
+    )
     for name in ("mean_disagreement", "epistemic_loss"):
         narrow, wide = (np.ptp(each[name]["difference_interval"]) for each in (paired, apart))
         assert narrow < wide
         low, high = paired[name]["difference_interval"]
         assert low <= paired[name]["difference"] <= high
-    assert paired["mean_disagreement"]["difference_interval"][1] < 0 < paired["epistemic_loss"]["difference_interval"][0]
+    assert (
+        paired["mean_disagreement"]["difference_interval"][1]
+        < 0
+        < paired["epistemic_loss"]["difference_interval"][0]
+    )
     by_ratings = disagreed(mine, same, "n")
     assert by_ratings["mean_disagreement"]["difference_reason"] == "not_replicated"
 
@@ -261,7 +280,7 @@ def test_means_of_votes_are_paired_among_the_metrics() -> None:
     p = rng.dirichlet(np.ones(3), 600)
     votes = votes_of(rng, p, 3)
     sides = [
-        View(pane_of(THREE, 600, probabilities=each, label_counts=votes), Question())
+        View(pane_of(THREE, 600, probabilities=each, label_counts=votes), PaneQuery())
         for each in (0.5 * p + 0.5 / 3, p)
     ]
     slugs = ["squared_loss", "epistemic_loss", "irreducible_loss", "disagreement_loss", "brier"]
@@ -271,9 +290,17 @@ def test_means_of_votes_are_paired_among_the_metrics() -> None:
         assert low <= found[slug]["difference"] <= high
     # The same votes have the same spread, and the Brier score of shares is the squared loss.
     assert found["irreducible_loss"]["difference_interval"] == pytest.approx([0.0, 0.0], abs=1e-12)
-    assert found["squared_loss"]["difference_interval"] == pytest.approx(found["brier"]["difference_interval"])
-    few = [View(pane_of(THREE, 9, probabilities=p[:9], label_counts=votes[:9]), Question()) for _ in sides]
-    assert differences(*few, ["epistemic_loss"])["epistemic_loss"]["difference_reason"] == "too_few_units"
+    assert found["squared_loss"]["difference_interval"] == pytest.approx(
+        found["brier"]["difference_interval"]
+    )
+    few = [
+        View(pane_of(THREE, 9, probabilities=p[:9], label_counts=votes[:9]), PaneQuery())
+        for _ in sides
+    ]
+    assert (
+        differences(*few, ["epistemic_loss"])["epistemic_loss"]["difference_reason"]
+        == "too_few_units"
+    )
 
 
 def test_shared_predictions_are_counted_below_the_smaller_threshold() -> None:
@@ -294,7 +321,9 @@ def test_an_own_map_gains_over_one_that_was_fitted_to_something_else(method: str
     sides = []
     for prefix, by in (("u", 2.5), ("v", 1.0), ("w", 2.5)):
         p, y = drawn(rng, 600)
-        sides.append(pane_of(BINARY, 600, prefix, window=True, confidences=sharpened(p, by), labels=y))
+        sides.append(
+            pane_of(BINARY, 600, prefix, window=True, confidences=sharpened(p, by), labels=y)
+        )
     view, *others = (View(each, TEN) for each in sides)
     unlike, alike = (gain_over(fit(method, each), view, method, Options()) for each in others)
     assert unlike["difference"]["brier"]["interval"][0] > 0
@@ -327,4 +356,6 @@ def test_the_own_map_is_not_judged_by_labels_that_made_it() -> None:
     assert told["difference"]["brier"]["value"] == pytest.approx(np.mean(theirs - own), abs=1e-12)
     few = View(pane_of(BINARY, 9, confidences=p[:9], labels=y[:9]), TEN)
     assert gain_over(other, few, "platt", Options())["difference_reason"] == "few_units"
-    assert gain_over({"parameters": None}, view, "platt", Options())["difference_reason"] == "no_map"
+    assert (
+        gain_over({"parameters": None}, view, "platt", Options())["difference_reason"] == "no_map"
+    )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from calibrant import CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import cells, scores, units
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.checking import check_pane
+from calibrant.core.pane_validation import check_pane
 from tests.ground.data import shapes
 from tests.ground.panes import (
     SHAPE,
@@ -31,7 +31,7 @@ def filled(name: str = "three", **options: Any) -> Pane:
 def refused(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         check_pane(pane, spec)
-    return [(o.pointer, o.rule, o.detail) for o in caught.value.offences]
+    return [(o.pointer, o.rule, o.detail) for o in caught.value.violations]
 
 
 @every_spec
@@ -167,17 +167,21 @@ def test_one_accumulator_changed(name: str, packed: bool) -> None:
     change(pane)
     if packed:
         pane = Pane.unpack(pane.pack())
-    offences = refused(pane)
-    assert all(pointer == "/packed" for pointer, _, _ in offences)
-    assert {rule for _, rule, _ in offences} <= {"negative_count", "count_limit", "disagreement"}
-    assert any(blamed in detail for _, _, detail in offences)
+    violations = refused(pane)
+    assert all(pointer == "/packed" for pointer, _, _ in violations)
+    assert {rule for _, rule, _ in violations} <= {"negative_count", "count_limit", "disagreement"}
+    assert any(blamed in detail for _, _, detail in violations)
 
 
 @pytest.mark.parametrize("spec", ["binary", "three", "hundred", "listed"])
 def test_one_accumulator_missing_or_doubled(spec: str) -> None:
     pane = filled(spec)
     for name in pane.parts():
-        if name in ("unit_sample", "sample", "digest"):  # a sample may be smaller than what it is of
+        if name in (
+            "unit_sample",
+            "sample",
+            "digest",
+        ):  # a sample may be smaller than what it is of
             continue
         parts = pane.parts()
         without = Pane.from_parts(
@@ -216,13 +220,18 @@ def test_histograms_that_cannot_be() -> None:
 @every_spec
 def test_every_column_has_a_range(spec: PaneSpec) -> None:
     pane = pane_of(spec, *batches_of(spec, SHAPE | {"units": "cases"}, 1))
-    pane.fill_histogram(a_histogram(spec, kind="positive" if spec.task == "binary" else "top_label"))
+    pane.fill_histogram(
+        a_histogram(spec, kind="positive" if spec.task == "binary" else "top_label")
+    )
     for name in pane.names:
         declared = pane[name].ranges()
         assert set(declared) >= set(pane[name].blocks)
         for key, block in pane[name].blocks.items():
             ranges = declared[key]
-            assert set(ranges.of) >= set(ranges.sums) and len(ranges.sums) == block.n_sums, (name, key)
+            assert set(ranges.of) >= set(ranges.sums) and len(ranges.sums) == block.n_sums, (
+                name,
+                key,
+            )
             assert len(ranges.counts) == block.n_counts
             # Without a total, a part of the pane could be missing; these two hold only what clients gave.
             assert ranges.totals or name in ("counts", "cases", "delays", "histograms")

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from calibrant import Pane, PaneSpec
 from calibrant.accumulators import accumulators
-from calibrant.array_memory import held_bytes
+from calibrant.core.array_memory import held_bytes
 from tests.ground.data import shapes
 from tests.ground.panes import FEW, SHAPE, SPECS, a_histogram, batches_of, every_spec, pane_of
 

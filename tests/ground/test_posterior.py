@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import CalibrationInputError
-from calibrant.disagreement.posterior import (
+from calibrant.raters.posterior import (
     dirichlet_disagreement,
     dirichlet_ensemble_disagreement,
     dirichlet_ensemble_posterior,
@@ -200,7 +200,7 @@ def test_epistemic_loss_after_votes_is_the_mean_over_them() -> None:
 def test_bad_votes_are_refused(votes: object, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         dirichlet_posterior(F[:1], 2.0, votes)  # type: ignore[arg-type]
-    assert refusal.value.offences[0].rule == rule
+    assert refusal.value.violations[0].rule == rule
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
@@ -215,4 +215,4 @@ def test_impossible_votes_are_refused_by_row() -> None:
     members = np.array([[[0.5, 0.5], [1.0, 0.0]]])
     with pytest.raises(CalibrationInputError) as refusal:
         ensemble_posterior(members, [[0, 1], [0, 1]])
-    assert [offence.pointer for offence in refusal.value.offences] == ["/label_counts/1"]
+    assert [violation.pointer for violation in refusal.value.violations] == ["/label_counts/1"]

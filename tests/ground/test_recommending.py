@@ -10,18 +10,18 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.filling import Filling
-from calibrant.maps import recommending, simple, vector
-from calibrant.maps.base import Options
-from calibrant.maps.cross_fitting import Halves
-from calibrant.maps.from_rows import rows_of
-from calibrant.maps.recommending import Weighing, recommend
-from calibrant.policies import policy_index
-from calibrant.question import Question
-from calibrant.temperature.curve import Curve
-from calibrant.temperature.fit import fit_temperature, fit_temperature_exact
-from calibrant.temperature.left_out import left_out_gain
-from calibrant.view import View
+from calibrant.calibrators import recommendation, scaling_maps, vector
+from calibrant.calibrators.base import Options
+from calibrant.calibrators.cross_fitting import Halves
+from calibrant.calibrators.from_rows import rows_of
+from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.temperature.curve import Curve
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.held_out_gain import left_out_gain
+from calibrant.core.batch_sums import Filling
+from calibrant.core.label_policies import policy_index
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 
 CHANGES = {
     "leave it": lambda x: x,
@@ -47,7 +47,7 @@ def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
         one = Pane(pane.spec)
         one.fill_batch(batch.take(part))
         pane.merge(one)
-    return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -66,14 +66,18 @@ def test_the_change_that_made_the_labels_is_recommended(change: str, raw: bool) 
 
 def test_calibrated_rows_are_mostly_left_alone() -> None:
     """Three candidates at 2.5 % each: rarely is anything recommended where nothing is wrong."""
-    found = [recommend(view_of(batch_of("leave it", 400, seed)))["recommendation"] for seed in range(40)]
+    found = [
+        recommend(view_of(batch_of("leave it", 400, seed)))["recommendation"] for seed in range(40)
+    ]
     assert found.count("leave it") >= 34
 
 
 def test_a_recommendation_needs_units_and_labels() -> None:
     batch = batch_of("temperature", 15)
     assert recommend(view_of(batch))["recommendation_reason"] == "few_units"
-    one = Batch.from_columns({"logits": batch.scores, "labels": [0] * 15, "units": ["u"] * 15}).batch
+    one = Batch.from_columns(
+        {"logits": batch.scores, "labels": [0] * 15, "units": ["u"] * 15}
+    ).batch
     assert recommend(view_of(one))["recommendation_reason"] == "few_units"
     nothing = Batch.from_columns({"logits": batch.scores}).batch
     assert recommend(view_of(nothing))["recommendation_reason"] == "no_labels"
@@ -84,7 +88,9 @@ def test_ratings_at_probability_zero_are_judged_by_brier() -> None:
     p = rng.dirichlet(np.ones(3), 600)
     p[:300, 2] = 0.0
     p /= p.sum(axis=1, keepdims=True)
-    found = recommend(view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 600)}).batch))
+    found = recommend(
+        view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 600)}).batch)
+    )
     assert found["recommendation_evidence"]["loss"] == "brier"
     assert found["recommendation"] in ("temperature", "intercept", "more")
     json.dumps(found, allow_nan=False)
@@ -93,7 +99,9 @@ def test_ratings_at_probability_zero_are_judged_by_brier() -> None:
 def test_candidates_that_cannot_be_fitted_say_why() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 300)
-    found = recommend(view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 2, 300)}).batch))
+    found = recommend(
+        view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 2, 300)}).batch)
+    )
     candidates = found["recommendation_evidence"]["candidates"]
     assert candidates["intercept"] == candidates["more"] == {"reason": "missing_class"}
     assert found["recommendation"] in ("leave it", "temperature")
@@ -101,7 +109,9 @@ def test_candidates_that_cannot_be_fitted_say_why() -> None:
 
 @pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
 @pytest.mark.parametrize("raw", [True, False])
-def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(objective: str, raw: bool) -> None:
+def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
+    objective: str, raw: bool
+) -> None:
     batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
     found = Weighing(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
     chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
@@ -119,11 +129,15 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(object
 
 @pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
-def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(objective: str, raters: str) -> None:
+def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(
+    objective: str, raters: str
+) -> None:
     rng = np.random.default_rng(5)
     z = rng.normal(size=(300, 4)) * 3
     labels = [rng.choice(4, rng.integers(1, 4), p=row).tolist() for row in softmax(z / 2, axis=1)]
-    batch = Batch.from_columns({"logits": z, "labels": labels, "units": [f"u{i // 2}" for i in range(300)]}).batch
+    batch = Batch.from_columns(
+        {"logits": z, "labels": labels, "units": [f"u{i // 2}" for i in range(300)]}
+    ).batch
     pane = Pane(PaneSpec("multiclass", 4))
     pane.fill_batch(batch)
     kept = fit_temperature(pane, objective=objective, raters=raters, rows_if_complete=True)
@@ -142,8 +156,8 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
     rows = rows_of(view_of(batch_of("more", 900)))[0]
     halves = Halves(rows)
     for make, solve in (
-        (simple.temperature_form, simple.solve_temperature),
-        (simple.intercept_form, simple.solve_intercept),
+        (scaling_maps.temperature_form, scaling_maps.solve_temperature),
+        (scaling_maps.intercept_form, scaling_maps.solve_intercept),
         (vector.form, lambda part: vector.solve_rows(part, Options())),
     ):
         fitted, reason = halves.fitted(make)
@@ -152,7 +166,7 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
         for side in (0, 1):
             mine = np.flatnonzero(rows.half == side)
             solved = solve(rows.take(np.flatnonzero(rows.half != side)))
-            at = vector.at_rows if make is vector.form else simple.at
+            at = vector.at_rows if make is vector.form else scaling_maps.at
             assert np.abs(mapped[mine] - at(solved.parameters, rows.logits[mine])).max() < 1e-7
 
 
@@ -167,7 +181,7 @@ def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
 
 def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the rows of the smallest hashes, so it is what a smaller sample would have been."""
-    monkeypatch.setattr(recommending, "MOST_NUMBERS", 3 * 700)
+    monkeypatch.setattr(recommendation, "MAX_NUMBERS", 3 * 700)
     batch = batch_of("temperature")
     found = recommend(view_of(batch, raw=False))
     evidence = found["recommendation_evidence"]
@@ -188,7 +202,7 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
         columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
         pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
         window.merge(pane)
-    weighing = Weighing(View(window, Question()))
+    weighing = Weighing(View(window, PaneQuery()))
     gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
     assert gain["value"] > 0 and gain["interval"] is not None
     candidates = weighing.recommended()["recommendation_evidence"]["candidates"]
@@ -197,13 +211,22 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority"])
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(raters: str, n_classes: int) -> None:
+def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(
+    raters: str, n_classes: int
+) -> None:
     """Against as many exact fits as there are units, each judged on the unit that it did not see."""
     rng = np.random.default_rng(3)
     z = rng.normal(size=(240, n_classes)) * 3
-    counts = np.stack([rng.multinomial(1 + i % 3, row) for i, row in enumerate(softmax(z / 1.6, axis=1))])
+    counts = np.stack(
+        [rng.multinomial(1 + i % 3, row) for i, row in enumerate(softmax(z / 1.6, axis=1))]
+    )
     unit, weight = np.arange(240) // 3, rng.uniform(0.5, 2.0, 240)
-    columns = {"logits": z, "label_counts": counts, "units": [f"u{u}" for u in unit], "weights": weight}
+    columns = {
+        "logits": z,
+        "label_counts": counts,
+        "units": [f"u{u}" for u in unit],
+        "weights": weight,
+    }
     task = "binary" if n_classes == 2 else "multiclass"
     pane = Pane(PaneSpec(task, n_classes))
     pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
@@ -219,11 +242,15 @@ def test_the_gain_on_all_of_a_window_is_that_of_leaving_each_unit_out(raters: st
     gains = np.zeros(80)
     for u in range(80):
         others = np.arange(80) != u
-        best = minimize_scalar(lambda at, mine=others: by_unit(at)[mine].sum(), bounds=(-3, 3), method="bounded").x
+        best = minimize_scalar(
+            lambda at, mine=others: by_unit(at)[mine].sum(), bounds=(-3, 3), method="bounded"
+        ).x
         gains[u] = (by_unit(0.0) - by_unit(best))[u]
     found = left_out_gain(pane, policy_index(raters), 0.95)
     assert found is not None and (found["n"], found["n_units"]) == (240, 80)
-    at_best = by_unit(np.log(1 / fit_temperature(pane, raters=raters)["temperature"])).sum() / share.sum()
+    at_best = (
+        by_unit(np.log(1 / fit_temperature(pane, raters=raters)["temperature"])).sum() / share.sum()
+    )
     value, (low, high) = found["gain"]["nll"]["value"], found["gain"]["nll"]["interval"]
     cost = found["after"]["nll"] - at_best
     exact = found["before"]["nll"] - gains.sum() / share.sum() - at_best
@@ -241,14 +268,21 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
     z = rng.normal(size=(6000, 10)) * 3
     labels = (softmax(z / 1.25, axis=1).cumsum(axis=1) > rng.random((6000, 1))).argmax(axis=1)
     pane = Pane(PaneSpec("multiclass", 10))
-    pane.fill_batch(Batch.from_columns({"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}).batch)
-    found = recommend(View(pane, Question()))
+    pane.fill_batch(
+        Batch.from_columns(
+            {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(6000)]}
+        ).batch
+    )
+    found = recommend(View(pane, PaneQuery()))
     evidence = found["recommendation_evidence"]
     assert found["recommendation"] == "temperature" and evidence["n"] < 300
     assert evidence["candidates"]["temperature"]["gain"]["nll"]["interval"][0] < 0
-    assert evidence["whole_window"]["n"] == 6000 and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
+    assert (
+        evidence["whole_window"]["n"] == 6000
+        and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
+    )
     assert evidence["candidates"]["leave it"]["beaten_by"] == ["temperature"]
-    heldout = Weighing(View(pane, Question())).held_out_temperature("nll")["heldout"]
+    heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
     assert heldout["whole_window"] == evidence["whole_window"] and heldout["n"] == evidence["n"]
 
 
@@ -257,15 +291,17 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(150, 600)) * 4
     for temperature, recommended in ((2.5, "temperature"), (1.0, "leave it")):
-        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((150, 1))).argmax(axis=1)
+        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((150, 1))).argmax(
+            axis=1
+        )
         columns = {"logits": z, "labels": labels, "ids": [f"i{i}" for i in range(150)]}
         pane = Pane(PaneSpec("multiclass", 600))
         pane.fill_batch(Batch.from_columns(columns, n_classes=600).batch)
-        found = recommend(View(pane, Question()))
+        found = recommend(View(pane, PaneQuery()))
         assert found["recommendation"] == recommended, found
         evidence = found["recommendation_evidence"]
         assert evidence["n"] == 150 and evidence["candidates"]["more"] == {"reason": "few_units"}
-        told = Weighing(View(pane, Question())).held_out_temperature("nll")
+        told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
         assert told["heldout"] == evidence["whole_window"] and told["heldout_reason"] is None
         json.dumps(found, allow_nan=False)
 
@@ -291,9 +327,13 @@ def test_the_interval_of_a_windows_gain_covers_what_fresh_labels_show(temperatur
     covered = 0
     for _ in range(25):
         z = rng.normal(size=(400, 3)) * 2
-        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1)
+        labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((400, 1))).argmax(
+            axis=1
+        )
         pane = Pane(PaneSpec("multiclass", 3))
-        pane["temperature"].fill(filling := Filling(Batch.from_columns({"logits": z, "labels": labels}).batch))
+        pane["temperature"].fill(
+            filling := Filling(Batch.from_columns({"logits": z, "labels": labels}).batch)
+        )
         pane["counts"].fill(filling)
         found = left_out_gain(pane, 0, 0.95)
         assert found is not None

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Histogram, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.estimators.roc import area, rates, roc
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -31,7 +31,7 @@ def view_of(rows: Rows, raw: bool = False, **question: object) -> View:
     batch = Batch.from_columns(columns | {"label_counts": votes}, task=task).batch
     pane = Pane(PaneSpec(task, p.shape[1]))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
 
 
 def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
@@ -45,7 +45,11 @@ def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
 
 def masses(p: np.ndarray, votes: np.ndarray, scope: str, raters: str) -> tuple[np.ndarray, ...]:
     n = votes.sum(axis=1)
-    shares = {"pooled": votes, "mean": votes / n[:, None], "majority": np.eye(p.shape[1])[votes.argmax(axis=1)]}[raters]
+    shares = {
+        "pooled": votes,
+        "mean": votes / n[:, None],
+        "majority": np.eye(p.shape[1])[votes.argmax(axis=1)],
+    }[raters]
     klass = p.argmax(axis=1) if scope == "top_label" else np.full(len(p), int(scope[-1]))
     at = np.arange(len(p))
     return p[at, klass], shares[at, klass], shares.sum(axis=1) - shares[at, klass]
@@ -116,9 +120,11 @@ def test_from_plain_histograms() -> None:
     }
     spec = PaneSpec("binary", 2)
     pane = Pane(spec)
-    fields = {"kind": "positive", "bins": 3600, "edges": "left"} | {k: v.tolist() for k, v in columns.items()}
+    fields = {"kind": "positive", "bins": 3600, "edges": "left"} | {
+        k: v.tolist() for k, v in columns.items()
+    }
     pane.fill_histogram(Histogram.from_fields(fields, spec))
-    view = View(pane, Question(edges="left"))
+    view = View(pane, PaneQuery(edges="left"))
     found = roc(view)
     expected = naive(score, right, wrong)
     assert found["error_bound"] < 0.01
@@ -130,8 +136,10 @@ def test_from_plain_histograms() -> None:
 def test_without_pairs_there_is_a_reason(label: int | None, reason: str) -> None:
     pane = Pane(PaneSpec("binary", 2))
     if label is not None:
-        pane.fill_batch(Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch)
-    view = View(pane, Question())
+        pane.fill_batch(
+            Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch
+        )
+    view = View(pane, PaneQuery())
     found = roc(view)
     assert (found["auc"], found["threshold"], found["reason"]) == (None, [], reason)
     metric = compute_metrics(view, ["auc"])["auc"]

@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import softmax, xlogy
 
-from calibrant.batch import Batch
-from calibrant.maps import apply
+from calibrant.calibrators import apply
+from calibrant.core.batch import Batch
 from tests.ground.map_rows import fitted, many_classes
 
 ROWS = ["vector", "class_temperature", "dirichlet"]

@@ -10,13 +10,13 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators import fit
+from calibrant.calibrators.rows import mean_by_unit
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.estimators.cumulative import ks_survival, kuiper_survival
-from calibrant.filling import Filling
-from calibrant.maps import fit
-from calibrant.maps.rows import mean_by_unit
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.view import View
 
 
 def batch_of(seed: int, n: int = 400) -> Batch:
@@ -31,7 +31,7 @@ def batch_of(seed: int, n: int = 400) -> Batch:
 def view_of(batch: Batch, raw: bool = True, **question: int) -> View:
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    return View(pane, Question(**question), batch if raw else None)
+    return View(pane, PaneQuery(**question), batch if raw else None)
 
 
 def area(score: np.ndarray, hit: np.ndarray) -> float:
@@ -44,15 +44,21 @@ def macro(score: np.ndarray, hit: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("slug", "number"), [("auc", area), ("macro_ce", macro)])
-def test_intervals_are_the_jackknife_of_rows(slug: str, number: Callable[[np.ndarray, np.ndarray], float]) -> None:
+def test_intervals_are_the_jackknife_of_rows(
+    slug: str, number: Callable[[np.ndarray, np.ndarray], float]
+) -> None:
     batch = batch_of(1)
     score, hit = batch.probabilities[:, 1], batch.label_counts[:, 1]
     replicate = Filling(batch).replicate
-    values = np.array([number(score[replicate != r], hit[replicate != r]) for r in np.unique(replicate)])
+    values = np.array(
+        [number(score[replicate != r], hit[replicate != r]) for r in np.unique(replicate)]
+    )
     n = len(values)
     reach = student.ppf(0.975, n - 1) * np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum())
     found = compute_metrics(view_of(batch, False), [slug])[slug]
-    assert found["interval"] == pytest.approx([number(score, hit) - reach, number(score, hit) + reach], abs=1e-9)
+    assert found["interval"] == pytest.approx(
+        [number(score, hit) - reach, number(score, hit) + reach], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -79,7 +85,9 @@ def test_survival_of_the_range_is_one_series_on_both_sides_of_the_switch(x: floa
 @pytest.mark.parametrize("x", [0.6, 0.9, 0.99, 1.01, 1.5, 3.0])
 def test_survival_of_the_excursion_is_one_series_on_both_sides_of_the_switch(x: float) -> None:
     k = np.arange(400)
-    assert ks_survival(x) == pytest.approx(4.0 * np.sum((-1.0) ** k * ndtr(-(2 * k + 1) * x)), abs=1e-9)
+    assert ks_survival(x) == pytest.approx(
+        4.0 * np.sum((-1.0) ** k * ndtr(-(2 * k + 1) * x)), abs=1e-9
+    )
 
 
 def test_means_by_unit_vary_as_units_do() -> None:
@@ -90,7 +98,9 @@ def test_means_by_unit_vary_as_units_do() -> None:
     means = values.reshape(6, 3).mean(axis=1)
     reach = student.ppf(0.975, 5) * means.std(ddof=1) / np.sqrt(6)
     found = mean_by_unit(values, weight, unit, 0.95)
-    assert found["interval"] == pytest.approx([means.mean() - reach, means.mean() + reach], abs=1e-12)
+    assert found["interval"] == pytest.approx(
+        [means.mean() - reach, means.mean() + reach], abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("method", ["isotonic", "histogram"])
@@ -100,7 +110,9 @@ def test_a_map_of_calibrated_scores_loses_on_labels_that_it_has_not_seen(method:
         rng = np.random.default_rng(seed)
         score = rng.random(300)
         labels = (rng.random(300) < score).astype(int)
-        answer = fit(method, view_of(Batch.from_columns({"confidences": score, "labels": labels}).batch))
+        answer = fit(
+            method, view_of(Batch.from_columns({"confidences": score, "labels": labels}).batch)
+        )
         seen.append(answer["before"]["brier"] - answer["after"]["brier"])
         unseen.append(answer["heldout"]["gain"]["brier"]["value"])
     assert np.mean(unseen) < 0.0 < np.mean(seen)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.cases.answer import cases_of
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.disagreement.posterior import posterior_epistemic_loss
-from calibrant.question import Question
-from calibrant.score import score_batch
-from calibrant.sections import SECTIONS
-from calibrant.view import View
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.posterior import posterior_epistemic_loss
+from calibrant.report import score_batch
+from calibrant.report_sections import SECTIONS
+from calibrant.segmentation.case_report import cases_of
 
 
 def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmentation") -> Batch:
@@ -22,7 +22,9 @@ def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmen
     p = rng.dirichlet(np.ones(n_classes), n)
     votes = np.array([rng.multinomial(n_votes, row) for row in p])
     columns = {"probabilities": p**1.5 / (p**1.5).sum(axis=1, keepdims=True), "label_counts": votes}
-    return Batch.from_columns(columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task).batch
+    return Batch.from_columns(
+        columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task
+    ).batch
 
 
 def scored(batch: Batch, *names: str, **params: object) -> dict:
@@ -49,7 +51,7 @@ def test_sections_are_the_librarys_answers() -> None:
     batch = batch_of(3)
     pane = Pane(PaneSpec("segmentation", 3))
     pane.fill_batch(batch)
-    view = View(pane, Question(), batch)
+    view = View(pane, PaneQuery(), batch)
     found = scored(batch, "cases", "disagreement", case="c2", frequency_bins=7)
     expected = cases_of(view, 7)
     assert found["cases"]["summary"] == expected["summary"]
@@ -74,22 +76,26 @@ def test_stability_takes_its_metric_and_subsets() -> None:
     found = scored(batch_of(3, 120), "stability", metric="mce", subsets="independent")["stability"]
     assert (found["metric"], found["subsets"], found["source"]) == ("mce", "independent", "rows")
     apart = scored(batch_of(3, 60), "stability", metric="kde_ece", leave="instance")["stability"]
-    assert apart["raters"]["pooled"]["full"] == pytest.approx(apart["baselines"]["pooled"]["value"], abs=1e-12)
+    assert apart["raters"]["pooled"]["full"] == pytest.approx(
+        apart["baselines"]["pooled"]["value"], abs=1e-12
+    )
 
 
-def test_curves_that_take_minutes_are_refused_with_the_baselines_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrant.stability.answer.MOST_ROWS", 59)
+def test_curves_that_take_minutes_are_refused_with_the_baselines_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("calibrant.stability.report.MAX_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None
-    monkeypatch.setattr("calibrant.sections.MOST_RATINGS", 179)
+    monkeypatch.setattr("calibrant.report_sections.MAX_RATINGS", 179)
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
 
 
 def test_an_unknown_section_is_refused_with_the_known() -> None:
     with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
         scored(batch_of(3), "casess")
-    assert refused.value.offences[0].pointer == "/include"
+    assert refused.value.violations[0].pointer == "/include"
 
 
 def test_each_case_by_itself() -> None:
@@ -100,7 +106,9 @@ def test_each_case_by_itself() -> None:
     for name in {str(case) for case in batch.cases}:  # type: ignore[union-attr]
         own = batch.take(np.array([case == name for case in batch.cases]))  # type: ignore[union-attr]
         share = own.label_counts / own.label_counts.sum(axis=1, keepdims=True)
-        squares = (own.probabilities**2).sum(axis=1) - 2 * (own.probabilities * share).sum(axis=1) + 1
+        squares = (
+            (own.probabilities**2).sum(axis=1) - 2 * (own.probabilities * share).sum(axis=1) + 1
+        )
         expected[name] = squares.mean()
     assert {each["case"]: each["value"] for each in found["cases"]} == pytest.approx(expected)
     assert found["mean"] == pytest.approx(np.mean(list(expected.values())))
@@ -111,9 +119,11 @@ def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) ->
     batch = batch_of(3, 60, n_votes=1)
     found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
-    monkeypatch.setattr("calibrant.case_by_case.MOST_CASES", 59)
+    monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MAX_CASES", 59)
     assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
-    bare = Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass").batch
+    bare = Batch.from_columns(
+        {"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass"
+    ).batch
     assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"
 
 

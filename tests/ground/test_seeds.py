@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.batch import Batch
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.pane import Pane
-from calibrant.question import Question
-from calibrant.spec import PaneSpec
-from calibrant.view import View
 
 N = 150
 
@@ -31,7 +31,7 @@ def views(order: np.ndarray, n_batches: int) -> tuple[View, View]:
     # Pairs share a unit, and a unit is complete in one batch.
     for part in np.array_split(np.argsort(np.argsort(order // 2, kind="stable")), n_batches):
         pane.merge(filled(batch, part))
-    return View(pane, Question()), View(pane, Question(), batch)
+    return View(pane, PaneQuery()), View(pane, PaneQuery(), batch)
 
 
 def filled(batch: Batch, part: np.ndarray) -> Pane:

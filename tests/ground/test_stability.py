@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.score import score_batch
+from calibrant.report import score_batch
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import FRACTIONS, disagreement, stability, total_variation
 from calibrant.stability.subsets import draws_of
-from calibrant.view import NotAnswerable, View
 from tests.ground import notions_reference as naive
 from tests.ground.reference import bin_of, rows_of
 from tests.ground.test_notions import batch_of, pane_of
@@ -34,7 +34,7 @@ def noisy_batch(n: int = 400, raters: int = 5, seed: int = 0, **more: Any) -> Ba
 
 
 def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), Question(**question), batch if raw else None)
+    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
 
 
 def test_variation_in_its_readings() -> None:
@@ -44,7 +44,10 @@ def test_variation_in_its_readings() -> None:
     assert found["absolute"] == pytest.approx(sum(steps) / 16)
     assert found["signed"] == pytest.approx((curve[16] - curve[0]) / 16)
     assert found["relative"] == pytest.approx(sum(steps) / 16 / curve[16])
-    assert (found["per_cent"], found["sum"]) == (pytest.approx(sum(steps) / 0.16), pytest.approx(sum(steps)))
+    assert (found["per_cent"], found["sum"]) == (
+        pytest.approx(sum(steps) / 0.16),
+        pytest.approx(sum(steps)),
+    )
 
 
 def test_the_grid_of_fractions() -> None:
@@ -84,13 +87,20 @@ def test_binned_and_slow_curves_of_rows_agree() -> None:
     batch = noisy_batch(60)
     quick = stability(viewed(batch), "ece", n_bootstraps=3)
     slow = stability(viewed(batch, min_count=1e-9), "ece", n_bootstraps=3)
-    assert slow["raters"]["pooled"]["curve"] == pytest.approx(quick["raters"]["pooled"]["curve"], abs=1e-12)
-    assert quick["raters"]["pooled"]["bootstrap"]["orders"] > slow["raters"]["pooled"]["bootstrap"]["orders"]
+    assert slow["raters"]["pooled"]["curve"] == pytest.approx(
+        quick["raters"]["pooled"]["curve"], abs=1e-12
+    )
+    assert (
+        quick["raters"]["pooled"]["bootstrap"]["orders"]
+        > slow["raters"]["pooled"]["bootstrap"]["orders"]
+    )
     assert stability(viewed(batch), "ece_sweep", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
 
 
 @pytest.mark.parametrize("raw", [True, False])
-@pytest.mark.parametrize("slug", ["ece", "classwise_ece", "all_label_ece", "mce", "ace", "rmsce", "lp_ece"])
+@pytest.mark.parametrize(
+    "slug", ["ece", "classwise_ece", "all_label_ece", "mce", "ace", "rmsce", "lp_ece"]
+)
 def test_the_curve_ends_in_the_estimate(raw: bool, slug: str) -> None:
     view = viewed(noisy_batch(), raw, options={"order": 3.0})
     found = stability(view, slug, n_bootstraps=5)
@@ -115,7 +125,9 @@ def test_state_and_rows_agree_about_the_ratio() -> None:
 @pytest.mark.parametrize("subsets", ["nested", "independent"])
 def test_the_bootstrap_is_of_whole_units_with_their_ratings(subsets: str) -> None:
     batch = batch_of(4, n=50)
-    found = stability(viewed(batch, bins=5, raters="majority"), "ece", subsets=subsets, n_bootstraps=3, seed=7)
+    found = stability(
+        viewed(batch, bins=5, raters="majority"), "ece", subsets=subsets, n_bootstraps=3, seed=7
+    )
     rng = np.random.default_rng(7)
     draws_of(50, 0, 1, subsets, rng)
     bootstrap = found["raters"]["majority"]["bootstrap"]
@@ -135,9 +147,13 @@ def test_the_bootstrap_is_of_whole_units_with_their_ratings(subsets: str) -> Non
 
 @pytest.mark.parametrize("ci", [0.5, 0.95, 0.99])
 def test_the_ratios_interval_is_of_the_asked_level(ci: float) -> None:
-    found = stability(viewed(noisy_batch(120), raw=False, ci=ci), "ece", n_bootstraps=10)["ratio"]["single"]
+    found = stability(viewed(noisy_batch(120), raw=False, ci=ci), "ece", n_bootstraps=10)["ratio"][
+        "single"
+    ]
     reach = NormalDist().inv_cdf(0.5 + ci / 2) * found["standard_error"]
-    assert found["interval"] == pytest.approx([found["value"] - reach, found["value"] + reach], rel=1e-9)
+    assert found["interval"] == pytest.approx(
+        [found["value"] - reach, found["value"] + reach], rel=1e-9
+    )
 
 
 def test_independent_subsets_vary_more() -> None:
@@ -157,7 +173,9 @@ def test_one_rater_each_makes_every_policy_the_same() -> None:
 
 def test_disagreement_equals_the_naive_version() -> None:
     batch = batch_of(2, n=50)
-    assert disagreement(viewed(batch)) == pytest.approx(naive.disagreement(rows_of(batch)), abs=1e-12)
+    assert disagreement(viewed(batch)) == pytest.approx(
+        naive.disagreement(rows_of(batch)), abs=1e-12
+    )
 
 
 def test_what_cannot_be_asked_of_parts() -> None:
@@ -168,19 +186,26 @@ def test_what_cannot_be_asked_of_parts() -> None:
         stability(viewed(batch), "ece", n_bootstraps=1)
     with pytest.raises(CalibrationInputError, match="not a metric"):
         stability(viewed(batch), "eec")
-    for raw, slug, reason in ((False, "brier", "not_from_cells"), (True, "brier", "not_from_cells")):
+    for raw, slug, reason in (
+        (False, "brier", "not_from_cells"),
+        (True, "brier", "not_from_cells"),
+    ):
         with pytest.raises(NotAnswerable) as refusal:
             stability(viewed(batch, raw), slug)
         assert refusal.value.reason == reason
     with pytest.raises(NotAnswerable) as refusal:
-        stability(View(Pane(PaneSpec("multiclass", 3)), Question()), "ece")
+        stability(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()), "ece")
     assert refusal.value.reason == "too_few_units"
 
 
 def test_answers_repeat_with_their_seed() -> None:
     view = viewed(noisy_batch(100), raw=False)
-    assert stability(view, "ece", n_bootstraps=4, seed=5) == stability(view, "ece", n_bootstraps=4, seed=5)
-    assert stability(view, "ece", n_bootstraps=4, seed=5) != stability(view, "ece", n_bootstraps=4, seed=6)
+    assert stability(view, "ece", n_bootstraps=4, seed=5) == stability(
+        view, "ece", n_bootstraps=4, seed=5
+    )
+    assert stability(view, "ece", n_bootstraps=4, seed=5) != stability(
+        view, "ece", n_bootstraps=4, seed=6
+    )
 
 
 # Baselines.
@@ -196,7 +221,7 @@ def rated(n: int = 200, raters: int = 4) -> tuple[Batch, dict[str, np.ndarray]]:
 
 def test_baselines_stand_side_by_side() -> None:
     batch, raters = rated()
-    found = baselines(batch, "ece", Question(bins=10), raters)
+    found = baselines(batch, "ece", PaneQuery(bins=10), raters)
     for policy, answer in found["policies"].items():
         alone = compute_metrics(viewed(batch, bins=10, raters=policy), ["ece"])["ece"]
         assert answer == alone
@@ -221,26 +246,31 @@ def test_a_rater_who_rated_some_or_nothing() -> None:
     assert found["by_rater"]["none"] == {"value": None, "reason": "no_data", "n": 0}
 
 
-@pytest.mark.parametrize("bad", [np.zeros(3, int), np.zeros(200), np.full(200, 3), np.full(200, -2)])
+@pytest.mark.parametrize(
+    "bad", [np.zeros(3, int), np.zeros(200), np.full(200, 3), np.full(200, -2)]
+)
 def test_a_rater_whose_column_does_not_fit(bad: np.ndarray) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         baselines(rated()[0], "ece", raters={"r": bad})
-    assert refusal.value.offences[0].pointer == "/raters/r"
+    assert refusal.value.violations[0].pointer == "/raters/r"
 
 
 def test_named_raters_become_columns_of_their_own() -> None:
     labels = [[0, 2, 1], 1, None, [2]]
     found = named_raters(labels, [["a", None, "b"], "b", None, ["a"]], 3)
-    assert {name: column.tolist() for name, column in found.items()} == {"a": [0, -1, -1, 2], "b": [1, 1, -1, -1]}
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "a": [0, -1, -1, 2],
+        "b": [1, 1, -1, -1],
+    }
     with pytest.raises(CalibrationInputError) as refusal:
         named_raters([[0] * 201], [[f"r{i}" for i in range(201)]], 3)
-    assert refusal.value.offences[0].rule == "too_many_raters"
+    assert refusal.value.violations[0].rule == "too_many_raters"
 
 
 def test_a_score_of_named_raters_holds_their_baselines() -> None:
     batch, raters = rated()
     found = score_batch(batch, {"metrics": ("ece", "brier"), "bins": 10}, raters)["baselines"]
-    expected = baselines(batch, "ece", Question(bins=10), raters)
+    expected = baselines(batch, "ece", PaneQuery(bins=10), raters)
     assert found["metrics"]["ece"]["by_rater"] == expected["by_rater"]
     assert found["metrics"]["ece"]["mean_of_raters"] == expected["mean_of_raters"]
     for policy, number in found["metrics"]["ece"]["policies"].items():

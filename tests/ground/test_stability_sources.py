@@ -8,18 +8,28 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane
-from calibrant.filling import Filling
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
-from calibrant.question import Question
-from calibrant.stability.answer import stability_answer
 from calibrant.stability.curves import stability
-from calibrant.stability.of_rows import Part, hashed
+from calibrant.stability.report import stability_answer
+from calibrant.stability.row_curves import Part, hashed
 from calibrant.stability.subsets import draws_of
-from calibrant.view import NotAnswerable, View
 from tests.ground.test_notions import batch_of, pane_of
 
 ONE_BY_ONE = (
-    *("adaptive_ece", "debiased_ece", "ece_sweep", "ks", "kuiper", "nixon_ace", "tace", "uce", "macro_ce"),
+    *(
+        "adaptive_ece",
+        "debiased_ece",
+        "ece_sweep",
+        "ks",
+        "kuiper",
+        "nixon_ace",
+        "tace",
+        "uce",
+        "macro_ce",
+    ),
     *("zhang_kde_ece", "overconfidence_error", "corp_miscalibration"),
 )
 AT_ONCE = {
@@ -33,7 +43,7 @@ AT_ONCE = {
 
 
 def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), Question(**question), batch if raw else None)
+    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
 
 
 def of_rows(batch: Batch, rows: np.ndarray, slug: str, **question: Any) -> float:
@@ -80,7 +90,9 @@ def test_curves_of_units_are_of_all_their_rows(slug: str) -> None:
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(4))
     for step in (0, 8, 16):
         rows = np.flatnonzero(np.isin(unit, draws.subset(0, step)))
-        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(of_rows(batch, rows, slug), abs=1e-9)
+        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(
+            of_rows(batch, rows, slug), abs=1e-9
+        )
 
 
 def at_middles(n: int = 600) -> Batch:
@@ -95,7 +107,9 @@ def at_middles(n: int = 600) -> Batch:
 @pytest.mark.parametrize("slug", ["ks", "kuiper", "overconfidence_error"])
 def test_curves_of_replicates_are_of_their_rows(slug: str) -> None:
     batch = at_middles()
-    found = stability(viewed(batch, raw=False, bins=60), slug, source="replicates", n_bootstraps=2, seed=6)
+    found = stability(
+        viewed(batch, raw=False, bins=60), slug, source="replicates", n_bootstraps=2, seed=6
+    )
     replicate = np.unique(Filling(batch).replicate, return_inverse=True)[1]
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(6))
     assert (found["source"], found["bins"], found["exact"]) == ("replicates", 60, False)
@@ -114,20 +128,27 @@ def test_what_replicates_tell_about_by_a_form_of_bins_is_near(slug: str) -> None
     assert found["raters"]["pooled"]["full"] == pytest.approx(value, abs=0.2 * value)
 
 
-@pytest.mark.parametrize("slug", ["ece", "kde_ece", "smooth_ece", "nixon_ace", "adaptive_ece", "tace", "canonical_ce"])
+@pytest.mark.parametrize(
+    "slug", ["ece", "kde_ece", "smooth_ece", "nixon_ace", "adaptive_ece", "tace", "canonical_ce"]
+)
 def test_a_complete_sample_ends_in_the_value_of_its_rows(slug: str) -> None:
     batch = batch_of(6, n=80, weights=False)
     found = stability(viewed(batch, raw=False), slug, source="sample", n_bootstraps=2)
     told = (found["source"], found["n_sample"], found["n_drawn_from"], found["exact"])
     assert told == ("sample", 80, 80, True)
     for policy, about in found["raters"].items():
-        assert about["full"] == pytest.approx(of_rows(batch, np.arange(80), slug, raters=policy), rel=2e-5)
+        assert about["full"] == pytest.approx(
+            of_rows(batch, np.arange(80), slug, raters=policy), rel=2e-5
+        )
 
 
 def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
     batch = batch_of(7, n=60)
     assert stability(viewed(batch, raw=False), "adaptive_ece", n_bootstraps=2)["source"] == "sample"
-    assert stability(viewed(batch, raw=False, min_count=3), "ece", n_bootstraps=2)["source"] == "sample"
+    assert (
+        stability(viewed(batch, raw=False, min_count=3), "ece", n_bootstraps=2)["source"]
+        == "sample"
+    )
     with pytest.raises(NotAnswerable) as refusal:
         stability(viewed(batch, raw=False), "adaptive_ece", source="replicates")
     assert refusal.value.reason == "not_replicated"
@@ -145,7 +166,9 @@ def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
         ({"bins": 20}, "classwise_ece", (15, False)),
     ],
 )
-def test_replicates_say_which_bins_they_keep(question: dict[str, Any], slug: str, told: tuple[int, bool]) -> None:
+def test_replicates_say_which_bins_they_keep(
+    question: dict[str, Any], slug: str, told: tuple[int, bool]
+) -> None:
     found = stability(viewed(batch_of(8, n=200), raw=False, **question), slug, n_bootstraps=2)
     assert (found["bins"], found["exact"]) == told
     assert ("detail" in found) != told[1]
@@ -156,10 +179,19 @@ def test_replicates_say_which_bins_they_keep(question: dict[str, Any], slug: str
 def test_curves_of_cases_are_means_of_their_errors(raw: bool, raters: str) -> None:
     plain = batch_of(11, n=120, weights=False)
     names = np.array([f"scan-{i % 12}" for i in range(120)])
-    columns = {"probabilities": plain.probabilities, "label_counts": plain.label_counts, "cases": names.tolist()}
+    columns = {
+        "probabilities": plain.probabilities,
+        "label_counts": plain.label_counts,
+        "cases": names.tolist(),
+    }
     batch = Batch.from_columns(columns, task="segmentation").batch
     options = {"missing": "skip_class", "membership": "soft"}
-    found = stability(viewed(batch, raw, raters=raters, bins=10, options=options), "ml1_ace", n_bootstraps=5, seed=8)
+    found = stability(
+        viewed(batch, raw, raters=raters, bins=10, options=options),
+        "ml1_ace",
+        n_bootstraps=5,
+        seed=8,
+    )
     assert (found["source"], found["n_drawn"], found["exact"]) == ("cases", 12, True)
     draws = draws_of(12, 0, 1, "nested", np.random.default_rng(8))
     order = sorted(set(names.tolist()))
@@ -177,13 +209,17 @@ def test_cases_of_which_there_is_no_curve() -> None:
     for change, reason in (({}, "cases_in_one_pot"), ({"cases": list("aaaa")}, "too_few_cases")):
         batch = Batch.from_columns(columns | change, task="segmentation").batch
         options = {"average": "micro"} if not change else {}
-        assert stability_answer(viewed(batch, False, options=options), "ml1_ece")["reason"] == reason
+        assert (
+            stability_answer(viewed(batch, False, options=options), "ml1_ece")["reason"] == reason
+        )
     plain = batch_of(12)
     assert stability_answer(viewed(plain), "ml1_ece")["reason"] == "no_cases"
 
 
 def test_rows_without_weight_have_no_curve() -> None:
-    batch = Batch.from_columns({"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}).batch
+    batch = Batch.from_columns(
+        {"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}
+    ).batch
     assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
 
 
@@ -195,4 +231,7 @@ def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
     more = viewed(batch_of(10, n=12, n_classes=21), raw=False)
     assert stability_answer(more, "classwise_ece")["reason"] == "too_many_classes"
     assert stability(viewed(many), "nixon_ace", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
-    assert stability_answer(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"] == "too_many_rows"
+    assert (
+        stability_answer(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"]
+        == "too_many_rows"
+    )

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from calibrant.batch import Batch
-from calibrant.errors import CalibrationInputError
-from calibrant.histogram import Histogram
-from calibrant.pane import Pane
-from calibrant.policies import POLICIES
-from calibrant.spec import PaneSpec
-from calibrant.temperature.fit import OBJECTIVES, fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import OBJECTIVES, fit_temperature, fit_temperature_exact
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.histogram import Histogram
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
 
 
 def drawn(n, n_classes, temperature, seed=0, raters=1, tail="normal"):

@@ -6,20 +6,24 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.question import Question
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
+from calibrant.report_uncertainty import uncertainty
 
 
-def view_of(seed: int, n_classes: int, n: int = 800, bins: int = 10, **columns: object) -> tuple[View, np.ndarray, np.ndarray]:
+def view_of(
+    seed: int, n_classes: int, n: int = 800, bins: int = 10, **columns: object
+) -> tuple[View, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.ones(n_classes), n)
     labels = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, n_classes - 1)
-    batch = Batch.from_columns({"probabilities": p, "labels": labels} | columns, task="multiclass").batch
+    batch = Batch.from_columns(
+        {"probabilities": p, "labels": labels} | columns, task="multiclass"
+    ).batch
     pane = Pane(PaneSpec("multiclass", n_classes))
     pane.fill_batch(batch)
-    return View(pane, Question(bins=bins)), p, labels
+    return View(pane, PaneQuery(bins=bins)), p, labels
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -60,9 +64,12 @@ def test_intervals_widen_where_a_units_predictions_share_their_fate() -> None:
     plain, shared = (uncertainty(view_of(3, 3, **each)[0])["table"] for each in ({}, rows))
     for one, other in zip(plain, shared, strict=True):
         if one["weight"]:
-            assert other["interval"][1] - other["interval"][0] >= one["interval"][1] - one["interval"][0]
+            assert (
+                other["interval"][1] - other["interval"][0]
+                >= one["interval"][1] - one["interval"][0]
+            )
 
 
 def test_an_empty_window_has_no_table() -> None:
-    found = uncertainty(View(Pane(PaneSpec("binary", 2)), Question()))
+    found = uncertainty(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
     assert (found["table"], found["value"], found["reason"]) == ([], None, "no_data")

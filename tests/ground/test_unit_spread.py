@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.grid import equal_width_bin
 from calibrant.drift.description import description
-from calibrant.drift.mapped import table_at
-from calibrant.drift.tables import UnitTable, unit_table
-from calibrant.grid import equal_width_bin
+from calibrant.drift.mapped_scores import table_at
+from calibrant.drift.unit_tables import UnitTable, unit_table
 
 BINS = 15
 
 
-def table_of(score: np.ndarray, labels: np.ndarray, units: np.ndarray, bins: int = BINS) -> UnitTable:
+def table_of(
+    score: np.ndarray, labels: np.ndarray, units: np.ndarray, bins: int = BINS
+) -> UnitTable:
     columns = {"confidences": score, "labels": labels.tolist(), "units": [f"u{i}" for i in units]}
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(Batch.from_columns(columns).batch)
@@ -71,5 +73,7 @@ def test_the_spread_of_the_whole_gap_is_that_of_single_contributions() -> None:
     score = rng.random(500)
     labels = (rng.random(500) < score).astype(int)
     table = table_of(score, labels, np.arange(500))
-    assert table.mean_gap_variance == pytest.approx((table.gap_variance * table.weight**2).sum() / 500**2)
+    assert table.mean_gap_variance == pytest.approx(
+        (table.gap_variance * table.weight**2).sum() / 500**2
+    )
     assert UnitTable.empty().mean_gap_variance == 0.0

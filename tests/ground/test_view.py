@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.cells import equal_mass_groups
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, Table, View
+from calibrant.core.cells import equal_mass_groups
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, Table, View
 from tests.ground import reference
 from tests.ground.data import shapes
 from tests.ground.panes import SPECS, a_histogram, batches_of, every_spec
@@ -68,7 +68,7 @@ def test_tables_equal_the_naive_version(
     for raters in reference.POLICIES:
         for scope in scopes_of(spec):
             bins = exact_bins(spec, scope)[options["seed"] % len(exact_bins(spec, scope))]
-            question = Question(bins=min(bins, 100), edges=edges, raters=raters, scope=scope)
+            question = PaneQuery(bins=min(bins, 100), edges=edges, raters=raters, scope=scope)
             if bins > 100:
                 continue
             assert_table(View(pane, question).table(), rows, scope, raters, bins, edges)
@@ -87,7 +87,7 @@ def test_raw_rows_and_kept_cells_agree_for_every_bin_count(
     pane.fill_batch(batch)
     for scope in scopes_of(spec):
         for bins in exact_bins(spec, scope):
-            question = Question(bins=bins, edges=edges, raters=raters, scope=scope)
+            question = PaneQuery(bins=bins, edges=edges, raters=raters, scope=scope)
             kept, raw = (
                 View(pane, question).table().cells,
                 View(pane, question, batch).table().cells,
@@ -115,7 +115,7 @@ def test_calibration_errors_from_a_view_and_by_hand(raters: str, edges: Any) -> 
     (batch,) = batches_of(spec, options, 1)
     rows, pane = reference.rows_of(batch), Pane(spec)
     pane.fill_batch(batch)
-    view = View(pane, Question(bins=15, edges=edges, raters=raters))
+    view = View(pane, PaneQuery(bins=15, edges=edges, raters=raters))
     cells = view.table().cells
     full, gap = cells.weight > 0, np.abs(cells.gap)
     naive = reference.table(rows, "top_label", raters, 15, edges)
@@ -150,7 +150,7 @@ def test_scores_of_the_policy(raters: str) -> None:
     pane = Pane(spec)
     pane.fill_batch(batch)
     expected = reference.score_sums(reference.rows_of(batch), raters)
-    own = View(pane, Question(raters=raters)).scores()
+    own = View(pane, PaneQuery(raters=raters)).scores()
     for name, value in expected.items():
         assert own[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
 
@@ -169,7 +169,7 @@ def blog_view(bins: int, edges: Any, raw: bool) -> View:
     batch = Batch.from_columns(columns, class_names=["C", "D", "T"]).batch
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
-    return View(pane, Question(bins=bins, edges=edges), batch if raw else None)
+    return View(pane, PaneQuery(bins=bins, edges=edges), batch if raw else None)
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -220,7 +220,7 @@ def test_equal_mass_laws(spec: PaneSpec, raters: str, options: dict[str, Any], b
     pane = Pane(spec)
     pane.fill_batch(batch)
     bins = min(bins, spec.top_grid.cells)
-    question = Question(bins=bins, binning="equal_mass", raters=raters, scope="top_label")
+    question = PaneQuery(bins=bins, binning="equal_mass", raters=raters, scope="top_label")
     for view in (View(pane, question), View(pane, question, batch)):
         table, cells = view.table(), view.cells()
         kept = table.cells
@@ -241,14 +241,14 @@ def test_equal_mass_keeps_ties_together_and_gives_fewer_bins() -> None:
     batch = Batch.from_columns({"probabilities": rows, "labels": [0] * 10}).batch
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(batch)
-    table = View(pane, Question(bins=5, binning="equal_mass")).table()
+    table = View(pane, PaneQuery(bins=5, binning="equal_mass")).table()
     assert table.cells.count.tolist() == [8, 2]
     distinct = [[(k + 0.5) / 100, 1 - (k + 0.5) / 100] for k in range(50)]
     batch = Batch.from_columns({"probabilities": distinct, "labels": [0] * 50}).batch
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(batch)
     assert (
-        View(pane, Question(bins=5, binning="equal_mass")).table().cells.count.tolist() == [10] * 5
+        View(pane, PaneQuery(bins=5, binning="equal_mass")).table().cells.count.tolist() == [10] * 5
     )
 
 
@@ -260,14 +260,16 @@ def test_min_count_leaves_small_bins_out_and_says_what_they_held() -> None:
     columns: dict[str, Any] = {"probabilities": rows, "labels": [[0, 1]] * 3 + [[0, 0]] * 5}
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(Batch.from_columns(columns).batch)
-    table = View(pane, Question(bins=10, min_count=7)).table()
+    table = View(pane, PaneQuery(bins=10, min_count=7)).table()
     assert table.cells.weight.tolist() == [0.0] * 9 + [10.0]
     assert table.discarded_weight == 6.0
-    assert View(pane, Question(bins=10, min_count=6)).table().discarded_weight == 0.0
-    assert View(pane, Question(bins=10, min_count=4, raters="mean")).table().discarded_weight == 3.0
+    assert View(pane, PaneQuery(bins=10, min_count=6)).table().discarded_weight == 0.0
+    assert (
+        View(pane, PaneQuery(bins=10, min_count=4, raters="mean")).table().discarded_weight == 3.0
+    )
     weighted = Pane(PaneSpec("multiclass", 2))
     weighted.fill_batch(Batch.from_columns(columns | {"weights": [4] * 3 + [0.5] * 5}).batch)
-    table = View(weighted, Question(bins=10, min_count=6)).table()
+    table = View(weighted, PaneQuery(bins=10, min_count=6)).table()
     assert table.discarded_weight == 5.0
     assert table.cells.weight[5] == 24.0
     assert np.isfinite(table.cells.gap).all()
@@ -292,50 +294,53 @@ def test_classes_that_are_not_kept_are_refused_from_cells_and_answered_from_rows
         pane = Pane(spec)
         pane.fill_batch(batch)
         for k in (0, 3, 70, 99):
-            view = View(pane, Question(scope=f"class:{k}"))
+            view = View(pane, PaneQuery(scope=f"class:{k}"))
             if k in kept:
                 assert view.table().cells.count.sum() == 50
             else:
                 with pytest.raises(NotAnswerable) as refused:
                     view.table()
                 assert refused.value.reason == "class_not_kept"
-            assert View(pane, Question(scope=f"class:{k}"), batch).table().cells.count.sum() == 50
+            assert View(pane, PaneQuery(scope=f"class:{k}"), batch).table().cells.count.sum() == 50
         with pytest.raises(NotAnswerable):
-            View(pane, Question()).class_tables()
-        assert View(pane, Question(scope="all")).table().cells.count.sum() == 5000
+            View(pane, PaneQuery()).class_tables()
+        assert View(pane, PaneQuery(scope="all")).table().cells.count.sum() == 5000
 
 
 @pytest.mark.parametrize(
     ("question", "pointer", "rule"),
     [
-        (Question(bins=7), "/bins", "bins_not_exact"),
-        (Question(bins=0), "/bins", "range"),
-        (Question(bins=10**6), "/bins", "range"),
-        (Question(bins=144, scope="class:0"), "/bins", "bins_not_exact"),
-        (Question(scope="positive"), "/scope", "one_of"),
-        (Question(scope="class:3"), "/scope", "one_of"),
-        (Question(scope="class:" + "9" * 5000), "/scope", "one_of"),
-        (Question(scope="class:-1"), "/scope", "one_of"),
-        (Question(raters="median"), "/raters", "one_of"),
-        (Question(edges="both"), "/edges", "one_of"),  # type: ignore[arg-type]
-        (Question(binning="quantile"), "/binning", "one_of"),
-        (Question(min_count=-1), "/min_count", "range"),
-        (Question(min_count=math.nan), "/min_count", "range"),
-        (Question(ci=1.0), "/ci", "range"),
-        (Question(ci=math.nan), "/ci", "range"),
+        (PaneQuery(bins=7), "/bins", "bins_not_exact"),
+        (PaneQuery(bins=0), "/bins", "range"),
+        (PaneQuery(bins=10**6), "/bins", "range"),
+        (PaneQuery(bins=144, scope="class:0"), "/bins", "bins_not_exact"),
+        (PaneQuery(scope="positive"), "/scope", "one_of"),
+        (PaneQuery(scope="class:3"), "/scope", "one_of"),
+        (PaneQuery(scope="class:" + "9" * 5000), "/scope", "one_of"),
+        (PaneQuery(scope="class:-1"), "/scope", "one_of"),
+        (PaneQuery(raters="median"), "/raters", "one_of"),
+        (PaneQuery(edges="both"), "/edges", "one_of"),  # type: ignore[arg-type]
+        (PaneQuery(binning="quantile"), "/binning", "one_of"),
+        (PaneQuery(min_count=-1), "/min_count", "range"),
+        (PaneQuery(min_count=math.nan), "/min_count", "range"),
+        (PaneQuery(ci=1.0), "/ci", "range"),
+        (PaneQuery(ci=math.nan), "/ci", "range"),
     ],
 )
-def test_questions_out_of_range(question: Question, pointer: str, rule: str) -> None:
+def test_questions_out_of_range(question: PaneQuery, pointer: str, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refused:
         View(Pane(SPECS["three"]), question)
-    assert (refused.value.offences[0].pointer, refused.value.offences[0].rule) == (pointer, rule)
+    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (
+        pointer,
+        rule,
+    )
 
 
 @every_spec
 def test_an_empty_pane_has_empty_tables(spec: PaneSpec) -> None:
     for binning in ("equal_width", "equal_mass"):
         bins = 5 if spec.grid == 3600 else 7
-        table = View(Pane(spec), Question(bins=bins, binning=binning, scope="top_label")).table()
+        table = View(Pane(spec), PaneQuery(bins=bins, binning=binning, scope="top_label")).table()
         assert table.cells.weight.sum() == 0
         assert not np.isnan(table.cells.gap).any()
 
@@ -348,18 +353,18 @@ def test_plain_histograms_feed_their_own_question_and_no_other() -> None:
     pane = Pane(spec)
     pane.fill_batch(Batch.from_columns({"probabilities": [[0.9, 0.1, 0.0]], "labels": [0]}).batch)
     pane.fill_histogram(a_histogram(spec))
-    view = View(pane, Question(bins=15))
+    view = View(pane, PaneQuery(bins=15))
     cells = view.table().cells
     assert cells.weight.sum() == 61.0
     assert cells.correct.sum() == 31.0
     assert cells.predictions.sum() == 1
     assert view.histogram_share() == pytest.approx(60 / 61)
     asked = [
-        Question(bins=15, edges="left"),
-        Question(bins=15, raters="mean"),
-        Question(bins=15, scope="class:0"),
-        Question(bins=15, scope="all"),
-        Question(bins=15, binning="equal_mass"),
+        PaneQuery(bins=15, edges="left"),
+        PaneQuery(bins=15, raters="mean"),
+        PaneQuery(bins=15, scope="class:0"),
+        PaneQuery(bins=15, scope="all"),
+        PaneQuery(bins=15, binning="equal_mass"),
     ]
     for question in asked:
         with pytest.raises(NotAnswerable) as refused:
@@ -377,12 +382,12 @@ def test_histograms_of_two_policies_cover_each_other_when_their_predictions_agre
     pane = Pane(spec)
     pane.fill_histogram(a_histogram(spec, raters="mean"))
     pane.fill_histogram(a_histogram(spec, raters="pooled", n_predictions=numbers))
-    assert View(pane, Question(bins=15, raters="mean")).table().cells.weight.sum() == 60
-    assert View(pane, Question(bins=15)).table().cells.weight.sum() == 60
+    assert View(pane, PaneQuery(bins=15, raters="mean")).table().cells.weight.sum() == 60
+    assert View(pane, PaneQuery(bins=15)).table().cells.weight.sum() == 60
     pane.fill_histogram(a_histogram(spec, raters="pooled", n_predictions=numbers))
-    assert View(pane, Question(bins=15)).table().cells.weight.sum() == 120
+    assert View(pane, PaneQuery(bins=15)).table().cells.weight.sum() == 120
     with pytest.raises(NotAnswerable) as refused:
-        View(pane, Question(bins=15, raters="mean")).table()
+        View(pane, PaneQuery(bins=15, raters="mean")).table()
     assert refused.value.n_excluded == 60.0
 
 
@@ -390,9 +395,9 @@ def test_class_histograms_answer_their_class() -> None:
     spec = PaneSpec("multiclass", 3)
     pane = Pane(spec)
     pane.fill_histogram(a_histogram(spec, 1200, kind="class", **{"class": 1}))
-    assert View(pane, Question(bins=15, scope="class:1")).table().cells.weight.sum() == 1200
+    assert View(pane, PaneQuery(bins=15, scope="class:1")).table().cells.weight.sum() == 1200
     with pytest.raises(NotAnswerable):
-        View(pane, Question(bins=15, scope="class:2")).table()
+        View(pane, PaneQuery(bins=15, scope="class:2")).table()
 
 
 def test_a_subtracted_histogram_is_forgotten() -> None:
@@ -400,6 +405,6 @@ def test_a_subtracted_histogram_is_forgotten() -> None:
     pane = Pane(spec)
     pane.fill_histogram(a_histogram(spec))
     pane.fill_histogram(a_histogram(spec).negated())
-    assert View(pane, Question(bins=15, raters="mean")).table().cells.weight.sum() == 0
-    assert View(pane, Question(bins=15)).table().cells.weight.sum() == 0
-    assert View(pane, Question()).scores()["weight"] == 0
+    assert View(pane, PaneQuery(bins=15, raters="mean")).table().cells.weight.sum() == 0
+    assert View(pane, PaneQuery(bins=15)).table().cells.weight.sum() == 0
+    assert View(pane, PaneQuery()).scores()["weight"] == 0

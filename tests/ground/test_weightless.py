@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement.answer import disagreement_answer
+from calibrant.core.query import PaneQuery
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.question import Question
-from calibrant.reliability import reliability
-from calibrant.view import NotAnswerable, View
+from calibrant.raters.disagreement_report import disagreement_answer
 
 N = 150
 
@@ -25,13 +25,15 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
     columns = {"probabilities": p, "labels": labels, "weights": np.asarray(weights, float)}
     pane = Pane(PaneSpec(task, n_classes))
     pane.fill_batch(Batch.from_columns(columns, task=task, n_classes=n_classes).batch)
-    return View(pane, Question(**asked))
+    return View(pane, PaneQuery(**asked))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: int) -> None:
     for slug, told in compute_metrics(view_of(np.zeros(N), n_classes), sorted(METRICS)).items():
-        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (None,) * 4, slug
+        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (
+            None,
+        ) * 4, slug
         assert told["reason"], slug
 
 
@@ -39,7 +41,9 @@ def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: i
 def test_units_with_weight_are_counted_for_intervals_and_no_others(n_classes: int) -> None:
     one = compute_metrics(view_of(np.arange(N) == 5, n_classes), sorted(METRICS))
     assert one["ece"]["value"] is not None
-    assert {slug: told["interval"] for slug, told in one.items() if told["interval"] is not None} == {}
+    assert {
+        slug: told["interval"] for slug, told in one.items() if told["interval"] is not None
+    } == {}
     assert one["ece"]["interval_reason"] == "too_few_units"
 
 
@@ -59,6 +63,10 @@ def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(Batch.from_columns(columns).batch)
     with pytest.raises(NotAnswerable, match="has weight"):
-        disagreement_answer(View(pane, Question()))
-    found = compute_metrics(View(pane, Question()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"])
-    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(found, (None, "no_data"))
+        disagreement_answer(View(pane, PaneQuery()))
+    found = compute_metrics(
+        View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"]
+    )
+    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(
+        found, (None, "no_data")
+    )

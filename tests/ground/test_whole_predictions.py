@@ -12,19 +12,21 @@ import pytest
 from scipy.stats import dirichlet
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators.sample import MOST_CLASSES
-from calibrant.label_statistics import STATISTICS, u_statistic
+from calibrant.accumulators.sample import MAX_CLASSES
+from calibrant.core.available_rows import drawn_labels, rows_at_hand
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.skce import N_DRAWS
-from calibrant.question import Question
-from calibrant.rows_at_hand import drawn_labels, rows_at_hand
-from calibrant.view import View
+from calibrant.raters.label_statistics import STATISTICS, u_statistic
 from tests.ground.reference import POLICIES, Row, rows_of, scored
 
 SLUGS = ("canonical_ce", "skce", "rater_statistic")
 
 
-def batch_of(n: int = 30, seed: int = 0, n_classes: int = 3, sharp: float = 1.3, **columns: Any) -> Batch:
+def batch_of(
+    n: int = 30, seed: int = 0, n_classes: int = 3, sharp: float = 1.3, **columns: Any
+) -> Batch:
     rng = np.random.default_rng(seed)
     z = rng.dirichlet(np.ones(n_classes), n)
     q = z**sharp / (z**sharp).sum(axis=1, keepdims=True)
@@ -32,14 +34,18 @@ def batch_of(n: int = 30, seed: int = 0, n_classes: int = 3, sharp: float = 1.3,
     return Batch.from_columns({"probabilities": z, "label_counts": y, **columns}).batch
 
 
-def view_of(batch: Batch, raw: bool = True, question: Question | None = None, **options: Any) -> View:
+def view_of(
+    batch: Batch, raw: bool = True, question: PaneQuery | None = None, **options: Any
+) -> View:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    whole = question or Question()
-    return View(pane, Question(**(vars(whole) | {"options": options})), batch if raw else None)
+    whole = question or PaneQuery()
+    return View(pane, PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None)
 
 
-def asked(batch: Batch, slug: str, raw: bool = True, question: Question | None = None, **options: Any) -> dict[str, Any]:
+def asked(
+    batch: Batch, slug: str, raw: bool = True, question: PaneQuery | None = None, **options: Any
+) -> dict[str, Any]:
     return compute_metrics(view_of(batch, raw, question, **options), [slug])[slug]
 
 
@@ -58,14 +64,16 @@ def test_order_p_equals_the_naive_version(order: float, raters: str) -> None:
     batch = batch_of(60, weights=np.random.default_rng(1).choice([0.5, 1.0, 2.0], 60))
     bins: dict[int, list[tuple[float, float, float]]] = {}
     for row, score, samples, hits in scored(rows_of(batch), "top_label", raters):
-        bins.setdefault(math.ceil(score * 8), []).append((row.weight * samples, score, row.weight * hits))
+        bins.setdefault(math.ceil(score * 8), []).append(
+            (row.weight * samples, score, row.weight * hits)
+        )
     total = top = 0.0
     for part in bins.values():
         weight = math.fsum(w for w, _, _ in part)
         gap = math.fsum(h - w * s for w, s, h in part) / weight
         total, top = total + weight, top + weight * abs(gap) ** order
     for raw in (True, False):
-        found = asked(batch, "lp_ece", raw, Question(bins=8, raters=raters), order=order)
+        found = asked(batch, "lp_ece", raw, PaneQuery(bins=8, raters=raters), order=order)
         assert found["value"] == pytest.approx((top / total) ** (1 / order), abs=1e-11)
         assert found["order"] == order
 
@@ -101,7 +109,9 @@ def test_canonical_error_equals_the_naive_version(raters: str, norm: int, bandwi
                 top, bottom = top + density * np.array(share), bottom + density
         total += weight * (np.abs(top / bottom - p) ** norm).sum()
         whole += weight
-    found = asked(batch, "canonical_ce", True, Question(raters=raters), norm=norm, bandwidth=bandwidth)
+    found = asked(
+        batch, "canonical_ce", True, PaneQuery(raters=raters), norm=norm, bandwidth=bandwidth
+    )
     assert found["value"] == pytest.approx((total / whole) ** (1 / norm), abs=1e-10)
     assert (found["source"], found["n_sample"], found["bandwidth"]) == ("rows", 24, bandwidth)
 
@@ -134,9 +144,13 @@ def test_sharp_rows_and_many_classes_are_safe() -> None:
 # The kernel test.
 
 
-@pytest.mark.parametrize(("labels", "number"), [([0, 1], 0.0), ([0, 0], 0.0), ([1, 0], -2 * math.exp(-math.sqrt(2)))])
+@pytest.mark.parametrize(
+    ("labels", "number"), [([0, 1], 0.0), ([0, 0], 0.0), ([1, 0], -2 * math.exp(-math.sqrt(2)))]
+)
 def test_kernel_error_of_two_predictions(labels: list[int], number: float) -> None:
-    batch = Batch.from_columns({"probabilities": np.eye(2), "labels": labels}, task="multiclass").batch
+    batch = Batch.from_columns(
+        {"probabilities": np.eye(2), "labels": labels}, task="multiclass"
+    ).batch
     assert asked(batch, "skce", kernel_width=1.0)["value"] == pytest.approx(number, abs=1e-12)
 
 
@@ -155,9 +169,14 @@ def test_kernel_error_equals_the_naive_version(raters: str, units: bool) -> None
         top = bottom = 0.0
         for (p, w, y, u), (q, v, x, t) in itertools.permutations(rows, 2):
             if u != t:
-                top += w * v * math.exp(-math.dist(p, q) / scale) * float((np.array(y) - p) @ (np.array(x) - q))
+                top += (
+                    w
+                    * v
+                    * math.exp(-math.dist(p, q) / scale)
+                    * float((np.array(y) - p) @ (np.array(x) - q))
+                )
                 bottom += w * v
-        found = asked(batch, "skce", True, Question(raters=raters), kernel_width=width)
+        found = asked(batch, "skce", True, PaneQuery(raters=raters), kernel_width=width)
         assert found["value"] == pytest.approx(top / bottom, abs=1e-11)
         assert found["kernel_width"] == pytest.approx(scale)
 
@@ -189,7 +208,9 @@ def test_drawn_labels_follow_the_predictions_and_units() -> None:
     drawn = drawn_labels(rows, 20_000, 0)
     for k in range(3):
         np.testing.assert_allclose((drawn == k).mean(axis=0), rows.probabilities[:, k], atol=0.015)
-    same = Batch.from_columns({"probabilities": [[0.5, 0.3, 0.2]] * 4, "labels": [0, 1, 2, 0], "units": list("aabb")}).batch
+    same = Batch.from_columns(
+        {"probabilities": [[0.5, 0.3, 0.2]] * 4, "labels": [0, 1, 2, 0], "units": list("aabb")}
+    ).batch
     twins = rows_at_hand(view_of(same), 10)
     assert twins is not None
     drawn = drawn_labels(twins, 500, 0)
@@ -212,24 +233,31 @@ def test_statistics_equal_their_definitions(name: str, order: int) -> None:
     rng = np.random.default_rng(order)
     y = rng.integers(0, 4, (40, 4))
     observed, predicted = STATISTICS[name]
-    np.testing.assert_allclose(observed(y, order), u_statistic(y, DEFINITIONS[name], order), atol=1e-12)
+    np.testing.assert_allclose(
+        observed(y, order), u_statistic(y, DEFINITIONS[name], order), atol=1e-12
+    )
     z = rng.dirichlet(np.ones(4), 6)
     for row, found in zip(z, predicted(z, order), strict=True):
         chance = math.fsum(
-            math.prod(row[list(labels)]) * DEFINITIONS[name](tuple(np.bincount(labels, minlength=4)))
+            math.prod(row[list(labels)])
+            * DEFINITIONS[name](tuple(np.bincount(labels, minlength=4)))
             for labels in itertools.product(range(4), repeat=order)
         )
         assert found == pytest.approx(chance, abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "order"), [("disagreement", 2), ("disagreement", 3), ("majority", 3)])
+@pytest.mark.parametrize(
+    ("name", "order"), [("disagreement", 2), ("disagreement", 3), ("majority", 3)]
+)
 def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> None:
     batch = batch_of(80)
     phi = u_statistic(batch.label_counts, DEFINITIONS[name], order)
     d = STATISTICS[name][1](batch.probabilities, order)
     used = ~np.isnan(phi)
     loss = np.mean((phi[used] - d[used]) ** 2 + phi[used] * (1 - phi[used]))
-    found = asked(batch, "rater_statistic", True, Question(bins=10), statistic=name, n_raters=order)
+    found = asked(
+        batch, "rater_statistic", True, PaneQuery(bins=10), statistic=name, n_raters=order
+    )
     assert found["value"] == pytest.approx(loss, abs=1e-12)
     assert found["n_too_few_votes"] == (~used).sum() > 0
     plugin = 0.0
@@ -245,8 +273,10 @@ def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> 
 def test_two_raters_disagreement_is_that_of_the_state(raters: str, raw: bool) -> None:
     for weights in (None, np.random.default_rng(2).choice([0.5, 1.0, 3.0], 90)):
         batch = batch_of(90) if weights is None else batch_of(90, weights=weights)
-        whole = asked(batch, "rater_statistic", raw, Question(raters=raters))
-        held, ce = (asked(batch, slug, False)["value"] for slug in ("disagreement_loss", "disagreement_ce"))
+        whole = asked(batch, "rater_statistic", raw, PaneQuery(raters=raters))
+        held, ce = (
+            asked(batch, slug, False)["value"] for slug in ("disagreement_loss", "disagreement_ce")
+        )
         assert whole["value"] == pytest.approx(held, abs=1e-12)
         assert whole["ce"] == pytest.approx(ce, abs=1e-9)
 
@@ -257,7 +287,9 @@ def test_loss_of_a_statistic_is_unbiased() -> None:
     z = 0.7 * q + 0.1
     for raters, name, order in ((3, "majority", 3), (5, "majority", 3), (5, "disagreement", 3)):
         chance = STATISTICS[name][1]
-        truth = ((chance(q, order) - chance(z, order)) ** 2 + chance(q, order) * (1 - chance(q, order))).mean()
+        truth = (
+            (chance(q, order) - chance(z, order)) ** 2 + chance(q, order) * (1 - chance(q, order))
+        ).mean()
         phi = np.array([STATISTICS[name][0](rng.multinomial(raters, q), order) for _ in range(800)])
         d = chance(z, order)
         seen = ((phi - d) ** 2 + phi * (1 - phi)).mean(axis=1)
@@ -307,24 +339,35 @@ def test_order_classes_and_doubled_votes_do_not_matter(slug: str) -> None:
     order = np.random.default_rng(0).permutation(50)
     assert asked(batch.take(order), slug)["value"] == pytest.approx(expected, abs=1e-12)
     turned = Batch.from_columns(
-        {"probabilities": batch.probabilities[:, ::-1].copy(), "label_counts": batch.label_counts[:, ::-1].copy()}
+        {
+            "probabilities": batch.probabilities[:, ::-1].copy(),
+            "label_counts": batch.label_counts[:, ::-1].copy(),
+        }
     ).batch
     assert asked(turned, slug)["value"] == pytest.approx(expected, abs=1e-12)
-    if slug != "rater_statistic":  # more votes of one row tell more about how often its raters differ
-        double = Batch.from_columns({"probabilities": batch.probabilities, "label_counts": 2 * batch.label_counts}).batch
+    if (
+        slug != "rater_statistic"
+    ):  # more votes of one row tell more about how often its raters differ
+        double = Batch.from_columns(
+            {"probabilities": batch.probabilities, "label_counts": 2 * batch.label_counts}
+        ).batch
         assert asked(double, slug)["value"] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("raw", [True, False])
 def test_few_or_no_predictions(slug: str, raw: bool) -> None:
-    one = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]], "label_counts": [[1, 0, 1]]}).batch
+    one = Batch.from_columns(
+        {"probabilities": [[0.2, 0.3, 0.5]], "label_counts": [[1, 0, 1]]}
+    ).batch
     found = asked(one, slug, raw)
     json.dumps(found, allow_nan=False)
     assert found["value"] is not None or found["reason"].startswith("too_few")
     unlabelled = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]], "labels": [None]}).batch
     assert asked(unlabelled, slug, False)["reason"] == "no_data"
-    beyond = MOST_CLASSES + 1
+    beyond = MAX_CLASSES + 1
     many = Pane(PaneSpec("multiclass", beyond))
-    many.fill_batch(Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch)
-    assert compute_metrics(View(many, Question()), [slug])[slug]["reason"] == "not_sampled"
+    many.fill_batch(
+        Batch.from_columns({"probabilities": np.eye(beyond)[:2], "labels": [0, 1]}).batch
+    )
+    assert compute_metrics(View(many, PaneQuery()), [slug])[slug]["reason"] == "not_sampled"

@@ -32,9 +32,13 @@ class Deployment:
         self.n_workers = n_workers
         self.environment = environment
         self.processes: dict[str, ForkedProcess] = {}
-        self.store = StoreServer(SERVERS["embedded"] or "", directory / "store", appendfsync="always")
+        self.store = StoreServer(
+            SERVERS["embedded"] or "", directory / "store", appendfsync="always"
+        )
         hooks = {"response": [_stands_in_the_document]}
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S, event_hooks=hooks)
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S, event_hooks=hooks
+        )
 
     def __enter__(self) -> Deployment:
         if self.n_workers:
@@ -65,11 +69,15 @@ class Deployment:
             return
         module = "service" if name == "http" else "workers"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CALIBRANT_")}
-        environment = kept | self.environment | {
-            "PORT": str(self.port),
-            "DATA_DIR": str(self.directory / "data"),
-            "PYTHONPATH": str(ROOT),
-        }
+        environment = (
+            kept
+            | self.environment
+            | {
+                "PORT": str(self.port),
+                "DATA_DIR": str(self.directory / "data"),
+                "PYTHONPATH": str(ROOT),
+            }
+        )
         if self.n_workers:
             environment |= {"CALIBRANT_REDIS_URL": self.store.url, "CALIBRANT_DURABILITY": "fsync"}
         self.processes[name] = ForkedProcess(

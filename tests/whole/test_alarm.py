@@ -19,13 +19,13 @@ import redis
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.tables import label_counts, unit_table
+from calibrant.drift.unit_tables import label_counts, unit_table
+from calibrant_server.workers.alarm.cohorts import DetectorCohort
+from calibrant_server.workers.alarm.detectors import Detector, advanced
+from calibrant_server.workers.alarm.settings import AlarmSettings
 from tests.ports import reserved_port
 from tests.waiting import PATIENCE_S, eventually
 from tests.whole.deployment import Deployment
-from workers.alarm.cohorts import Cohort
-from workers.alarm.detectors import Detector, advanced
-from workers.alarm.settings import AlarmSettings
 
 KEY = b"a receiver's key of thirty bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -107,7 +107,9 @@ def days_of(seed: int, slope_after: float, n: int = YEAR) -> list[tuple[np.ndarr
     return found
 
 
-def play(deployment: Deployment, model: str, seed: int, slope_after: float, days: range = range(YEAR)) -> datetime:
+def play(
+    deployment: Deployment, model: str, seed: int, slope_after: float, days: range = range(YEAR)
+) -> datetime:
     """Send days that end two days ago, fifty in a batch; returns the beginning of the first."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=YEAR + 2)
@@ -121,7 +123,10 @@ def play(deployment: Deployment, model: str, seed: int, slope_after: float, days
         columns["sites"] += ["A" if i % 4 else "B" for i in range(A_DAY)]
         if len(columns["labels"]) >= 20 * A_DAY or day == days.stop - 1:
             slices = {"site": columns.pop("sites")}
-            named = {"batch_id": f"{model}.{day}", **({"slices": slices} if model == "sliced" else {})}
+            named = {
+                "batch_id": f"{model}.{day}",
+                **({"slices": slices} if model == "sliced" else {}),
+            }
             deployment.post(f"/v1/models/{model}/predictions", named | columns)
             columns = {name: [] for name in (*columns, "sites")}
     return first
@@ -133,9 +138,11 @@ def exact(first: datetime, seed: int, slope_after: float) -> Detector:
     detector = Detector.begin(settings)
     for day, (score, label) in enumerate(days_of(seed, slope_after)):
         pane = Pane(PaneSpec("binary", 2))
-        pane.fill_batch(Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch)
+        pane.fill_batch(
+            Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
+        )
         start_s = int((first + timedelta(days=day)).timestamp())
-        cohort = Cohort(start_s, unit_table(pane, "mean"), label_counts(pane))
+        cohort = DetectorCohort(start_s, unit_table(pane, "mean"), label_counts(pane))
         detector = advanced(detector, cohort, settings, 3650.0)
     return detector
 
@@ -150,7 +157,10 @@ def kept(deployment: Deployment, model: str) -> dict[bytes, bytes]:
 def n_seen(deployment: Deployment, model: str) -> int:
     """How many cohorts the detector of all rows has seen, from the store: no worker need be alive to tell."""
     with redis.Redis.from_url(deployment.store.url) as client:
-        return sum(client.hlen(name) for name in client.scan_iter(match=f"*:h:default/{model}|*|score|", count=1000))
+        return sum(
+            client.hlen(name)
+            for name in client.scan_iter(match=f"*:h:default/{model}|*|score|", count=1000)
+        )
 
 
 def sealed(deployment: Deployment, model: str, n: int) -> dict:
@@ -180,7 +190,9 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
         # Killed while they merge and seal: what was sealed stays, and no cohort is seen twice.
         cut = []
         for least in (10, 100, 200):
-            cut.append(eventually(lambda least=least: (n := n_seen(watched, "steady")) >= least and n))
+            cut.append(
+                eventually(lambda least=least: (n := n_seen(watched, "steady")) >= least and n)
+            )
             for name in ("worker0", "worker1"):
                 watched.kill(name)
                 watched.start(name)
@@ -192,13 +204,21 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     assert found["sr"] < found["threshold"] == found["arl_target"] == 3650
     assert found["recommended_action"]["action"] == "none"
     assert found["coverage"]["labelled"] == 1.0 and found["start_of_change"] is None
-    assert all(low <= 0 <= high for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"]))
+    assert all(
+        low <= 0 <= high
+        for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"])
+    )
     rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
     assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
     again = watched.client.put(
         "/v1/models/steady",
-        json={"task": "binary", "pane": "P1D", "label_horizon": "P1D", "alarm": {"tolerance": 0.02}},
+        json={
+            "task": "binary",
+            "pane": "P1D",
+            "label_horizon": "P1D",
+            "alarm": {"tolerance": 0.02},
+        },
         headers={"If-Match": "*"},
     )
     slope, intercept = again.json()["expected_delay"]["changes"]
@@ -253,7 +273,9 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     first = play(watched, model, seed, slope_after=0.75, days=range(CHANGE + 60))
     found = sealed(watched, model, CHANGE + 60)
     assert found["status"] == "alarm"
-    start, alarmed = (datetime.fromisoformat(t) for t in (found["start_of_change"], found["alarmed_at"]["to"]))
+    start, alarmed = (
+        datetime.fromisoformat(t) for t in (found["start_of_change"], found["alarmed_at"]["to"])
+    )
     change = first + timedelta(days=CHANGE)
     assert abs((start - change).days) <= 7
     # The median over many runs is 6 days (docs/drift.md); a single run may well take three times as long.
@@ -276,7 +298,9 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     assert headers["webhook-signature"] == f"v1,{signature}"
     assert abs(time.time() - int(headers["webhook-timestamp"])) < 300
     watched.start("worker0")
-    acknowledged = watched.client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"note": "seen", "by": "ann"})
+    acknowledged = watched.client.post(
+        f"/v1/alarms/{alarm['id']}/acknowledge", json={"note": "seen", "by": "ann"}
+    )
     assert (acknowledged.status_code, acknowledged.json()["status"]) == (200, "acknowledged")
     assert watched.get(f"/v1/models/{model}/drift")["status"] == "acknowledged"
     eventually(lambda: receiver.of("alarm.acknowledged"))
@@ -292,16 +316,28 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
     found = sealed(watched, "mended", 25)
     assert (found["status"], found["scores"], found["map_version"]) == ("alarm", "mapped", None)
     day = first + timedelta(days=CHANGE)
-    fit = {"method": "platt", "raters": "mean", "from": day.isoformat(), "to": (day + timedelta(days=25)).isoformat()}
+    fit = {
+        "method": "platt",
+        "raters": "mean",
+        "from": day.isoformat(),
+        "to": (day + timedelta(days=25)).isoformat(),
+    }
     assert watched.client.post("/v1/models/mended/maps", json=fit).status_code == 201
     promoted = watched.client.put(
-        "/v1/models/mended/maps/current", json={"version": 1, "reason": "drift"}, headers={"If-None-Match": "*"}
+        "/v1/models/mended/maps/current",
+        json={"version": 1, "reason": "drift"},
+        headers={"If-None-Match": "*"},
     )
     assert promoted.status_code == 200
-    after = eventually(lambda: (told := watched.get("/v1/models/mended/drift"))["map_version"] and told)
+    after = eventually(
+        lambda: (told := watched.get("/v1/models/mended/drift"))["map_version"] and told
+    )
     assert (after["status"], after["n_cohorts"]) == ("insufficient_data", 0)
     [alarm] = watched.get("/v1/alarms", model="mended")["alarms"]
-    assert (alarm["status"], alarm["closed_because"]) == ("closed", "another calibration map is in force")
+    assert (alarm["status"], alarm["closed_because"]) == (
+        "closed",
+        "another calibration map is in force",
+    )
     watched.client.patch(
         "/v1/models/mended", json={"alarm": {"tolerance": 0.02}}, headers={"If-Match": "*"}
     )
@@ -309,7 +345,10 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
     found = sealed(watched, "mended", 30)
     assert (found["status"], found["n_cohorts"], found["map_version"]) == ("ok", 30, "1")
     assert found["description"]["ece"]["value"] < 0.06
-    assert found["effect"]["slope"]["interval"][0] < 1.1 and found["effect"]["slope"]["interval"][1] > 0.9
+    assert (
+        found["effect"]["slope"]["interval"][0] < 1.1
+        and found["effect"]["slope"]["interval"][1] > 0.9
+    )
 
 
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):
@@ -342,8 +381,14 @@ def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
     assert (told["model"], told["status"]) == ("streamed", "open")
     watched.client.post(f"/v1/alarms/{told['id']}/acknowledge", json={})
     headers = {"Last-Event-ID": event}
-    with watched.client.stream("GET", "/v1/alarms/events", headers=headers, timeout=3 * PATIENCE_S) as answer:
-        after = (json.loads(line.split(" ", 1)[1]) for line in answer.iter_lines() if line.startswith("data:"))
+    with watched.client.stream(
+        "GET", "/v1/alarms/events", headers=headers, timeout=3 * PATIENCE_S
+    ) as answer:
+        after = (
+            json.loads(line.split(" ", 1)[1])
+            for line in answer.iter_lines()
+            if line.startswith("data:")
+        )
         # Other models of this deployment are told of in the same stream.
         again = next(each for each in after if each["id"] == told["id"])
     assert again["status"] == "acknowledged"
@@ -380,7 +425,8 @@ def test_a_long_poll_is_answered_when_a_cohort_is_sealed(watched):
 
     paths = [f"/v1/models/polled/{name}" for name in ("drift", "drift/history")]
     threads = [
-        threading.Thread(target=poll, args=(path, watched.client.get(path).headers["etag"])) for path in paths
+        threading.Thread(target=poll, args=(path, watched.client.get(path).headers["etag"]))
+        for path in paths
     ]
     for thread in threads:
         thread.start()

@@ -10,7 +10,9 @@ import pytest
 NOW = datetime.now(UTC) - timedelta(hours=2)
 
 
-def send(deployment, model: str, p: np.ndarray, y: np.ndarray, prefix: str = "u", **columns: object) -> dict:
+def send(
+    deployment, model: str, p: np.ndarray, y: np.ndarray, prefix: str = "u", **columns: object
+) -> dict:
     body = {
         "confidences": p.tolist(),
         "labels": y.tolist(),
@@ -49,7 +51,9 @@ def test_a_baseline_stays_as_it_was_frozen(played):
         assert each["difference"] == pytest.approx(each["value"] - each["against"])
     low, high = found["metrics"]["brier"]["difference_interval"]
     assert 0 < low < found["metrics"]["brier"]["difference"] < high
-    answer = played.client.get("/v1/models/now/metrics", params={"metrics": "ece", "against": "first"})
+    answer = played.client.get(
+        "/v1/models/now/metrics", params={"metrics": "ece", "against": "first"}
+    )
     again = played.client.get(
         "/v1/models/now/metrics",
         params={"metrics": "ece", "against": "first"},
@@ -81,7 +85,11 @@ def test_a_name_holds_one_window(played):
 
 def test_one_model_against_another(played):
     found = played.get(
-        "/v1/models/sharp/metrics", metrics="ece,brier,kde_ece", bins=10, against_model="now", slice="site:A"
+        "/v1/models/sharp/metrics",
+        metrics="ece,brier,kde_ece",
+        bins=10,
+        against_model="now",
+        slice="site:A",
     )
     for slug in ("ece", "brier", "kde_ece"):
         interval_of(found["metrics"][slug])
@@ -92,7 +100,12 @@ def test_one_model_against_another(played):
         "/v1/models/sharp/metrics", params={"against_model": "now", "against": "b"}
     )
     assert both.status_code == 422
-    assert played.client.get("/v1/models/sharp/metrics", params={"against_model": "nobody"}).status_code == 404
+    assert (
+        played.client.get(
+            "/v1/models/sharp/metrics", params={"against_model": "nobody"}
+        ).status_code
+        == 404
+    )
 
 
 def interval_of(found: dict) -> float:
@@ -103,18 +116,25 @@ def interval_of(found: dict) -> float:
 
 def test_every_read_says_what_it_differs_by(played):
     played.client.put("/v1/models/three", json={"classes": 3})
-    assert played.client.put("/v1/models/now/baselines/all", json={"window": "P7D"}).status_code == 201
+    assert (
+        played.client.put("/v1/models/now/baselines/all", json={"window": "P7D"}).status_code == 201
+    )
     model = "/v1/models/sharp"
     for name, against in (("now", {"against_model": "now"}), ("own", {"against": "own"})):
         if name == "own":
-            assert played.client.put(f"{model}/baselines/own", json={"window": "P7D"}).status_code == 201
+            assert (
+                played.client.put(f"{model}/baselines/own", json={"window": "P7D"}).status_code
+                == 201
+            )
         tables = played.get(f"{model}/reliability", bins=10, **against)
         assert interval_of(tables) > 0 or name == "own"
         assert tables["against"].keys() >= {"n_predictions", "shared"}
         assert {"difference", "difference_interval", "against"} <= tables["table"][0].keys()
         temperature = played.get(f"{model}/temperature", **against)
         interval_of(temperature)
-        assert temperature["ratio"] == pytest.approx(temperature["temperature"] / temperature["against"]["temperature"])
+        assert temperature["ratio"] == pytest.approx(
+            temperature["temperature"] / temperature["against"]["temperature"]
+        )
         fitted = played.get(f"{model}/calibration-map", method="platt", **against)
         assert fitted["against"]["map"]["parameters"].keys() == fitted["parameters"].keys()
         low, high = fitted["difference"]["nll"]["interval"]
@@ -133,24 +153,35 @@ def test_every_read_says_what_it_differs_by(played):
         interval_of(curve["area"])
         unsure = played.get(f"{model}/uncertainty", **against)
         assert unsure["difference"] == pytest.approx(unsure["value"] - unsure["against"]["value"])
-        assert len(unsure["against"]["table"]) == len(unsure["table"]) and unsure["against"]["n_predictions"]
+        assert (
+            len(unsure["against"]["table"]) == len(unsure["table"])
+            and unsure["against"]["n_predictions"]
+        )
         measures = played.get(f"{model}/label-distribution", **against)
-        assert measures["dist_ce"]["difference"] == pytest.approx(measures["dist_ce"]["value"] - measures["dist_ce"]["against"])
+        assert measures["dist_ce"]["difference"] == pytest.approx(
+            measures["dist_ce"]["value"] - measures["dist_ce"]["against"]
+        )
         interval_of(measures["dist_ce"])
         disagreement = played.get(f"{model}/disagreement", **against)
         assert disagreement["differences"]["rater_disagreement"]["difference_reason"] == "one_vote"
         drift = played.get(f"{model}/drift", **against)
-        assert drift["comparison"]["reference"]["n_predictions"] == tables["against"]["n_predictions"]
+        assert (
+            drift["comparison"]["reference"]["n_predictions"] == tables["against"]["n_predictions"]
+        )
     assert drift["against"] == {"baseline": "own"}
     picture = played.client.get(f"{model}/reliability", params={"against": "own", "format": "svg"})
     assert (picture.status_code, picture.headers["content-type"][:9]) == (200, "image/svg")
-    mass = played.client.get(f"{model}/reliability", params={"against": "own", "binning": "equal_mass"})
+    mass = played.client.get(
+        f"{model}/reliability", params={"against": "own", "binning": "equal_mass"}
+    )
     assert mass.json()["errors"][0]["rule"] == "equal_width"
     for read in (
         *("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"),
         *("roc", "uncertainty", "label-distribution"),
     ):
-        both = played.client.get(f"{model}/{read}", params={"against": "own", "against_model": "now"})
+        both = played.client.get(
+            f"{model}/{read}", params={"against": "own", "against_model": "now"}
+        )
         assert both.json()["errors"][0]["rule"] == "one_of"
         wrong = played.client.get(f"{model}/{read}", params={"against": "none"})
         assert (wrong.status_code, wrong.json()["errors"][0]["rule"]) == (422, "unknown_baseline")
@@ -164,7 +195,10 @@ def test_slices_and_parts_of_time_are_compared_one_by_one(played):
     rng = np.random.default_rng(5)
     p = rng.uniform(0.05, 0.95, 200)
     y = (rng.random(200) < p).astype(int)
-    early = {"event_times": [(NOW - timedelta(days=2)).isoformat()] * 200, "slices": {"site": ["B"] * 200}}
+    early = {
+        "event_times": [(NOW - timedelta(days=2)).isoformat()] * 200,
+        "slices": {"site": ["B"] * 200},
+    }
     for name, scores in (("now", p), ("sharp", p**2)):
         send(played, name, scores, y, "early", **early)
     by = played.get(model, metrics="brier", by="site", against_model="now")["slices"]
@@ -176,7 +210,10 @@ def test_slices_and_parts_of_time_are_compared_one_by_one(played):
     frozen = played.get(model, metrics="brier", by="site", against="own")["slices"]
     assert {each["against"]["n_predictions"] for each in frozen.values()} == {600}
     series = played.get(model, metrics="brier", every="P1D", against_model="now")["series"]
-    assert [each["against"]["n_predictions"] for each in series] == [200, whole["against"]["n_predictions"] - 200]
+    assert [each["against"]["n_predictions"] for each in series] == [
+        200,
+        whole["against"]["n_predictions"] - 200,
+    ]
     assert sum(each["n_predictions"] for each in series) == whole["n_predictions"] == 800
     both = played.get(model, metrics="brier", by="site", every="P1D", against="own")["slices"]
     assert [len(each["series"]) for each in both.values()] == [1, 1]

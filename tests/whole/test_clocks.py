@@ -15,7 +15,9 @@ from tests.whole.deployment import Deployment
 def ageing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A service that looks after its panes all the time."""
     directory = tmp_path_factory.mktemp("ageing")
-    with Deployment(directory, CALIBRANT_HOUSEKEEPING="0.2", CALIBRANT_COMPACT_AFTER="P2D") as deployment:
+    with Deployment(
+        directory, CALIBRANT_HOUSEKEEPING="0.2", CALIBRANT_COMPACT_AFTER="P2D"
+    ) as deployment:
         yield deployment
 
 
@@ -42,7 +44,9 @@ def test_what_was_sealed_stays_as_it_was(ageing):
     live = ageing.get(f"{path}/metrics")
     assert (live["clock"], live["n_labelled"], live["matured"]) == ("event", 3, True)
     again = ageing.client.get(
-        f"{path}/metrics", params={"clock": "sealed"}, headers={"If-None-Match": sealed.headers["etag"]}
+        f"{path}/metrics",
+        params={"clock": "sealed"},
+        headers={"If-None-Match": sealed.headers["etag"]},
     )
     assert again.status_code == 304
     for kind in ("reliability", "temperature", "drift"):
@@ -66,13 +70,18 @@ def test_answers_about_a_merged_day_name_the_day(ageing):
     day = (datetime.now(UTC) - timedelta(days=5)).replace(hour=0, minute=0, second=0, microsecond=0)
     for hour in (3, 4, 9):
         send(ageing, "days", day + timedelta(hours=hour), labels=[0, 1, 0, 0])
-    asked = {"from": (day + timedelta(hours=4)).isoformat(), "to": (day + timedelta(hours=5)).isoformat()}
+    asked = {
+        "from": (day + timedelta(hours=4)).isoformat(),
+        "to": (day + timedelta(hours=5)).isoformat(),
+    }
     whole = {"from": day.isoformat(), "to": (day + timedelta(days=1)).isoformat()}
     before = ageing.get("/v1/models/days/metrics", **whole)
     eventually(lambda: ageing.get("/v1/models/days/metrics", **asked)["n_predictions"] == 12)
     found = ageing.get("/v1/models/days/metrics", **asked)
     after = ageing.get("/v1/models/days/metrics", **whole)
     assert found["window"] == after["window"] == before["window"]
-    assert before["metrics"]["ece"]["value"] == pytest.approx(after["metrics"]["ece"]["value"], abs=1e-12)
+    assert before["metrics"]["ece"]["value"] == pytest.approx(
+        after["metrics"]["ece"]["value"], abs=1e-12
+    )
     series = ageing.get("/v1/models/days/metrics", every="PT1H", **whole)["series"]
     assert [point["window"] for point in series] == [after["window"]]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.disagreement import posterior
-from calibrant.disagreement.answer import disagreement_answer
-from calibrant.question import Question
-from calibrant.view import View
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.raters import posterior
+from calibrant.raters.disagreement_report import disagreement_answer
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,20 @@ def test_the_answer_is_the_librarys(voted):
     deployment, p, votes = voted
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
-    view = View(pane, Question(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
+    view = View(pane, PaneQuery(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
     expected = disagreement_answer(view)
     found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)
-    for name in ("n", "rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):
+    for name in (
+        "n",
+        "rater_disagreement",
+        "disagreement_loss",
+        "disagreement_ce",
+        "epistemic_loss",
+    ):
         assert found[name] == pytest.approx(expected[name], rel=1e-9)
-    assert found["concentration"]["value"] == pytest.approx(expected["concentration"]["value"], rel=1e-9)
+    assert found["concentration"]["value"] == pytest.approx(
+        expected["concentration"]["value"], rel=1e-9
+    )
     assert 2 < found["concentration"]["value"] < 8 and found["reason"] is None
     assert len(found["reliability"]) == 12
 
@@ -55,8 +63,18 @@ def test_ways_of_calibration_are_compared_on_the_kept_sample(voted):
     assert found["sample"]["n_drawn_from"] == 600
     assert found["n_fit"] + found["n_validation"] == found["sample"]["n"] > 200
     assert found["best"] in found["methods"] and found["reason"] is None
-    assert found["methods"][found["best"]]["disagreement_loss"] < found["methods"]["raw"]["disagreement_loss"]
-    assert set(found["methods"]) == {"raw", "alpha", "temperature", "temperature_alpha", "joint", "head"}
+    assert (
+        found["methods"][found["best"]]["disagreement_loss"]
+        < found["methods"]["raw"]["disagreement_loss"]
+    )
+    assert set(found["methods"]) == {
+        "raw",
+        "alpha",
+        "temperature",
+        "temperature_alpha",
+        "joint",
+        "head",
+    }
 
 
 def test_one_vote_a_prediction_is_no_disagreement(embedded):

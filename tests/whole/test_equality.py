@@ -13,14 +13,22 @@ from tests.ground.data import random_columns
 from tests.whole.deployment import Deployment
 
 POLICIES = ("pooled", "mean", "majority", "single")
-BINNED = {"ece": reference.ece, "mce": reference.mce, "ace": reference.ace, "rmsce": reference.rmsce}
+BINNED = {
+    "ece": reference.ece,
+    "mce": reference.mce,
+    "ace": reference.ace,
+    "rmsce": reference.rmsce,
+}
 
 
 def columns_of(n_classes: int, seed: int, n: int) -> dict:
     """Rows with exact edges, ties, zeros and ones, and 1 to 60 ragged ratings."""
     rng = np.random.default_rng(seed)
     columns = random_columns(rng, n, n_classes, most_raters=60, binary=n_classes == 2)
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in columns.items()}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in columns.items()
+    }
 
 
 def taken(columns: dict, index: np.ndarray) -> dict:
@@ -76,7 +84,12 @@ def test_every_policy_edge_and_bin_count(request, kind, n_classes):
             assert answer["n_labelled"] == len(rows)
             table = reference.table(rows, scope, policy, bins, edges)
             for slug, formula in BINNED.items():
-                assert found[slug]["value"] == pytest.approx(formula(table), abs=1e-9), (slug, policy, edges, bins)
+                assert found[slug]["value"] == pytest.approx(formula(table), abs=1e-9), (
+                    slug,
+                    policy,
+                    edges,
+                    bins,
+                )
             assert found["all_label_ece"]["value"] == pytest.approx(
                 reference.all_label_ece(rows, policy, bins, edges), abs=1e-9
             )
@@ -118,14 +131,21 @@ def test_plain_histograms_equal_the_rows_that_they_count(embedded):
             "sum_correct": table["correct"].tolist(),
         }
         embedded.post("/v1/models/coarse/histograms", body)
-    found = embedded.get("/v1/models/coarse/metrics", metrics="ece,mce,brier,adaptive_ece", bins=15)["metrics"]
+    found = embedded.get(
+        "/v1/models/coarse/metrics", metrics="ece,mce,brier,adaptive_ece", bins=15
+    )["metrics"]
     whole = reference.table(rows, "top_label", "pooled", 15, "right")
     assert found["ece"]["value"] == pytest.approx(reference.ece(whole), abs=1e-9)
-    assert (found["ece"]["n"], found["ece"]["n_ratings"]) == (None, sum(row.n_ratings for row in rows))
+    assert (found["ece"]["n"], found["ece"]["n_ratings"]) == (
+        None,
+        sum(row.n_ratings for row in rows),
+    )
     assert found["mce"]["value"] == pytest.approx(reference.mce(whole), abs=1e-9)
     for slug in ("brier", "adaptive_ece"):
         assert (found[slug]["value"], found[slug]["reason"]) == (None, "not_in_histogram")
-    other = embedded.get("/v1/models/coarse/metrics", metrics="ece", bins=15, edges="left")["metrics"]["ece"]
+    other = embedded.get("/v1/models/coarse/metrics", metrics="ece", bins=15, edges="left")[
+        "metrics"
+    ]["ece"]
     assert (other["value"], other["reason"]) == (None, "not_in_histogram")
 
 
@@ -134,6 +154,10 @@ def test_the_blog_posts_nine_samples(embedded):
     scores += [[0.30, 0.70], [0.63, 0.37], [0.17, 0.83]]
     body = {"probabilities": scores, "labels": [0, 1, 0, 0, 0, 0, 1, 1, 1]}
     embedded.post("/v1/models/nine/predictions", body)
-    for bins, edges, expected in ((5, "right", 0.94 / 9), (10, "left", 2.12 / 9), (10, "right", 1.58 / 9)):
+    for bins, edges, expected in (
+        (5, "right", 0.94 / 9),
+        (10, "left", 2.12 / 9),
+        (10, "right", 1.58 / 9),
+    ):
         found = embedded.get("/v1/models/nine/metrics", metrics="ece", bins=bins, edges=edges)
         assert found["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-12)

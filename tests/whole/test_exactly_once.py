@@ -71,7 +71,8 @@ def storm(
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
     senders = [
-        Sender(deployment, list(range(1 + i, n_batches + 1, N_CLIENTS)), deadline) for i in range(N_CLIENTS)
+        Sender(deployment, list(range(1 + i, n_batches + 1, N_CLIENTS)), deadline)
+        for i in range(N_CLIENTS)
     ]
     for sender in senders:
         sender.start()
@@ -133,7 +134,9 @@ def test_a_slow_disk_loses_nothing_that_was_acknowledged(tmp_path):
     deployment = Deployment(tmp_path, n_workers=1, CALIBRANT_LEASE="2")
     deployment.store.environment = slow_disk(tmp_path, 50_000)
     with deployment:
-        senders = storm(deployment, seed=6, n_batches=120, n_kills=8, seconds=5 * PATIENCE_S, victims=("store",))
+        senders = storm(
+            deployment, seed=6, n_batches=120, n_kills=8, seconds=5 * PATIENCE_S, victims=("store",)
+        )
         check(deployment, senders, 120)
         assert sum(len(sender.acknowledged) for sender in senders) > 60
 
@@ -143,7 +146,9 @@ def test_a_slow_disk_loses_nothing_that_was_acknowledged(tmp_path):
 def test_without_syncing_always_a_slow_disk_does_lose(tmp_path):
     """So that what the documents say of `everysec` stays true: acknowledged writes can be gone after a mere kill."""
     for attempt in range(8):
-        server = StoreServer(SERVERS["embedded"] or "", tmp_path / str(attempt), appendfsync="everysec")
+        server = StoreServer(
+            SERVERS["embedded"] or "", tmp_path / str(attempt), appendfsync="everysec"
+        )
         server.environment = slow_disk(tmp_path, 1_500_000)
         server.start()
         with server.client() as client:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from calibrant.maps.base import digest
+from calibrant.calibrators.base import digest
 from tests.whole.deployment import Deployment
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -133,7 +133,9 @@ def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Depl
     victims = ["http", "worker0", "store", "http", "worker1", "store"]
     n_done = turn = 0
     # Where the pollers are slow, as many turns more as they need to see enough.
-    while turn < 60 or (turn < 2000 and (n_done < 50 or not all(poller.has_seen_enough for poller in pollers))):
+    while turn < 60 or (
+        turn < 2000 and (n_done < 50 or not all(poller.has_seen_enough for poller in pollers))
+    ):
         turn += 1
         if turn % 10 == 5 and victims:
             victim = victims.pop(0)
@@ -170,7 +172,10 @@ def test_an_unchanged_map_costs_one_read_of_the_store_and_no_worker(played: Depl
     try:
         with redis.Redis.from_url(played.store.url) as store:
             store.config_resetstat()
-            statuses = [client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code for _ in range(n)]
+            statuses = [
+                client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code
+                for _ in range(n)
+            ]
             calls = {name[8:]: each["calls"] for name, each in store.info("commandstats").items()}
         assert statuses == [304] * n
         assert n <= calls.pop("hget") <= n + 20, calls

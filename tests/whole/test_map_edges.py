@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.maps import MAPS
+from calibrant.calibrators import MAPS
 from tests.whole.deployment import Deployment
 
 RNG = np.random.default_rng(5)
@@ -49,7 +49,9 @@ def filled(embedded: Deployment) -> Deployment:
 @pytest.mark.parametrize(("kind", "name"), SETS)
 def test_a_map_or_the_reason_why_not(filled: Deployment, kind: str, name: str) -> None:
     client, url = filled.client, f"/v1/models/{kind}.{name}"
-    posted = {"confidences": [0.0, 0.3, 1.0]} if kind == "binary" else {"probabilities": EYE.tolist()}
+    posted = (
+        {"confidences": [0.0, 0.3, 1.0]} if kind == "binary" else {"probabilities": EYE.tolist()}
+    )
     for method, chosen in MAPS.items():
         asked = {"method": method}
         if kind == "rows" and "class" in chosen.scopes:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.input.labels import named_raters
-from calibrant.question import Question
-from calibrant.score import raters_compared
-from calibrant.view import View
+from calibrant.report import raters_compared
 
 N = 240
 RATERS = ["ann", "bob", "cy"]
@@ -25,7 +25,10 @@ def sent(embedded):
     p = rng.dirichlet(np.ones(3), N)
     truth = np.array([rng.choice(3, p=row) for row in p])
     who = [sorted(rng.choice(RATERS, rng.integers(1, 4), replace=False).tolist()) for _ in range(N)]
-    labels = [[int(t) if rng.random() < 0.8 else int(rng.integers(3)) for _ in w] for t, w in zip(truth, who, strict=True)]
+    labels = [
+        [int(t) if rng.random() < 0.8 else int(rng.integers(3)) for _ in w]
+        for t, w in zip(truth, who, strict=True)
+    ]
     weights = rng.uniform(0.5, 2, N).tolist()
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     times = [(now - timedelta(hours=3 * (i >= N // 2))).isoformat() for i in range(N)]
@@ -43,7 +46,9 @@ def library(p, labels, who, weights, slug, bins=10):
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(batch)
-    found = raters_compared(View(pane, Question(bins=bins), batch), [slug], named_raters(labels, who, 3))
+    found = raters_compared(
+        View(pane, PaneQuery(bins=bins), batch), [slug], named_raters(labels, who, 3)
+    )
     return found, found["metrics"][slug]
 
 
@@ -52,7 +57,12 @@ def test_the_answer_is_the_librarys_on_the_same_rows(sent, slug):
     deployment, *rows, _ = sent
     whole, expected = library(*rows, slug)
     found = deployment.get(f"{PATH}/raters", metric=slug, bins=10)
-    assert (found["n_labelled"], found["n_records"], found["n_raters"], found["n_raters_over"]) == (N + 2, N, 3, 0)
+    assert (found["n_labelled"], found["n_records"], found["n_raters"], found["n_raters_over"]) == (
+        N + 2,
+        N,
+        3,
+        0,
+    )
     assert found["reason"] is None and found["consistent"] is True
     assert set(found["by_rater"]) == set(RATERS)
     for name, each in expected["by_rater"].items():
@@ -87,7 +97,10 @@ def test_raters_who_change_places_make_another_answer(embedded):
     # No count of the pane is another, but who said what is.
     second = embedded.client.get(first.url, headers={"If-None-Match": first.headers["etag"]})
     assert second.status_code == 200
-    assert (second.json()["by_rater"]["ann"]["value"], second.json()["by_rater"]["bob"]["value"]) == (0.0, 1.0)
+    assert (
+        second.json()["by_rater"]["ann"]["value"],
+        second.json()["by_rater"]["bob"]["value"],
+    ) == (0.0, 1.0)
     embedded.post(f"{path}/labels", {"ids": ["a"], "labels": [None], "raters": ["ann"]})
     assert set(embedded.get(f"{path}/raters", metric="accuracy")["by_rater"]) == {"bob"}
 
@@ -97,9 +110,21 @@ def test_without_records_or_names_there_is_a_reason(embedded):
     assert embedded.get("/v1/models/no-labels/raters")["reason"] == "no_data"
     embedded.post("/v1/models/no-ids/predictions", {"confidences": [0.2, 0.7], "labels": [0, 1]})
     found = embedded.get("/v1/models/no-ids/raters")
-    assert (found["reason"], found["mean_of_raters"], found["policies"], found["by_rater"]) == ("no_records", None, None, {})
+    assert (found["reason"], found["mean_of_raters"], found["policies"], found["by_rater"]) == (
+        "no_records",
+        None,
+        None,
+        {},
+    )
     assert (found["n_labelled"], found["n_records"], found["n_raters"]) == (2, 0, 0)
-    embedded.post("/v1/models/no-names/predictions", {"confidences": [0.2, 0.7], "labels": [0, 1], "ids": ["a", "b"]})
+    embedded.post(
+        "/v1/models/no-names/predictions",
+        {"confidences": [0.2, 0.7], "labels": [0, 1], "ids": ["a", "b"]},
+    )
     found = embedded.get("/v1/models/no-names/raters", metric="accuracy")
-    assert (found["reason"], found["mean_of_raters"], found["by_rater"]) == ("no_named_raters", None, {})
+    assert (found["reason"], found["mean_of_raters"], found["by_rater"]) == (
+        "no_named_raters",
+        None,
+        {},
+    )
     assert found["policies"]["pooled"] == 1.0

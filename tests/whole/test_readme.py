@@ -39,5 +39,7 @@ def test_the_commands_answer_as_shown(embedded):
     assert len(SHOWN) == 4
     for command, shown in SHOWN:
         here = command.replace("127.0.0.1:8000", f"127.0.0.1:{embedded.port}")
-        done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+        done = subprocess.run(
+            ["bash", "-c", here], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
         compare(json.loads(shown), json.loads(done.stdout))

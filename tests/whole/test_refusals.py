@@ -10,11 +10,21 @@ ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]], "labels": [0, 1]}
 @pytest.mark.parametrize(
     ("noun", "body", "pointer"),
     [
-        ("predictions", ROWS | {"event_times": ["1969-12-31T23:30:00Z", "2026-01-01T00:00:00Z"]}, "/event_times/0"),
+        (
+            "predictions",
+            ROWS | {"event_times": ["1969-12-31T23:30:00Z", "2026-01-01T00:00:00Z"]},
+            "/event_times/0",
+        ),
         ("predictions", ROWS | {"slices": {"site:x": ["A", "A"]}}, "/slices/site:x"),
         (
             "histograms",
-            {"kind": "top_label", "bins": 10, "count": [1e-9] * 10, "sum_confidence": [9e-7] * 10, "sum_correct": [9e-7] * 10},
+            {
+                "kind": "top_label",
+                "bins": 10,
+                "count": [1e-9] * 10,
+                "sum_confidence": [9e-7] * 10,
+                "sum_correct": [9e-7] * 10,
+            },
             "/sum_confidence/0",
         ),
         (
@@ -32,7 +42,9 @@ ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]], "labels": [0, 1]}
     ],
 )
 def test_refused_and_nothing_changed(embedded, noun, body, pointer):
-    embedded.client.put("/v1/models/refusing", json={"task": "multiclass", "classes": 3, "grid": 10})
+    embedded.client.put(
+        "/v1/models/refusing", json={"task": "multiclass", "classes": 3, "grid": 10}
+    )
     before = embedded.get("/v1/models/refusing/metrics", metrics="ece")
     answer = embedded.client.post(f"/v1/models/refusing/{noun}", json=body)
     assert answer.status_code == 422, answer.text
@@ -45,7 +57,9 @@ def test_refused_and_nothing_changed(embedded, noun, body, pointer):
 def test_a_coarse_model_answers_without_being_told_how_many_bins(embedded):
     for grid, bins in ((10, 10), (7, 7), (16384, 16)):
         model = f"coarse-{grid}"
-        embedded.client.put(f"/v1/models/{model}", json={"task": "multiclass", "classes": 3, "grid": grid})
+        embedded.client.put(
+            f"/v1/models/{model}", json={"task": "multiclass", "classes": 3, "grid": grid}
+        )
         embedded.post(f"/v1/models/{model}/predictions", ROWS)
         assert embedded.get(f"/v1/models/{model}/reliability")["bins"] == bins
         for path in ("metrics", "temperature", "calibration-map"):
@@ -85,7 +99,11 @@ def test_tables_of_their_own_cells_are_read_whatever_the_grid_of_the_scope(embed
     embedded.get(f"{coarse}/cases", against_model="own-cells")
     histogram = embedded.get(f"{coarse}/confidence-histogram")
     assert histogram["bins"] == fine and histogram["mass"] == 24.0
-    for path, allowed in (("uncertainty", "80, 120, 240"), ("disagreement", "40, 60, 120"), ("cases", "200, 300, 600")):
+    for path, allowed in (
+        ("uncertainty", "80, 120, 240"),
+        ("disagreement", "40, 60, 120"),
+        ("cases", "200, 300, 600"),
+    ):
         answer = embedded.client.get(f"{coarse}/{path}", params={"bins": 77})
         assert answer.status_code == 422
         (error,) = answer.json()["errors"]
@@ -102,7 +120,11 @@ def test_weights_of_nothing_are_no_number(embedded):
 
 @pytest.mark.parametrize(
     "query",
-    ["from=0001-01-01T00:00:00%2B23:59", "to=9999-12-31T23:59:59-23:59", "last=5&to=1960-01-01T00:00:00Z"],
+    [
+        "from=0001-01-01T00:00:00%2B23:59",
+        "to=9999-12-31T23:59:59-23:59",
+        "last=5&to=1960-01-01T00:00:00Z",
+    ],
 )
 def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
     embedded.post("/v1/models/calendar/predictions", ROWS)
@@ -111,5 +133,7 @@ def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
 
 def test_a_model_has_classes(embedded):
     for classes in (0, []):
-        answer = embedded.client.put("/v1/models/classless", json={"task": "multiclass", "classes": classes})
+        answer = embedded.client.put(
+            "/v1/models/classless", json={"task": "multiclass", "classes": classes}
+        )
         assert answer.status_code == 422, answer.text

@@ -11,7 +11,13 @@ from tests.waiting import PATIENCE_S, eventually
 
 BINS = 10
 EMPTY = [0.0] * 3600
-POSITIVE = {"kind": "positive", "bins": 3600, "count": [1.0, *EMPTY[1:]], "sum_confidence": EMPTY, "sum_correct": EMPTY}
+POSITIVE = {
+    "kind": "positive",
+    "bins": 3600,
+    "count": [1.0, *EMPTY[1:]],
+    "sum_confidence": EMPTY,
+    "sum_correct": EMPTY,
+}
 
 
 @pytest.fixture
@@ -37,7 +43,10 @@ def weight(deployment) -> float:
 
 def sent(deployment, *histograms: dict, **params: object) -> dict:
     answer = deployment.client.post(
-        "/v1/models/totals/histograms", json={"histograms": histograms}, headers={"Prefer": "wait=60"}, params=params
+        "/v1/models/totals/histograms",
+        json={"histograms": histograms},
+        headers={"Prefer": "wait=60"},
+        params=params,
     )
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -60,9 +69,15 @@ def test_a_batch_with_one_conflicting_total_is_refused_whole(coarse):
     again = sent(coarse, *batch[:1], *batch[2:])
     assert (again["duplicate"], again["accepted"]) == (True, 2)
     alone = coarse.client.post(
-        "/v1/models/totals/histograms", json=total("b", 1, 7), params={"partial": True}, headers={"Prefer": "wait=60"}
+        "/v1/models/totals/histograms",
+        json=total("b", 1, 7),
+        params={"partial": True},
+        headers={"Prefer": "wait=60"},
     )
-    assert (alone.json()["status"], alone.json()["errors"][0]["pointer"]) == ("rejected", "/sequence")
+    assert (alone.json()["status"], alone.json()["errors"][0]["pointer"]) == (
+        "rejected",
+        "/sequence",
+    )
     assert weight(coarse) == 19
 
 
@@ -107,7 +122,10 @@ def test_a_partial_batch_is_known_by_all_that_was_sent(embedded, noun, first, ag
     ]
     assert [each.status_code for each in answers[:2]] in ([202, 202], [202, 200]), answers[0].text
     assert answers[1].json()["duplicate"] is True
-    assert (answers[2].status_code, answers[2].json()["type"]) == (409, "/v1/problems/batch-conflict")
+    assert (answers[2].status_code, answers[2].json()["type"]) == (
+        409,
+        "/v1/problems/batch-conflict",
+    )
 
 
 def test_who_waits_for_a_model_that_goes_is_told_so(spread):
@@ -121,7 +139,9 @@ def test_who_waits_for_a_model_that_goes_is_told_so(spread):
     def post() -> None:
         with httpx.Client(base_url=spread.client.base_url, timeout=PATIENCE_S) as client:
             body = {"batch_id": "late", "confidences": [0.3], "labels": [1]}
-            told.append(client.post(f"{path}/predictions", json=body, headers={"Prefer": "wait=60"}))
+            told.append(
+                client.post(f"{path}/predictions", json=body, headers={"Prefer": "wait=60"})
+            )
 
     waiting = threading.Thread(target=post)
     waiting.start()
@@ -145,7 +165,11 @@ def test_what_is_retained_is_counted_by_model(embedded):
         "pending": 2, "joined": 1, "waiting": 1, "conflicts": 1, "expired": 0,
     }.items()  # fmt: skip
     lines = embedded.client.get("/metrics").text.splitlines()
-    found = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("calibrant_records")}
+    found = {
+        line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith("calibrant_records")
+    }
     of = 'tenant="default"'
     assert found[f'calibrant_records{{model="counted",state="pending",{of}}}'] == 2
     assert found[f'calibrant_records{{model="counted-too",state="joined",{of}}}'] == 1

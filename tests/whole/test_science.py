@@ -9,25 +9,32 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.cases.answer import case_reliability, cases_of
-from calibrant.cases.comparison import compare_case_errors
-from calibrant.cases.errors import case_errors
-from calibrant.confidence.histogram import ConfidenceHistogram
-from calibrant.confidence.state import confidence_of, left
-from calibrant.confidence_answer import histogram_answer
-from calibrant.disagreement.answer import disagreement_answer
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
 from calibrant.estimators.roc import roc
-from calibrant.loss_curves.answer import surface_answer
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.question import Question
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.report_uncertainty import uncertainty
+from calibrant.segmentation.case_comparison import compare_case_errors
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import stability
-from calibrant.uncertainty import uncertainty
-from calibrant.view import View
 
 NOTIONS = (
     *("ece_sweep", "nixon_ace", "tace", "macro_ce", "kde_ece", "smooth_ece", "ks", "kuiper", "uce"),
-    *("overconfidence_error", "ent_ce", "rank_cs", "dist_ce", "spiegelhalter_z", "corp_uncertainty"),
+    *(
+        "overconfidence_error",
+        "ent_ce",
+        "rank_cs",
+        "dist_ce",
+        "spiegelhalter_z",
+        "corp_uncertainty",
+    ),
     *("lp_ece", "zhang_kde_ece", "canonical_ce", "skce", "rater_statistic"),
 )
 LOSSES = (
@@ -105,7 +112,7 @@ def test_further_metrics_are_those_of_the_library(voted, raters):
     deployment, _, pane = voted
     slugs = [*NOTIONS, *LOSSES]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), raters=raters, bins=10)
-    expected = compute_metrics(View(pane, Question(bins=10, raters=raters)), slugs)
+    expected = compute_metrics(View(pane, PaneQuery(bins=10, raters=raters)), slugs)
     for slug in slugs:
         close(found["metrics"][slug]["value"], expected[slug]["value"])
         assert found["metrics"][slug].get("reason") == expected[slug].get("reason"), slug
@@ -115,7 +122,7 @@ def test_what_the_state_holds_is_near_what_the_rows_hold(voted):
     deployment, batch, pane = voted
     slugs = ["squared_loss", "epistemic_loss", "disagreement_loss", "dist_ce", "ent_ce", "macro_ce"]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
-    rows = compute_metrics(View(pane, Question(), batch), slugs)
+    rows = compute_metrics(View(pane, PaneQuery(), batch), slugs)
     for slug in slugs:
         bound = found[slug].get("error_bound", 0.0) + 1e-9
         assert found[slug]["value"] == pytest.approx(rows[slug]["value"], abs=bound), slug
@@ -133,8 +140,8 @@ def test_options_reach_the_metric(voted):
     options = {"bandwidth": 0.05, "leave": "instance", "norm": 2, "loss_weight": "n"}
     slugs = ["kde_ece", "ece_sweep", "squared_loss", "calibration_loss"]
     found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), **options)["metrics"]
-    expected = compute_metrics(View(pane, Question(options=options)), slugs)
-    plain = compute_metrics(View(pane, Question()), slugs)
+    expected = compute_metrics(View(pane, PaneQuery(options=options)), slugs)
+    plain = compute_metrics(View(pane, PaneQuery()), slugs)
     for slug in slugs:
         close(found[slug]["value"], expected[slug]["value"])
         assert found[slug]["value"] != pytest.approx(plain[slug]["value"], rel=1e-6), slug
@@ -145,7 +152,7 @@ def test_options_reach_the_metric(voted):
 def test_stability_is_that_of_the_library(voted, subsets, slug):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/stability", metric=slug, subsets=subsets)
-    view = View(pane, Question())
+    view = View(pane, PaneQuery())
     expected = stability(view, slug, subsets=subsets)
     close(found, json.loads(json.dumps(expected)))
     assert found["ratio"]["majority"]["value"] > 0 and found["reason"] is None
@@ -169,15 +176,17 @@ def test_the_kernel_error_has_its_curve(voted, source):
     deployment, _, pane = voted
     asked = {"source": source, "leave": "instance"}
     found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
-    view = View(pane, Question(options={"leave": "instance"}))
+    view = View(pane, PaneQuery(options={"leave": "instance"}))
     close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
-    assert found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
+    assert (
+        found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
+    )
 
 
 def test_errors_over_cases_have_their_curve(scanned):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/stability", metric="ml1_ace")
-    expected = stability(View(pane, Question()), "ml1_ace")
+    expected = stability(View(pane, PaneQuery()), "ml1_ace")
     close(found, json.loads(json.dumps(expected)))
     assert (found["source"], found["n_drawn"]) == ("cases", 12)
     assert found["raters"]["pooled"]["full"] == found["baselines"]["pooled"]["value"]
@@ -214,7 +223,7 @@ def test_cases_are_those_of_the_library(scanned, options):
     asked = dict(options)
     frequency_bins = asked.pop("frequency_bins", None)
     plain = {name: asked.pop(name) for name in ("bins", "edges", "raters") if name in asked}
-    expected = cases_of(View(pane, Question(**plain, options=asked)), frequency_bins)
+    expected = cases_of(View(pane, PaneQuery(**plain, options=asked)), frequency_bins)
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
     close(found, json.loads(json.dumps(expected)))
     assert found["n_cases"] == 12
@@ -241,7 +250,7 @@ def test_models_are_compared_over_their_cases(scanned, blunted):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
     other = filled(blunted, "segmentation")[1]
-    views = [View(each, Question(options={"membership": "soft"})) for each in (pane, other)]
+    views = [View(each, PaneQuery(options={"membership": "soft"})) for each in (pane, other)]
     expected = compare_case_errors(*(case_errors(view) for view in views))
     for measure in expected.values():
         for each in measure["by_class"]:
@@ -261,7 +270,12 @@ def test_cases_are_paired_with_a_baselines(scanned):
     assert made.status_code == 201, made.text
     found = deployment.get(f"{SCANS}/cases", against="frozen")
     ace = found["comparison"]["ace"]
-    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == ("frozen", 12, 0.0, "constant_difference")
+    assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == (
+        "frozen",
+        12,
+        0.0,
+        "constant_difference",
+    )
 
 
 def test_cases_and_metrics_agree(scanned):
@@ -274,13 +288,15 @@ def test_cases_and_metrics_agree(scanned):
             found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
             for slug in slugs:
                 assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
-                assert found[slug]["classes"] == (TISSUES if found[slug]["background"] == "in" else TISSUES[1:])
+                assert found[slug]["classes"] == (
+                    TISSUES if found[slug]["background"] == "in" else TISSUES[1:]
+                )
 
 
 def test_one_case_has_its_table(scanned):
     deployment, _, pane = scanned
     found = deployment.get(f"{SCANS}/cases", case="scan-3")["case"]
-    expected = case_reliability(View(pane, Question()), "scan-3")
+    expected = case_reliability(View(pane, PaneQuery()), "scan-3")
     for each in expected["classes"]:
         each["class"] = TISSUES[int(each["class"])]
     close(found, expected)
@@ -330,7 +346,7 @@ def test_one_class_is_drawn_by_its_name(scanned):
 def test_the_roc_curve_is_that_of_the_library(voted, scope):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
-    view = View(pane, Question(scope=scope, raters="mean"))
+    view = View(pane, PaneQuery(scope=scope, raters="mean"))
     close(found, roc(view, 50))
     close(found["area"], compute_metrics(view, ["auc"])["auc"])
     metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
@@ -340,7 +356,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
 def test_uncertainty_is_that_of_the_library(voted):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/uncertainty", bins=10)
-    close(found, uncertainty(View(pane, Question(bins=10))))
+    close(found, uncertainty(View(pane, PaneQuery(bins=10))))
     refused = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
     assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
 
@@ -349,7 +365,11 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     deployment, batch, pane = voted
     found = deployment.get(f"{VOTED}/confidence-histogram", bins=240)
     close(found, confidence_of(View(pane, left(240, "pooled"))))
-    sent = {"kind": "confidence", "n_units": 900, **{name: found[name] for name in ("label", "prediction")}}
+    sent = {
+        "kind": "confidence",
+        "n_units": 900,
+        **{name: found[name] for name in ("label", "prediction")},
+    }
     other = "/v1/models/histograms"
     made = deployment.client.put(other, json={"task": "multiclass", "classes": 3, "grid": 240})
     assert made.status_code == 201, made.text
@@ -359,17 +379,25 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     close(again["label"], found["label"])
     close(again["prediction"], found["prediction"])
     query = {"metrics": "ece,classwise_ece,auc", "bins": 20, "edges": "left"}
-    mine, theirs = (deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other))
+    mine, theirs = (
+        deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other)
+    )
     for slug in ("ece", "classwise_ece"):
         assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
     assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
     body = {name: found[name] for name in ("label", "prediction", "uncertainty", "exact")}
-    scored = deployment.client.post("/v1/score/confidence-histogram", json=body, params={"min_count": 0}).json()
+    scored = deployment.client.post(
+        "/v1/score/confidence-histogram", json=body, params={"min_count": 0}
+    ).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
-    close(scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"])
+    close(
+        scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"]
+    )
     exact = deployment.get(f"{VOTED}/metrics", metrics="nll")["metrics"]["nll"]["value"]
     assert scored["nll"]["exact_mean"] == pytest.approx(exact, abs=1e-9)
-    few = deployment.client.post("/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]})
+    few = deployment.client.post(
+        "/v1/score/confidence-histogram", json={"label": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]]}
+    )
     assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
     whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
@@ -394,7 +422,11 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
     ):
         refused = deployment.client.post(url, json=more | body)
         error = refused.json()["errors"][0]
-        assert (refused.status_code, error["pointer"], error["rule"]) == (422, at + pointer, rule), url
+        assert (refused.status_code, error["pointer"], error["rule"]) == (
+            422,
+            at + pointer,
+            rule,
+        ), url
 
 
 def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
@@ -423,13 +455,17 @@ def test_models_stand_side_by_side(scanned, blunted):
     dice = deployment.get(f"{SCANS}/metrics", metrics="dice")["metrics"]["dice"]
     assert found["metrics"]["scans"]["metrics"]["dice"] == dice
     assert dice["value"] == deployment.get(f"{SCANS}/cases")["summary"]["dice"]["macro"]["value"]
-    drawn = deployment.client.get(f"{SCANS}/comparison", params={"models": "blunt", "format": "svg"})
+    drawn = deployment.client.get(
+        f"{SCANS}/comparison", params={"models": "blunt", "format": "svg"}
+    )
     assert b"</svg>" in drawn.content
     known = {"If-None-Match": drawn.headers["etag"]}
     url = f"{SCANS}/comparison?models=blunt&format=svg"
     assert deployment.client.get(url, headers=known).status_code == 304
     for models in ("scans", "a,b,c,d,e,f", ""):
-        assert deployment.client.get(f"{SCANS}/comparison", params={"models": models}).status_code in (404, 422)
+        assert deployment.client.get(
+            f"{SCANS}/comparison", params={"models": models}
+        ).status_code in (404, 422)
 
 
 def test_losses_over_two_temperatures(voted):
@@ -438,12 +474,17 @@ def test_losses_over_two_temperatures(voted):
     z = rng.normal(0, 2, (300, 2))
     columns = {"logits": z.tolist(), "labels": (rng.random(300) > 0.5).astype(int).tolist()}
     url = "/v1/models/two/temperature/surface"
-    assert deployment.client.put("/v1/models/two", json={"task": "multiclass", "classes": 2}).status_code == 201
+    assert (
+        deployment.client.put(
+            "/v1/models/two", json={"task": "multiclass", "classes": 2}
+        ).status_code
+        == 201
+    )
     deployment.post("/v1/models/two/predictions", columns)
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
-    close(found, surface_answer(View(pane, Question(edges="left")), points=4))
+    close(found, surface_answer(View(pane, PaneQuery(edges="left")), points=4))
     assert found["source"] == "sample"
     drawn = {
         deployment.client.get(url, params={"points": 4, "format": "svg", "objective": each}).content
@@ -453,9 +494,18 @@ def test_losses_over_two_temperatures(voted):
     assert deployment.client.get(f"{VOTED}/temperature/surface").status_code == 422
 
 
-@pytest.mark.parametrize("read", [
-    "temperature", "calibration-map", "stability", "disagreement", "uncertainty", "confidence-histogram", "label-distribution",
-])
+@pytest.mark.parametrize(
+    "read",
+    [
+        "temperature",
+        "calibration-map",
+        "stability",
+        "disagreement",
+        "uncertainty",
+        "confidence-histogram",
+        "label-distribution",
+    ],
+)
 def test_answers_are_drawn(voted, read):
     deployment, _, _ = voted
     url = f"{VOTED}/{read}"
@@ -469,7 +519,7 @@ def test_disagreement_is_that_of_the_library(voted):
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
     metrics = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
     found = deployment.get(f"{VOTED}/disagreement")
-    expected = disagreement_answer(View(pane, Question()))
+    expected = disagreement_answer(View(pane, PaneQuery()))
     close(found, json.loads(json.dumps(expected)))
     for slug in slugs:
         close(metrics[slug]["value"], expected[slug])

@@ -75,7 +75,9 @@ def test_running_totals_of_values_without_room_do_not_replace_each_other(narrow)
             }
             narrow.post("/v1/models/totals/histograms", body)
     for slice_, weight in (("site:other", 4), ("site:A", 2), (None, 8)):
-        found = narrow.get("/v1/models/totals/reliability", bins=2, **({"slice": slice_} if slice_ else {}))
+        found = narrow.get(
+            "/v1/models/totals/reliability", bins=2, **({"slice": slice_} if slice_ else {})
+        )
         assert sum(each["weight"] for each in found["table"]) == weight
 
 
@@ -119,7 +121,13 @@ def test_pixels_need_units(narrow):
     narrow.post(path, {**pixels, "cases": ["scan", "scan"]})
     narrow.post(path, {**pixels, "units": ["patient", "patient"]})
     narrow.post(path, {**pixels, "units": ["patient", "patient"]})
-    histogram = {"kind": "top_label", "bins": 2, "count": [0, 2], "sum_confidence": [0, 1.3], "sum_correct": [0, 2]}
+    histogram = {
+        "kind": "top_label",
+        "bins": 2,
+        "count": [0, 2],
+        "sum_confidence": [0, 1.3],
+        "sum_correct": [0, 2],
+    }
     answer = narrow.client.post("/v1/models/seg/histograms", json=histogram)
     refusal(answer, "units_required")
     narrow.post("/v1/models/seg/histograms", {**histogram, "n_units": 1})

@@ -29,10 +29,15 @@ def played(embedded):
 
 def test_a_series_has_a_part_a_day(played):
     found = played.get("/v1/models/played/metrics", metrics="ece", every="P1D")
-    assert [point["window"]["from"] for point in found["series"]] == ["2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"]
+    assert [point["window"]["from"] for point in found["series"]] == [
+        "2026-03-01T00:00:00Z",
+        "2026-03-02T00:00:00Z",
+    ]
     assert [point["n_labelled"] for point in found["series"]] == [160, 160]
     day = played.get(
-        "/v1/models/played/metrics", metrics="ece", **{"from": "2026-03-02T00:00:00Z", "to": "2026-03-03T00:00:00Z"}
+        "/v1/models/played/metrics",
+        metrics="ece",
+        **{"from": "2026-03-02T00:00:00Z", "to": "2026-03-03T00:00:00Z"},
     )
     assert day["metrics"]["ece"]["value"] == found["series"][1]["metrics"]["ece"]["value"]
 
@@ -52,7 +57,9 @@ def test_every_value_of_a_slice_in_one_answer(played):
 
 
 def test_the_last_panes(played):
-    found = played.get("/v1/models/played/metrics", metrics="ece", last=24, to="2026-03-03T00:00:00Z")
+    found = played.get(
+        "/v1/models/played/metrics", metrics="ece", last=24, to="2026-03-03T00:00:00Z"
+    )
     assert found["window"] == {"from": "2026-03-02T00:00:00Z", "to": "2026-03-03T00:00:00Z"}
     assert found["n_labelled"] == 160
 
@@ -63,7 +70,14 @@ def test_an_answer_without_a_beginning_names_the_first_pane(played):
 
 
 def test_an_unchanged_answer_is_not_computed_again(played):
-    for path in ("metrics", "metrics?by=site", "reliability", "temperature", "drift", "calibration-map"):
+    for path in (
+        "metrics",
+        "metrics?by=site",
+        "reliability",
+        "temperature",
+        "drift",
+        "calibration-map",
+    ):
         first = played.client.get(f"/v1/models/played/{path}")
         assert first.status_code == 200, first.text
         again = played.client.get(

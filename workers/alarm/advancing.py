@@ -10,23 +10,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from calibrant.drift.action import LEAST_UNITS, of_raters, recommended_action
+from calibrant.core.pane import Pane
 from calibrant.drift.effect import effect, worst_bins
-from calibrant.drift.tables import UnitTable, merged
+from calibrant.drift.recommendation import MIN_UNITS, of_raters, recommended_action
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
-from calibrant.pane import Pane
-from workers.alarm.cohorts import Gathered, Seen, parts_of, rater_in
-from workers.alarm.deliveries import RAISED
-from workers.alarm.detectors import Detector, advanced, passed_over, renewed, watched
-from workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
-from workers.alarm.held import Held
-from workers.alarm.looks import Look, look_of, lost_looks
-from workers.alarm.tables import tables_of
-from workers.alarm.whole import RaterLook, Whole, whole_of
-from workers.alarm.writing import Writing
-from workers.state.commit import Commit
-from workers.state.registry import ModelConfig
-from workers.windows import ALL_ROWS
+from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook, Whole, whole_of
+from calibrant_server.workers.alarm.cohort_history import CohortResult, look_of, lost_looks
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen, parts_of, rater_in
+from calibrant_server.workers.alarm.deliveries import RAISED
+from calibrant_server.workers.alarm.detectors import (
+    Detector,
+    advanced,
+    passed_over,
+    renewed,
+    watched,
+)
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 _COMPARABLE = 0.25
 RATER_SHIFT = "rater shift"
@@ -61,7 +67,7 @@ def advance_detectors(
     writing = Writing(commit, config, held_states, token, now_s)
     tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
     seen = Seen.of(panes_by_slice.get(ALL_ROWS), [cohort])
-    whole = Gathered(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
+    whole = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
     return advance_cohort(writing, cohort, whole_of(held_states, writing.settings, whole))
 
 
@@ -70,9 +76,11 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     settings, held = writing.settings, writing.held
     names = watched(held.detectors, [*whole.cohorts, *whole.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
-    before = {name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names}
+    before = {
+        name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names
+    }
     after: dict[str, Detector] = {}
-    looks: dict[str, Look] = {}
+    looks: dict[str, CohortResult] = {}
     for name, each in before.items():
         if not each.is_open(start_s):
             continue
@@ -89,7 +97,12 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     for name, look in looks.items():
         writing.look(name, before[name].last, look)
     if whole.raters is not None:
-        _write_raters(writing, start_s, max((each.last or 0 for each in before.values()), default=0), whole.raters)
+        _write_raters(
+            writing,
+            start_s,
+            max((each.last or 0 for each in before.values()), default=0),
+            whole.raters,
+        )
     writing.detectors(after)
     return raised
 
@@ -99,7 +112,7 @@ def _episodes(
     start_s: int,
     before: Mapping[str, Detector],
     after: dict[str, Detector],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, CohortResult],
     threshold: float,
 ) -> list[Episode]:
     """Close the episodes that are over and begin those of alarms that went off at this cohort."""
@@ -126,7 +139,9 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     alarmed = [each for each in own.values() if each.in_alarm]
     states = [each.state for each in alarmed if each.state is not None]
     # A rater of few cases would be quiet whatever he thinks.
-    least = max(LEAST_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0))
+    least = max(
+        MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0)
+    )
     found = {
         rater: {
             "status": _status(each, least),
@@ -177,7 +192,7 @@ def _raised(
     writing: Writing,
     name: str,
     detector: Detector,
-    looks: list[Look],
+    looks: list[CohortResult],
     threshold: float,
     told: Mapping[str, object] | None,
 ) -> Episode:
@@ -210,7 +225,9 @@ def _raised(
     )
 
 
-def since_change(looks: list[Look], start: int | None, until: int | None) -> tuple[UnitTable, UnitTable]:
+def since_change(
+    looks: list[CohortResult], start: int | None, until: int | None
+) -> tuple[UnitTable, UnitTable]:
     """The cohorts from the start of a change until the alarm, and those after it.
 
     A change that began after the alarm, which nobody has acknowledged meanwhile, is parted in the middle.

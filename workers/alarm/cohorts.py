@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.drift.posted import has_histograms
-from calibrant.drift.tables import UnitTable, merged
-from calibrant.packing import PackingError, pack, unpack
-from calibrant.pane import Pane
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.pane import Pane
+from calibrant.drift.histogram_tables import has_histograms
+from calibrant.drift.unit_tables import UnitTable, merged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORMAT = 1
 RATER = "rater:"
-_MOST_BYTES = 1 << 21
+_MAX_BYTES = 1 << 21
 
 
 @dataclass(frozen=True)
-class Cohort:
+class DetectorCohort:
     """A sealed cohort of one detector.
 
     Attributes
@@ -34,7 +34,7 @@ class Cohort:
     start_s : seconds since the epoch
     table : UnitTable
     coverage : int64 (2, n_bins), predictions and labelled predictions
-    slack : float64 (2, n_bins), as in `calibrant.drift.bounded`; None where the table is exact
+    slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None where the table is exact
     """
 
     start_s: int
@@ -42,11 +42,13 @@ class Cohort:
     coverage: Ints
     slack: Floats | None = None
 
-    def joined(self, more: Cohort) -> Cohort:
+    def joined(self, more: DetectorCohort) -> DetectorCohort:
         """With another pane's."""
         parts = [each.slack for each in (self, more) if each.slack is not None]
         slack = np.sum(parts, axis=0) if parts else None
-        return Cohort(self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack)
+        return DetectorCohort(
+            self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class PartialCohort:
     """What is sealed of a cohort that is longer than a pane and not sealed to its end.
 
     Attributes
@@ -107,17 +109,17 @@ class Gathered:
 
     start_s: int
     end_s: int
-    cohorts: dict[str, Cohort]
+    cohorts: dict[str, DetectorCohort]
     made_of: str = ""
     seen: Seen = field(default_factory=Seen)
 
-    def joined(self, more: Mapping[str, Cohort], seen: Seen, made_of: str) -> Gathered:
+    def joined(self, more: Mapping[str, DetectorCohort], seen: Seen, made_of: str) -> PartialCohort:
         """With one more pane's; tables that rest on something else are left behind."""
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
             held = cohorts.get(name)
             cohorts[name] = each if held is None else held.joined(each)
-        return Gathered(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
+        return PartialCohort(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
 
     def pack(self) -> bytes:
         """As kept."""
@@ -141,13 +143,13 @@ class Gathered:
         return pack(arrays, about)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Gathered:
+    def unpack(cls, data: bytes) -> PartialCohort:
         """Read what `pack` wrote; raises PackingError."""
-        arrays, about = unpack(data, largest=_MOST_BYTES)
+        arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("gathered") != FORMAT:
             raise PackingError(f"this is not a cohort being gathered in format {FORMAT}")
         cohorts = {
-            name: Cohort(
+            name: DetectorCohort(
                 about["start"],
                 UnitTable(*arrays[f"{i}.table"]),
                 arrays[f"{i}.coverage"],

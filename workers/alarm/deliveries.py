@@ -29,7 +29,7 @@ WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
 
 
 @dataclass(frozen=True)
-class Delivery:
+class WebhookDelivery:
     """One message to one receiver.
 
     Attributes
@@ -55,12 +55,12 @@ class Delivery:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_json(cls, text: bytes | str) -> Delivery:
+    def from_json(cls, text: bytes | str) -> WebhookDelivery:
         """Read a delivery; names of later versions are passed over."""
         kept = json.loads(text)
         return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
 
-    def attempted(self, at_s: float, status: int | None, error: str | None) -> Delivery:
+    def attempted(self, at_s: float, status: int | None, error: str | None) -> WebhookDelivery:
         """After one more attempt: done, given up, or due again later."""
         attempts = [*self.attempts, {"at_s": at_s, "status": status, "error": error}]
         n = len(attempts)
@@ -80,12 +80,19 @@ def pause_s(delivery_id: str, n_attempts: int) -> float:
 
 
 def delivery_of(
-    model: str, generation: str, url: str, kind: str, about: str, data: Mapping[str, Any], now_s: float, at: str
-) -> Delivery:
+    model: str,
+    generation: str,
+    url: str,
+    kind: str,
+    about: str,
+    data: Mapping[str, Any],
+    now_s: float,
+    at: str,
+) -> WebhookDelivery:
     """A message of a kind about something, to one receiver; `at` is its instant as text."""
     named = f"{model}|{generation}|{url}|{kind}|{about}".encode()
     body = json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"))
-    return Delivery(
+    return WebhookDelivery(
         f"msg_{blake2b(named, digest_size=16).hexdigest()}",
         model, generation, url, kind, body, now_s, now_s,
     )  # fmt: skip

@@ -14,30 +14,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.detector import DetectorState, advance, fresh, pack_state, unpack_state
-from calibrant.drift.occupancy import (
-    LEAST_REFERENCE,
+from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.score_shift import (
+    MIN_REFERENCE,
     OccupancyState,
     pack_watch,
     see,
     unpack_watch,
     watch,
 )
-from calibrant.drift.slices import flagged
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, merged
 from calibrant.drift.tolerance import Tolerance
-from calibrant.packing import PackingError, pack, unpack
-from workers.alarm.cohorts import Cohort, parts_of, rater_in
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
-from workers.state.registry import ModelConfig
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
+from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
+from calibrant_server.workers.store.registry import ModelConfig
 
 Ints = NDArray[np.int64]
 FORMAT = 1
 # A model's slices beyond these are not watched, and the verdict says so: each costs all others some sensitivity.
-MOST_DETECTORS = 256
+MAX_DETECTORS = 256
 NOTHING = InForce()
-_MOST_BYTES = 1 << 19
+_MAX_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Detector:
     @classmethod
     def unpack(cls, data: bytes) -> Detector:
         """Read what `pack` wrote; raises PackingError."""
-        arrays, about = unpack(data, largest=_MOST_BYTES)
+        arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("alarm") != FORMAT:
             raise PackingError(f"this is not a model's detector in format {FORMAT}")
         state, watching = arrays.get("state"), arrays.get("watch")
@@ -159,13 +159,15 @@ def watched(
     new = sorted(
         (name for name in cohorts if name not in held), key=lambda name: (parts_of(name)[1], name)
     )
-    return [*still, *new[: max(0, MOST_DETECTORS - len(still))]]
+    return [*still, *new[: max(0, MAX_DETECTORS - len(still))]]
 
 
 def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
     """The detectors that the settings still ask for: of their scopes, and of as many raters by name."""
     names = list(held)
-    raters = sorted(name for name in names if rater_in(name) is not None)[: settings.rater_detectors]
+    raters = sorted(name for name in names if rater_in(name) is not None)[
+        : settings.rater_detectors
+    ]
     return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
@@ -199,7 +201,7 @@ def passed_over(detector: Detector, start_s: int, why: str) -> Detector:
 
 def advanced(
     detector: Detector,
-    cohort: Cohort,
+    cohort: DetectorCohort,
     settings: AlarmSettings,
     threshold: float,
     in_force: InForce = NOTHING,
@@ -214,7 +216,9 @@ def advanced(
     begun = detector.begun
     if begun is None and table.occupancy.sum() > 0:
         begun = cohort.start_s
-    ahead = replace(detector, begun=begun, last=cohort.start_s, coverage=detector.coverage + cohort.coverage)
+    ahead = replace(
+        detector, begun=begun, last=cohort.start_s, coverage=detector.coverage + cohort.coverage
+    )
     is_reference = begun is None or cohort.start_s < begun + settings.reference_s
     ahead = _over_scores(ahead, cohort, is_reference)
     if settings.against == AGAINST_REFERENCE:
@@ -236,15 +240,17 @@ def advanced(
 
 def renewed(detector: Detector, settings: AlarmSettings, in_force: InForce = NOTHING) -> Detector:
     """The detector itself, or one that has seen nothing where its evidence rests on other settings."""
-    return detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
+    return (
+        detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
+    )
 
 
-def _over_scores(detector: Detector, cohort: Cohort, is_reference: bool) -> Detector:
+def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:
     """The reference grows, or the watch sees the cohort's scores."""
     if detector.watch is not None:
         return replace(detector, watch=see(detector.watch, cohort.start_s, cohort.table.occupancy))
     reference = detector.reference
-    if is_reference or reference.occupancy.sum() < LEAST_REFERENCE:
+    if is_reference or reference.occupancy.sum() < MIN_REFERENCE:
         return replace(detector, reference=merged([reference, cohort.table]))
     begun = watch(reference.occupancy)
     return replace(detector, watch=see(begun, cohort.start_s, cohort.table.occupancy))

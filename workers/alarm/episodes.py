@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from workers.windows import rfc3339
+from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
 LAST_NUMBER = "*"
@@ -84,9 +84,7 @@ class Episode:
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
         """What it was about is over."""
-        return replace(
-            self, status=CLOSED, closed_because=because, changed_s=now_s, number=number
-        )
+        return replace(self, status=CLOSED, closed_because=because, changed_s=now_s, number=number)
 
 
 def shown(episode: Episode) -> dict[str, Any]:
@@ -139,9 +137,7 @@ def partition_in(alarm_id: str) -> int | None:
 
 def read_episodes(found: Mapping[bytes, bytes]) -> list[Episode]:
     """The episodes of a partition, without the number of the last change."""
-    return [
-        Episode.from_json(text) for name, text in found.items() if name != LAST_NUMBER.encode()
-    ]
+    return [Episode.from_json(text) for name, text in found.items() if name != LAST_NUMBER.encode()]
 
 
 def log10_of(log_value: float) -> float | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workers.alarm.deliveries import Delivery
-from workers.alarm.episodes import read_episodes
-from workers.chain import Chain
-from workers.state.commit import Commit
-from workers.state.keys import PartitionKeys
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.episodes import read_episodes
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import PartitionKeys
 
 
-def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, generation: str) -> list[str]:
+def remove_alarm(
+    node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str
+) -> list[str]:
     """Remove the fields of a generation in shared hashes; returns its own keys, to be unlinked. Repeats harmlessly."""
     episodes = [
         each.id
@@ -21,7 +23,7 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, gener
     ]
     waiting = [
         each.id
-        for each in map(Delivery.from_json, node.hvals(keys.deliveries))
+        for each in map(WebhookDelivery.from_json, node.hvals(keys.deliveries))
         if (each.model, each.generation) == (model, generation)
     ]
     summary = node.hget(keys.summaries, model)
@@ -37,4 +39,8 @@ def remove_alarm(node: Any, keys: PartitionKeys, chain: Chain, model: str, gener
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
     looks = [keys.looks(model, generation, name) for name in names]
-    return [*looks, detectors, *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log))]
+    return [
+        *looks,
+        detectors,
+        *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log)),
+    ]

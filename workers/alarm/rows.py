@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.batch import Batch, Votes
+from calibrant.core.batch import Batch, Votes
 from calibrant.drift.agreement import krippendorff_alpha
-from calibrant.drift.rows import row_table
+from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
-from workers.alarm.cohorts import RATER, Cohort, Seen, detector_name
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AlarmSettings
-from workers.facts import Facts, Prediction, batches_of
-from workers.retained import RetainedRecords
-from workers.state.keys import PartitionKeys
-from workers.state.registry import ModelConfig
-from workers.unsealed import ids_in
-from workers.windows import ALL_ROWS
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import RATER, DetectorCohort, Seen, detector_name
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, batches_of
+from calibrant_server.workers.ingest.retained_store import RetainedStore
+from calibrant_server.workers.ingest.unsealed import ids_in
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 # More rows than these are not read: panes speak for such a cohort. As many take ten seconds and half a gigabyte.
-MOST_ROWS = 200_000
+MAX_ROWS = 200_000
 _A_READ = 20_000
 
 
@@ -57,8 +57,8 @@ class CohortRows:
 
 def read_rows(node: Any, keys: PartitionKeys, config: ModelConfig, seen: Seen) -> CohortRows:
     """The retained records of a cohort's panes."""
-    names = ids_in(node, keys, config, seen.starts) if seen.n <= MOST_ROWS else []
-    records, found = RetainedRecords(node, keys), []
+    names = ids_in(node, keys, config, seen.starts) if seen.n <= MAX_ROWS else []
+    records, found = RetainedStore(node, keys), []
     for first in range(0, len(names), _A_READ):
         read = records.facts(config, names[first : first + _A_READ])
         found += [(name, facts) for name, facts in read.items() if facts.counts]
@@ -77,7 +77,13 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
     mixed = len({each.is_logits for each in predictions}) > 1
     in_cases = as_sent and all(each.case is not None for each in predictions)
     alike = [
-        (name, replace(facts, prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases)))
+        (
+            name,
+            replace(
+                facts,
+                prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases),
+            ),
+        )
         for name, facts in rows.facts
         if facts.prediction is not None
     ]
@@ -98,24 +104,28 @@ def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Pred
 
 def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
     """A row with no more than what is kept of it."""
-    return replace(prediction, weight=prediction.weight if weight else None, case=prediction.case if case else None)
+    return replace(
+        prediction,
+        weight=prediction.weight if weight else None,
+        case=prediction.case if case else None,
+    )
 
 
 def row_cohorts(
     rows: CohortRows, batch: Batch, settings: AlarmSettings, in_force: InForce, start_s: int
-) -> dict[str, Cohort]:
+) -> dict[str, DetectorCohort]:
     """The cohort of every detector but the raters' own."""
     if settings.is_mapped and in_force.is_lost:
         return {}
     fitted, raters = in_force.fitted if settings.is_mapped else None, settings.raters
     if settings.rater is not None:
         batch, raters = rated_by(rows, batch, settings.rater), "mean"
-    found: dict[str, Cohort] = {}
+    found: dict[str, DetectorCohort] = {}
     for slice_, index in _slices(rows).items():
         part = batch if slice_ == ALL_ROWS else batch.take(index)
         for scope in settings.scopes:
             table, coverage = row_table(part, scope, raters, fitted)
-            found[detector_name(scope, slice_)] = Cohort(start_s, table, coverage)
+            found[detector_name(scope, slice_)] = DetectorCohort(start_s, table, coverage)
     return found
 
 
@@ -126,15 +136,17 @@ def rater_cohorts(
     settings: AlarmSettings,
     in_force: InForce,
     start_s: int,
-) -> dict[str, Cohort]:
+) -> dict[str, DetectorCohort]:
     """The cohort of each named rater's own detector: all rows, labelled by that rater alone."""
     if settings.is_mapped and in_force.is_lost:
         return {}
     fitted = in_force.fitted if settings.is_mapped else None
-    found: dict[str, Cohort] = {}
+    found: dict[str, DetectorCohort] = {}
     for rater in names:
-        table, coverage = row_table(rated_by(rows, batch, rater), settings.scopes[0], "mean", fitted)
-        found[detector_name(f"{RATER}{rater}", ALL_ROWS)] = Cohort(start_s, table, coverage)
+        table, coverage = row_table(
+            rated_by(rows, batch, rater), settings.scopes[0], "mean", fitted
+        )
+        found[detector_name(f"{RATER}{rater}", ALL_ROWS)] = DetectorCohort(start_s, table, coverage)
     return found
 
 

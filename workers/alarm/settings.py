@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from calibrant.drift.mapped import OWN_SCORE
-from calibrant.drift.setting import DEFAULT_FALSE_ALARMS, FalseAlarms
-from calibrant.drift.slices import threshold_of
+from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.multiple_testing import threshold_of
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
-from workers.durations import parse_duration
+from calibrant_server.workers.store.durations import parse_duration
 
 if TYPE_CHECKING:
-    from workers.state.registry import ModelConfig
+    from calibrant_server.workers.store.registry import ModelConfig
 
 DEFAULT_BUCKET = "P1D"
 DEFAULT_REFERENCE = "P30D"
@@ -69,7 +69,9 @@ class AlarmSettings:
         given = {name: value for name, value in config.alarm.items() if name in known}
         if isinstance(given.get("bets"), list):
             given["bets"] = tuple(given["bets"])
-        webhooks = tuple(Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ())
+        webhooks = tuple(
+            Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ()
+        )
         return cls(**given, webhooks=webhooks)
 
     @property

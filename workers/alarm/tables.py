@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
-from calibrant.cells import Cells
-from calibrant.drift.bounded import bounded_table
-from calibrant.drift.mapped import OWN_SCORE, Fitted, scalar
-from calibrant.drift.posted import has_histograms, posted_table
-from calibrant.drift.tables import DRIFT_BINS, UnitTable, label_counts, unit_table
-from calibrant.errors import CalibrationInputError
-from calibrant.pane import Pane
-from calibrant.policies import POLICIES
-from calibrant.question import Question
-from calibrant.view import NotAnswerable, View
-from workers.alarm.cohorts import Cohort, detector_name
-from workers.alarm.in_force import InForce
-from workers.alarm.settings import AlarmSettings
+from calibrant.core.cells import Cells
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
+from calibrant.drift.histogram_tables import has_histograms, posted_table
+from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar
+from calibrant.drift.score_bounds import bounded_table
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, label_counts, unit_table
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
+from calibrant_server.workers.alarm.settings import AlarmSettings
 
 Floats = NDArray[np.float64]
 NOTHING = InForce()
@@ -36,9 +36,9 @@ NOTHING = InForce()
 
 def tables_of(
     settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], in_force: InForce = NOTHING
-) -> dict[str, Cohort]:
+) -> dict[str, DetectorCohort]:
     """The cohort of every detector from the panes of its slice; what a pane does not carry is left out."""
-    found: dict[str, Cohort] = {}
+    found: dict[str, DetectorCohort] = {}
     if settings.rater is not None or (settings.is_mapped and in_force.is_lost):
         return found
     fitted = in_force.fitted if settings.is_mapped else None
@@ -52,7 +52,7 @@ def tables_of(
 
 def _cohort_of(
     pane: Pane, scope: str, raters: str, fitted: Fitted | None, start_s: int
-) -> Cohort | None:
+) -> DetectorCohort | None:
     """What a pane holds of predictions and of plain histograms; None where it cannot be read."""
     parts, n = [], pane.counts["n_predictions"]
     posted = posted_table(pane, scope, raters, fitted)
@@ -60,10 +60,10 @@ def _cohort_of(
         told = _table_of(pane, scope, raters, fitted)
         if told is None:
             return None
-        parts.append(Cohort(start_s, told[0], label_counts(pane), told[1]))
+        parts.append(DetectorCohort(start_s, told[0], label_counts(pane), told[1]))
     if posted is not None:
-        parts.append(Cohort(start_s, *posted))
-    return reduce(Cohort.joined, parts) if parts else None
+        parts.append(DetectorCohort(start_s, *posted))
+    return reduce(DetectorCohort.joined, parts) if parts else None
 
 
 def _table_of(
@@ -78,7 +78,9 @@ def _table_of(
     if scope != OWN_SCORE or fitted is None or fitted["scope"] == "full":
         return None
     task = pane.spec.task
-    return bounded_table(unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score))
+    return bounded_table(
+        unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score)
+    )
 
 
 def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
@@ -87,7 +89,9 @@ def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
     return mapped
 
 
-def cell_table(pane: Pane, scope: str, raters: str, fitted: Fitted | None = None) -> UnitTable | None:
+def cell_table(
+    pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
+) -> UnitTable | None:
     """Units by bin of a probability, mapped cell by cell; None where the pane does not carry them.
 
     Parameters
@@ -117,7 +121,7 @@ def cells_of(pane: Pane, scope: str, raters: str) -> Cells | None:
     """The cells of what is bet on that have labels; None where the pane does not keep them."""
     named = pane.spec.default_scope if scope == OWN_SCORE else scope
     try:
-        cells = View(pane, Question(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
+        cells = View(pane, PaneQuery(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
     except (NotAnswerable, CalibrationInputError):
         return None
     return cells.kept(cells.weight > 0)

@@ -73,8 +73,13 @@ def histogram(task: str) -> Histogram:
 
 def packed() -> dict[str, bytes]:
     """File name to bytes, as this version writes them."""
-    things: dict[str, Batch | Pane | Histogram] = {f"pane-{task}.{GENERATION}": pane(task) for task in SPECS}
-    things |= {f"batch.{GENERATION}": batch("multiclass"), f"histogram.{GENERATION}": histogram("multiclass")}
+    things: dict[str, Batch | Pane | Histogram] = {
+        f"pane-{task}.{GENERATION}": pane(task) for task in SPECS
+    }
+    things |= {
+        f"batch.{GENERATION}": batch("multiclass"),
+        f"histogram.{GENERATION}": histogram("multiclass"),
+    }
     return {f"{name}.packed": thing.pack() for name, thing in things.items()}
 
 

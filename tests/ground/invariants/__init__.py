@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.pane import Pane
+from calibrant.core.pane import Pane
 from tests.ground.invariants import ratings, sums, tables
 from tests.ground.invariants.basis import Invariants
 

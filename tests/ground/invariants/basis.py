@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, replicates, scores
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.pane import Pane
 
 TOLERANCE = 1e-6
 Floats = NDArray[np.float64]

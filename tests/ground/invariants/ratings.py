@@ -13,7 +13,7 @@ from calibrant.accumulators import (
     label_distribution,
     label_uncertainty,
 )
-from calibrant.pane import Pane
+from calibrant.core.pane import Pane
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,
@@ -37,20 +37,37 @@ def of_label_uncertainty(pane: Pane) -> Invariants:
     yield from _label_uncertainty_of_each(pane, kept, block.counts)
 
 
-def _label_uncertainty_of_each(pane: Pane, kept: dict[str, Floats], counts: NDArray[np.int64]) -> Invariants:
+def _label_uncertainty_of_each(
+    pane: Pane, kept: dict[str, Floats], counts: NDArray[np.int64]
+) -> Invariants:
     """By replicate and votes: one vote has no spread, and the Brier score is the squared gap and the spread."""
     by_replicate = counts.reshape(2, -1, 2)
-    yield "label_uncertainty: several ratings among single votes", by_replicate[1, :, 0] == by_replicate[0, :, 0]
-    yield "label_uncertainty: fewer ratings than votes", by_replicate[1, :, 1] >= 2 * by_replicate[0, :, 1]
+    yield (
+        "label_uncertainty: several ratings among single votes",
+        by_replicate[1, :, 0] == by_replicate[0, :, 0],
+    )
+    yield (
+        "label_uncertainty: fewer ratings than votes",
+        by_replicate[1, :, 1] >= 2 * by_replicate[0, :, 1],
+    )
     scores = scores_by_replicate(pane)
     for suffix, at in (("", 1), ("_by_ratings", 0)):
         columns = {name: kept[name + suffix].reshape(-1, 2) for name in label_uncertainty.MOMENTS}
         own, scale = columns["weight"], columns["weight"].sum()
         spread, correction = columns["spread"], columns["correction"]
-        yield f"label_uncertainty: disagreement{suffix} beyond the weight", spread + correction <= own + slack(scale)
-        yield f"label_uncertainty: correction{suffix} beyond the spread", correction <= spread + slack(scale)
+        yield (
+            f"label_uncertainty: disagreement{suffix} beyond the weight",
+            spread + correction <= own + slack(scale),
+        )
+        yield (
+            f"label_uncertainty: correction{suffix} beyond the spread",
+            correction <= spread + slack(scale),
+        )
         for name in ("spread", "correction", "disagreement_loss"):
-            yield f"label_uncertainty: {name}{suffix} of single votes", near(columns[name][:, 0], 0.0, scale)
+            yield (
+                f"label_uncertainty: {name}{suffix} of single votes",
+                near(columns[name][:, 0], 0.0, scale),
+            )
         weight, brier = own.sum(axis=1), (columns["squared_gap"] + spread).sum(axis=1)
         yield (
             f"label_uncertainty: weight{suffix} differs from replicates",
@@ -80,17 +97,28 @@ def of_label_bins(pane: Pane) -> Invariants:
     counts = block.counts
     places, own_counts, columns = pane["classes"].blocks["cells"].filled()
     if same:
-        place = places // fine.n_positions * width + fine.on(label_bins.LABEL_GRID)[places % fine.n_positions]
+        place = (
+            places // fine.n_positions * width
+            + fine.on(label_bins.LABEL_GRID)[places % fine.n_positions]
+        )
         size = n_classes * width
     else:
         place, size = places // fine.n_positions, n_classes
         counts = counts.reshape(len(counts), n_classes, width).sum(axis=2)
         sums = {name: values.reshape(n_classes, width).sum(axis=1) for name, values in sums.items()}
     n = np.bincount(place, own_counts[0], size)
-    of = {name: np.bincount(place, column, size) for name, column in zip(cells.SUMS, columns, strict=True)}
+    of = {
+        name: np.bincount(place, column, size)
+        for name, column in zip(cells.SUMS, columns, strict=True)
+    }
     yield "label_bins: predictions differ from classes", counts[0] == n
     ratings, hits, squares = (
-        sums[name] for name in ("ratings_squared", "correct_ratings_squared", "correct_squared_ratings_squared")
+        sums[name]
+        for name in (
+            "ratings_squared",
+            "correct_ratings_squared",
+            "correct_squared_ratings_squared",
+        )
     )
     pooled = of["weight_pooled"]
     yield (
@@ -99,9 +127,14 @@ def of_label_bins(pane: Pane) -> Invariants:
     )
     yield (
         "label_bins: squares below the square of their mean",
-        square_within(of["correct_pooled"], n, squares, pooled) & square_within(hits, ratings, squares, pooled**2),
+        square_within(of["correct_pooled"], n, squares, pooled)
+        & square_within(hits, ratings, squares, pooled**2),
     )
-    residual, residual_squared, most = sums["residual"], sums["residual_squared"], of["weight_squared"]
+    residual, residual_squared, most = (
+        sums["residual"],
+        sums["residual_squared"],
+        of["weight_squared"],
+    )
     yield (
         "label_bins: residual_squared below the square of the residual",
         square_within(residual, most, residual_squared, most + of["weight"]),
@@ -112,11 +145,16 @@ def of_label_bins(pane: Pane) -> Invariants:
     yield from _label_bins_of_one_vote(pane, sums, counts[1], of["weight"].astype(np.float64))
 
 
-def _label_bins_of_one_vote(pane: Pane, sums: dict[str, Floats], n: NDArray[np.int64], whole: Floats) -> Invariants:
+def _label_bins_of_one_vote(
+    pane: Pane, sums: dict[str, Floats], n: NDArray[np.int64], whole: Floats
+) -> Invariants:
     weight, squared = sums["one_weight"], sums["one_weight_squared"]
     for name in ("one_confidence", "one_correct"):
         total = weight.sum() / pane.spec.n_classes
-        yield f"label_bins: {name} over all classes is not the weight", near(sums[name].sum(), total, whole.sum())
+        yield (
+            f"label_bins: {name} over all classes is not the weight",
+            near(sums[name].sum(), total, whole.sum()),
+        )
     yield (
         "label_bins: one_weight_squared out of range",
         square_within(weight, n, squared, whole) & (squared <= weight**2 + slack(whole**2)),
@@ -136,7 +174,10 @@ def of_label_distribution(pane: Pane) -> Invariants:
     own = sums["weight"]
     yield "label_distribution: weight differs from counts", near(own.sum(), weight, weight)
     gap, absolute = sums["entropy_gap"], sums["entropy_gap_absolute"]
-    yield "label_distribution: entropy_gap beyond its absolute", np.abs(gap) <= absolute + slack(own)
+    yield (
+        "label_distribution: entropy_gap beyond its absolute",
+        np.abs(gap) <= absolute + slack(own),
+    )
     for name in ("entropy_gap", "distance"):
         block = kept[name]
         yield (
@@ -146,7 +187,9 @@ def of_label_distribution(pane: Pane) -> Invariants:
     yield from _label_distribution_of_each(pane, sums, counts)
 
 
-def _label_distribution_of_each(pane: Pane, sums: dict[str, Floats], counts: NDArray[np.int64]) -> Invariants:
+def _label_distribution_of_each(
+    pane: Pane, sums: dict[str, Floats], counts: NDArray[np.int64]
+) -> Invariants:
     """By replicate the same predictions as elsewhere; histograms of the same distances."""
     several, scores = sums_of_several(pane), scores_by_replicate(pane)
     scale = sums["weight"].sum()
@@ -163,7 +206,10 @@ def _label_distribution_of_each(pane: Pane, sums: dict[str, Floats], counts: NDA
     for name, total in (("entropy_gap", scaled), ("distance", sums["distance"].sum())):
         weight = pane["label_distribution"].blocks[name].sums[0]
         low, high = (weight @ (np.arange(bins) + i) / bins for i in (0, 1))
-        yield f"label_distribution: {name} differs from its histogram", inside(low, total, high, scale)
+        yield (
+            f"label_distribution: {name} differs from its histogram",
+            inside(low, total, high, scale),
+        )
 
 
 def of_disagreement(pane: Pane) -> Invariants:
@@ -194,13 +240,20 @@ def of_disagreement(pane: Pane) -> Invariants:
         )
         yield (
             f"disagreement: squares{suffix} below the square of their mean",
-            square_within(seen_squared, squared, at["disagreement_squared_weight_squared"], scale**2),
+            square_within(
+                seen_squared, squared, at["disagreement_squared_weight_squared"], scale**2
+            ),
         )
     several = sums_of_several(pane)
-    table = kept["replicates"].sums.reshape(len(disagreement.REPLICATE_SUMS), -1, disagreement.REPLICATE_BINS)
+    table = kept["replicates"].sums.reshape(
+        len(disagreement.REPLICATE_SUMS), -1, disagreement.REPLICATE_BINS
+    )
     predicted = table.sum(axis=1)[1]
     scale = several["weight"].sum()
-    yield "disagreement (replicates): predicted differs from the cells", near(predicted.sum(), sums["predicted"].sum(), scale)
+    yield (
+        "disagreement (replicates): predicted differs from the cells",
+        near(predicted.sum(), sums["predicted"].sum(), scale),
+    )
     for at_row, name in ((0, "weight"), (2, "disagreement")):
         yield (
             f"disagreement (replicates): {name} differs from label_uncertainty",
@@ -223,7 +276,10 @@ def of_concentration(pane: Pane) -> Invariants:
     if not profile[1].any():
         yield "concentration: weight differs from label_uncertainty", near(weight, whole, whole)
     for name in ("weight", "nll_limit"):
-        yield f"concentration: {name} depends on the concentration", near(kept[name], kept[name][0], ratings)
+        yield (
+            f"concentration: {name} depends on the concentration",
+            near(kept[name], kept[name][0], ratings),
+        )
     for name, values, rate, bound in (("nll", nll, slope, 0.0963), ("nll_d1", slope, bend, 0.125)):
         rise = np.diff(values)
         wanted = _STEP * (rate[1:] + rate[:-1]) / 2.0

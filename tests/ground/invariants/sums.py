@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells, temperature
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.pane import Pane
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,
@@ -36,7 +36,10 @@ def of_scores(pane: Pane) -> Invariants:
     yield "scores: more ratings at probability 0 than ratings", counts[2] <= n["n_ratings"]
     yield "scores: weight differs from counts", near(weight[1:], weight_of(pane), weight_of(pane))
     yield "scores: samples differ from counts", counts[0] == samples
-    yield "scores: accuracy_null below chance", sums["accuracy_null"] >= weight / pane.spec.n_classes - slack(weight)
+    yield (
+        "scores: accuracy_null below chance",
+        sums["accuracy_null"] >= weight / pane.spec.n_classes - slack(weight),
+    )
     impossible = weight - finite
     yield (
         "scores: brier beyond twice the loss",
@@ -80,7 +83,9 @@ def of_temperature(pane: Pane) -> Invariants:
     yield from _temperature_of_tables(pane)
 
 
-def _temperature_of_curve(pane: Pane, kept: dict[str, Floats], n_zero: NDArray[np.int64]) -> Invariants:
+def _temperature_of_curve(
+    pane: Pane, kept: dict[str, Floats], n_zero: NDArray[np.int64]
+) -> Invariants:
     """NLL is convex in the inverse temperature and at most log K at 0; slopes are sums of what their squares are kept of."""
     nll, slope, weight = kept["nll"], kept["nll_d1"], kept["weight"]
     step, rise = np.diff(temperature.BETAS), np.diff(nll, axis=1)
@@ -89,12 +94,19 @@ def _temperature_of_curve(pane: Pane, kept: dict[str, Floats], n_zero: NDArray[n
     yield "temperature: nll rises otherwise than its slopes", inside(low, rise, high, scale)
     at_zero = nll[:, 0] - temperature.BETAS[0] * slope[:, 0]
     most = weight[:, 0] * np.log(pane.spec.n_classes)
-    yield "temperature: nll beyond that of a guess", at_zero <= most + slack(np.abs(nll[:, 0]) + most)
+    yield (
+        "temperature: nll beyond that of a guess",
+        at_zero <= most + slack(np.abs(nll[:, 0]) + most),
+    )
     yield (
         "temperature: nll_d1_squared below the square of the slope",
-        square_within(slope, pane.counts["n_units"], kept["nll_d1_squared"], np.abs(slope) + weight),
+        square_within(
+            slope, pane.counts["n_units"], kept["nll_d1_squared"], np.abs(slope) + weight
+        ),
     )
-    steep = square_within(kept["brier_d1"], 4.0 * weight, kept["nll_d2"], np.abs(kept["brier_d1"]) + weight)
+    steep = square_within(
+        kept["brier_d1"], 4.0 * weight, kept["nll_d2"], np.abs(kept["brier_d1"]) + weight
+    )
     yield "temperature: brier_d1 beyond what nll_d2 allows", steep | (n_zero > 0)
 
 
@@ -110,10 +122,16 @@ def _temperature_of_tables(pane: Pane) -> Invariants:
     for column, values in kept.items():
         scale = score["weight_pooled"] + score["weight"]
         if not column.startswith("confidence"):
-            yield f"temperature (tables): {column} differs from {name}", near(values, score[column], scale)
+            yield (
+                f"temperature (tables): {column} differs from {name}",
+                near(values, score[column], scale),
+            )
             continue
         one = betas // 2
-        yield f"temperature (tables): {column} at 1 differs from {name}", near(values[one], score[column], scale)
+        yield (
+            f"temperature (tables): {column} at 1 differs from {name}",
+            near(values[one], score[column], scale),
+        )
         if name == "top_label":
             rises = np.diff(values) >= -slack(scale)
             yield f"temperature (tables): {column} falls with beta", rises

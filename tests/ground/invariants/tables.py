@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import case_tables
 from calibrant.accumulators import cells, replicates, uncertainty, units
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
-from calibrant.pane import Pane
-from calibrant.policies import N_POLICIES, POLICIES
+from calibrant.core.label_policies import N_POLICIES, POLICIES
+from calibrant.core.pane import Pane
+from calibrant.segmentation import case_tables
 from tests.ground.invariants.basis import (
     Floats,
     Invariants,
@@ -57,10 +57,16 @@ def of_table(pane: Pane, name: str, block: Block, tables: int) -> Invariants:
     for suffix, samples, whole in (("_pooled", counts[1], weight[0]), ("", counts[0], weight[1])):
         own, squared = sums["weight" + suffix], sums["weight_squared" + suffix]
         yield f"{name}: weight differs from scores", near(total(own), whole, whole)
-        yield f"{name}: squared weights below the square of their mean", squared >= own**2 / samples - slack(own**2)
+        yield (
+            f"{name}: squared weights below the square of their mean",
+            squared >= own**2 / samples - slack(own**2),
+        )
         least = np.minimum(lower * (1.0 - lower), upper * (1.0 - upper)) * squared
         most = 0.25 * n["n_labelled"] * own**2
-        yield f"{name}: null_variance out of range", inside(least, sums["null_variance" + suffix], most, own**2)
+        yield (
+            f"{name}: null_variance out of range",
+            inside(least, sums["null_variance" + suffix], most, own**2),
+        )
     yield f"{name}: other predictions in some table", total(counts[0]) == n["n_labelled"]
     squares = sums["correct_mean_squared"]
     yield (
@@ -82,7 +88,9 @@ def of_top_label(pane: Pane) -> Invariants:
         "top_label: confidence differs from scores",
         near(confidence, sums["accuracy_null"], sums["weight"]),
     )
-    variance = np.array([table["null_variance_pooled"], *[table["null_variance"]] * (N_POLICIES - 1)])
+    variance = np.array(
+        [table["null_variance_pooled"], *[table["null_variance"]] * (N_POLICIES - 1)]
+    )
     own = sums["accuracy_null_variance"]
     yield "top_label: null_variance differs from scores", near(variance, own, own + sums["weight"])
 
@@ -103,7 +111,9 @@ def of_positive(pane: Pane) -> Invariants:
 
 
 def of_classes(pane: Pane) -> Invariants:
-    yield from of_table(pane, "classes", pane["classes"].blocks["cells"], len(pane.spec.kept_classes))
+    yield from of_table(
+        pane, "classes", pane["classes"].blocks["cells"], len(pane.spec.kept_classes)
+    )
     if pane.spec.keeps_all_classes:
         yield from of_every_class(pane, "classes")
 
@@ -185,7 +195,10 @@ def of_replicates(pane: Pane) -> Invariants:
         by_bin = block.counts[0].reshape(-1, replicates.SCORE_BINS).sum(axis=0)
         yield "replicates (tables): other bins than the fine cells", by_bin == bins[0]
         own = block.sums.reshape(len(replicates.TABLE_SUMS), -1, replicates.SCORE_BINS).sum(axis=1)
-        yield "replicates (tables): other sums than the fine cells", near(own, columns_of_bins(bins[1]), scale)
+        yield (
+            "replicates (tables): other sums than the fine cells",
+            near(own, columns_of_bins(bins[1]), scale),
+        )
 
 
 def _replicates_of_each(pane: Pane) -> Invariants:
@@ -207,7 +220,10 @@ def _replicates_of_each(pane: Pane) -> Invariants:
         yield f"replicates ({name}): predictions differ from scores", counts == tables * n[:, 0]
         for at, weight in ((0, "weight_pooled"), (1, "weight")):
             own = tables * scores["weight"][:, at]
-            yield f"replicates ({name}): {weight} differs from scores", near(sums[weight], own, scale[at])
+            yield (
+                f"replicates ({name}): {weight} differs from scores",
+                near(sums[weight], own, scale[at]),
+            )
             if name == "classes":
                 confidence = sums[weight.replace("weight", "confidence")]
                 yield (

@@ -1,0 +1,12 @@
+"""Calibration maps. One file each; what a file of this folder defines as `MAP` is found and offered.
+
+`fit` answers with plain numbers from which any client can compute the map; `apply` computes it here.
+"""
+
+from calibrant.calibrators.base import CalibrationMap, Options
+from calibrant.calibrators.fitting import apply, fit, needs
+from calibrant.calibrators.registry import found
+
+MAPS = found()
+
+__all__ = ["MAPS", "CalibrationMap", "Options", "apply", "fit", "needs"]

@@ -1,0 +1,71 @@
+"""What a window's own map gains over a map that was fitted elsewhere, on the window's labels.
+
+The window's kept sample is parted in two by unit, and each half is mapped by what the method fits to the other half, so
+that the own map is not judged by the labels that it was made of. The map from elsewhere is applied as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import Options
+from calibrant.calibrators.fitting import apply, fit
+from calibrant.calibrators.map_comparison import Fitted, common_scope, losses_under, means_of
+from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.core.pane import Pane
+from calibrant.core.view import View
+
+NAMES = ("nll", "brier")
+
+
+def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[str, Any]:
+    """The other map's mean losses less those of the own method's map, held out, each with its interval.
+
+    Parameters
+    ----------
+    other : a fitted map as `apply` takes it
+    view : of the window; its question gives scope, label policy and level
+    method, options : of the own map
+
+    Returns
+    -------
+    dict with `difference` (`nll` and `brier`: value and interval, positive where the own map is better; None with a
+    `difference_reason`), `held_out` and `against_held_out` (mean losses of both), `n` and `n_units`
+    """
+    told: dict[str, Any] = {
+        "difference": None, "difference_reason": None, "held_out": None, "against_held_out": None, "n": 0, "n_units": 0,
+    }  # fmt: skip
+    if about_sample(view.pane) is None:
+        return told | {"difference_reason": "not_kept"}
+    if other.get("parameters") is None:
+        return told | {"difference_reason": "no_map"}
+    batch = view.pane.sample.batch()
+    rows = labelled_rows(batch, view.policy)
+    told |= {"n": len(rows), "n_units": rows.n_units}
+    if rows.n_units < MIN_UNITS:
+        return told | {"difference_reason": "few_units"}
+    theirs: dict[str, Any] = {}
+    own: dict[str, Any] = {name: np.zeros(len(rows)) for name in NAMES}
+    for half in (0, 1):
+        pane = Pane.for_window(view.spec)
+        pane.fill_batch(batch.take(rows.half != half))
+        fitted = fit(method, View(pane, view.question), options)
+        if fitted["parameters"] is None:
+            return told | {"difference_reason": fitted["reason"]}
+        scope = common_scope(other, fitted)
+        if scope is None:
+            return told | {"difference_reason": "not_comparable"}
+        mine = rows.half == half
+        found = losses_under(rows.take(mine), scope, apply(fitted, batch.take(mine)))
+        for name in NAMES:
+            own[name][mine] = found[name]
+        theirs = losses_under(rows, scope, apply(other, batch))
+    with np.errstate(invalid="ignore"):
+        difference = {
+            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.question.ci)
+            for name in NAMES
+        }
+    means = {"held_out": means_of(rows, own), "against_held_out": means_of(rows, theirs)}
+    return told | means | {"difference": difference}

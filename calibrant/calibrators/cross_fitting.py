@@ -1,0 +1,78 @@
+"""Both halves of the units mapped by what the other half fits: quick fits, whose proof is left out.
+
+The candidates of a recommendation read the same rows, so these are laid out once, and a fit may begin where a simpler
+one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.base import Floats
+from calibrant.calibrators.diagonal_objective import OwnProblem
+from calibrant.calibrators.form import LinearForm, linear, probabilities_of
+from calibrant.calibrators.from_rows import clipped, why_none
+from calibrant.calibrators.problem import FLAT, Points
+from calibrant.calibrators.rows import LabelledRows
+
+
+class Halves:
+    """Rows parted by unit.
+
+    Parameters
+    ----------
+    rows : LabelledRows, each with weight
+    """
+
+    def __init__(self, rows: LabelledRows) -> None:
+        self.rows = rows
+        self.places = [np.flatnonzero(rows.half == side) for side in (0, 1)]
+        self.parts = [rows.take(place) for place in self.places]
+        self.inputs = clipped(rows.logits)
+        self._points: dict[int, Points] = {}
+
+    def fitted(
+        self,
+        make: Callable[[int], LinearForm],
+        starts: list[Floats] | None = None,
+        missing_class_matters: bool = True,
+    ) -> tuple[list[Floats], str | None]:
+        """The parameters that each half asks for, or the reason why one of them has none.
+
+        Parameters
+        ----------
+        make : number of classes to an own form
+        starts : parameters to begin at, one array a half
+        missing_class_matters : as in `solve_form`
+        """
+        found: list[Floats] = []
+        for side in (0, 1):
+            form, part = make(self.rows.n_classes), self.parts[side]
+            reason = why_none(part, form, self.inputs[self.places[side]], missing_class_matters)
+            if reason is not None:
+                return [], reason
+            problem = OwnProblem(self._points_of(side), form)
+            quick = problem.quickly(form.start if starts is None else starts[side])
+            if quick.is_free and quick.least_curvature < FLAT:
+                return [], "constant_scores" if problem.is_collinear() else "separable"
+            if not quick.is_still:
+                return [], "not_converged"
+            found.append(quick.parameters)
+        return found, None
+
+    def mapped(self, make: Callable[[int], LinearForm], fitted: list[Floats]) -> Floats:
+        """Probabilities of every row by the fit to the other half, (n, n_classes)."""
+        coefficients = [make(self.rows.n_classes).coefficients(at) for at in fitted]
+        result = np.empty_like(self.inputs)
+        for side, other in ((0, 1), (1, 0)):
+            place: NDArray[np.int64] = self.places[side]
+            result[place] = probabilities_of(linear(self.inputs[place], coefficients[other], True))
+        return result
+
+    def _points_of(self, side: int) -> Points:
+        if side not in self._points:
+            self._points[side] = Points(self.parts[side], self.inputs[self.places[side]])
+        return self._points[side]

@@ -1,0 +1,317 @@
+"""The two doors of the maps: fit one to what a view shows, apply one to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from calibrant.accumulators.replicates import keeps_class_tables
+from calibrant.accumulators.sample import Sample
+from calibrant.calibrators.base import REASONS, CalibrationMap, Floats, Options, Solved, digest
+from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
+from calibrant.calibrators.held_out_scores import held_out_scores
+from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
+from calibrant.calibrators.recommendation import Weighing
+from calibrant.calibrators.registry import found
+from calibrant.calibrators.rows import LabelledRows, log_probabilities
+from calibrant.core.batch import Batch
+from calibrant.core.cells import Cells
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import NotAnswerable, View
+
+MIN_UNITS = 20
+
+
+def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, ...]:
+    """Accumulators that `fit` reads.
+
+    Parameters
+    ----------
+    method : one of `MAPS`
+    spec : the model's
+    scope : as in `Question`; None for the model's own
+
+    Raises
+    ------
+    CalibrationInputError
+        Not a method.
+    """
+    kind = (scope or spec.default_scope).partition(":")[0]
+    cells = {"class": "classes"}.get(kind, kind)
+    wanted = dict.fromkeys(_method(method).needs)
+    if kind == "class" and not keeps_class_tables(spec):
+        wanted["sample"] = None
+    held = [name for name in wanted if name != "sample" or Sample.applies(spec)]
+    return ("counts", "histograms", "replicates", cells, *held)
+
+
+def fit(method: str, view: View, options: Options | None = None) -> dict[str, Any]:
+    """A calibration map fitted to what a view shows.
+
+    Parameters
+    ----------
+    method : one of `MAPS`
+    view : View; its question gives scope, label policy and `ci`. With raw rows the fit is to the rows.
+    options : Options; what the method does not read is ignored
+
+    Returns
+    -------
+    dict of plain values: method, scope ("positive", "class", "top_label" or "full"), class, input, parameters, digest,
+    n, before, after, heldout and how the fit went. `parameters` is None with a `reason` where there is no map; `before`
+    and `after` are on the data of the fit, by `evaluation`; `heldout` is None with a `heldout_reason`. `error_bound`
+    is what the cells may cost against a fit to raw rows, in probability; of temperature it is relative.
+
+    Raises
+    ------
+    CalibrationInputError
+        Not a method, a scope that it does not map, or options outside their range.
+
+    Examples
+    --------
+    >>> from calibrant.core.pane import Pane
+    >>> from calibrant.core.query import Question
+    >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
+    >>> fitted = fit("isotonic", View(pane, Question()))
+    >>> [round(value, 3) for value in fitted["parameters"]["y"]]
+    [0.2, 0.8]
+    """
+    chosen = _method(method)
+    options = _checked(options or Options(), view)
+    scope, klass = _scope(chosen, view)
+    answer: dict[str, Any] = {
+        "method": chosen.slug,
+        "title": chosen.title,
+        "source": chosen.source,
+        "scope": scope,
+        "class": klass,
+        "input": chosen.input,
+        "objective": chosen.objective,
+        "raters": view.question.raters,
+        "options": {
+            name: value for name, value in asdict(options).items() if name in chosen.options
+        },
+        "fitted_to": "rows" if view.is_raw else "cells",
+    }
+    try:
+        if chosen.solve_rows is not None:
+            return _fitted_to_rows(chosen, view, options, scope, answer)
+        solved = _solved(chosen, view, options)
+        shown = _shown(chosen, view, scope, solved)
+    except NotAnswerable as fault:
+        nothing = _finish(answer, Solved(None, fault.reason), view)
+        return nothing | {"detail": fault.detail, "n_excluded": fault.n_excluded}
+    answer |= shown
+    answer["heldout"], answer["heldout_reason"] = _held_out(chosen, view, options, scope, solved)
+    return _finish(answer, solved, view)
+
+
+def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
+    """A map's probabilities for a batch.
+
+    Parameters
+    ----------
+    fitted : what `fit` answered, or the same read from JSON: method, scope, class and parameters suffice
+    batch : Batch
+
+    Returns
+    -------
+    float64 (n,) for the scopes positive, top_label and class; (n, n_classes) with rows that sum to 1 for full.
+
+    Raises
+    ------
+    CalibrationInputError
+        Not a method, no parameters, or a scope that the batch has not.
+    """
+    method, parameters = _method(str(fitted.get("method"))), fitted.get("parameters")
+    if not isinstance(parameters, Mapping):
+        raise CalibrationInputError.at(
+            "/parameters", "not_fitted", "the map has no parameters to apply"
+        )
+    scope = fitted.get("scope")
+    if scope not in method.scopes:
+        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {scope}"
+        raise CalibrationInputError.at("/scope", "one_of", detail)
+    if scope == "full":
+        assert method.at_rows is not None
+        return method.at_rows(parameters, log_probabilities(batch))
+    if scope == "positive" and method.at is None and batch.n_classes == 2:
+        assert method.at_rows is not None
+        return np.asarray(method.at_rows(parameters, log_probabilities(batch))[:, 1])
+    return method.at_scores(parameters, _score(fitted, batch))
+
+
+def _method(slug: str) -> CalibrationMap:
+    known = found()
+    if slug not in known:
+        detail = f"{slug!r} is not a method; known are {', '.join(known)}"
+        raise CalibrationInputError.at("/method", "one_of", detail)
+    return known[slug]
+
+
+def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
+    p = batch.probabilities
+    if fitted["scope"] == "top_label":
+        return np.asarray(p.max(axis=1))
+    klass = 1 if fitted["scope"] == "positive" else fitted.get("class")
+    if (
+        type(klass) is not int
+        or not 0 <= klass < batch.n_classes
+        or (fitted["scope"] == "positive" and batch.n_classes != 2)
+    ):
+        detail = f"the batch has {batch.n_classes} classes, the map is of {fitted['scope']} {klass}"
+        raise CalibrationInputError.at("/class", "class_range", detail)
+    return np.asarray(p[:, klass])
+
+
+def _checked(options: Options, view: View) -> Options:
+    if options.binning not in ("equal_width", "equal_mass"):
+        detail = "binning is one of equal_width, equal_mass"
+        raise CalibrationInputError.at("/binning", "one_of", detail)
+    if not 1e-8 <= options.regularisation <= 1e8:
+        detail = "regularisation lies in 1e-8 to 1e8"
+        raise CalibrationInputError.at("/regularisation", "range", detail)
+    if not 1 <= options.bins <= view.spec.grid:
+        detail = f"bins lies in 1 to {view.spec.grid}"
+        raise CalibrationInputError.at("/bins", "range", detail)
+    return options
+
+
+def _scope(method: CalibrationMap, view: View) -> tuple[str, int | None]:
+    """Scope and class in the words of the answer."""
+    kind, _, name = view.scope.partition(":")
+    if kind == "top_label" and "full" in method.scopes:
+        return "full", None
+    if kind not in method.scopes:
+        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {view.scope}"
+        raise CalibrationInputError.at("/scope", "one_of", detail)
+    return kind, int(name) if name else None
+
+
+def _solved(method: CalibrationMap, view: View, options: Options) -> Solved:
+    if method.solve_view is not None:
+        return method.solve_view(view, options)
+    assert method.solve is not None
+    return method.solve(_filled(view.cells()), options)
+
+
+def _fitted_to_rows(
+    method: CalibrationMap, view: View, options: Options, scope: str, answer: dict[str, Any]
+) -> dict[str, Any]:
+    """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
+    rows, sample = rows_of(view)
+    assert method.solve_rows is not None and method.at_rows is not None
+    solved = method.solve_rows(rows, options)
+    after = None
+    if solved.parameters is not None:
+        after = losses_of(rows, mapped_rows(method.at_rows, solved.parameters, rows), scope)
+    answer |= {
+        "fitted_to": "rows" if sample is None else "sample",
+        "sample": sample,
+        "before": losses_of(rows, rows.probabilities, scope) if len(rows) else None,
+        "after": after,
+        "evaluation": _how(scope, "rows" if sample is None else "sample"),
+    }
+    answer["heldout"], answer["heldout_reason"] = None, solved.reason
+    if solved.parameters is not None:
+        answer["heldout"], answer["heldout_reason"] = _held_out_rows(
+            method, rows, options, scope, view
+        )
+    return _finish(answer, solved, view)
+
+
+def _held_out_rows(
+    method: CalibrationMap, rows: LabelledRows, options: Options, scope: str, view: View
+) -> tuple[dict[str, Any] | None, str | None]:
+    solve, at = method.solve_rows, method.at_rows
+    assert solve is not None and at is not None
+    return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.question.ci)
+
+
+def _how(scope: str, scores: str) -> dict[str, Any]:
+    brier = {"brier": "sum over classes"} if scope == "full" else {}
+    return HOW | brier | {"scores": scores}
+
+
+def _filled(cells: Cells) -> Cells:
+    return cells.kept(cells.weight > 0.0)
+
+
+def _shown(method: CalibrationMap, view: View, scope: str, solved: Solved) -> dict[str, Any]:
+    """Losses before and after, on the data of the fit."""
+    if scope == "full":
+        how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
+        pair = {name: solved.details.pop(name, None) for name in ("before", "after")}
+        return pair | {"evaluation": how}
+    how, cells = dict(HOW), None
+    try:
+        cells = _filled(view.cells())
+    except NotAnswerable:
+        if method.slug != "histogram":
+            raise
+        table = view.table()
+        bins = replace(table.cells, lower=table.edges[:-1], upper=table.edges[1:])
+        cells, how["scores"] = _filled(bins), "bin means"
+    if view.is_raw:
+        how["scores"] = "rows"
+    after = None
+    if solved.parameters is not None:
+        after = losses(cells, method.at_scores(solved.parameters, own_scores(cells)))
+    before = losses(cells, own_scores(cells)) if len(cells) else None
+    return {"before": before, "after": after, "evaluation": how}
+
+
+def _held_out(
+    method: CalibrationMap, view: View, options: Options, scope: str, solved: Solved
+) -> tuple[dict[str, Any] | None, str | None]:
+    if solved.parameters is None:
+        return None, solved.reason
+    try:
+        if scope == "full":
+            return _held_out_temperature(view)
+        view.refuse_histograms()
+        if scope == "class" and not keeps_class_tables(view.spec):
+            return held_out_scores(method, view, options)
+    except NotAnswerable as fault:
+        return None, fault.reason
+    return held_out(method, view, options)
+
+
+def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
+    """Of the common temperature, on the kept sample or the raw rows: what is said with the recommendation."""
+    told = Weighing(view).held_out_temperature("nll")
+    return told["heldout"], told["heldout_reason"]
+
+
+def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:
+    counts = view.counts
+    answer = {
+        "before": None,
+        "after": None,
+        "heldout": None,
+        "heldout_reason": solved.reason,
+    } | answer
+    warnings = list(solved.warnings)
+    if solved.parameters is not None and counts["n_units"] < MIN_UNITS:
+        warnings.append("few_units")
+    return (
+        answer
+        | solved.details
+        | {
+            "at_bound": solved.details.get("at_bound", False),
+            "parameters": solved.parameters,
+            "digest": digest(answer | {"parameters": solved.parameters}),
+            "reason": solved.reason,
+            "detail": REASONS.get(solved.reason or ""),
+            "warnings": warnings,
+            "n": counts["n_labelled"],
+            "n_predictions": counts["n_predictions"],
+            "n_ratings": counts["n_ratings"],
+            "n_units": counts["n_units"],
+        }
+    )

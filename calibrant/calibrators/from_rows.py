@@ -1,0 +1,237 @@
+"""Maps of whole rows that are fitted to rows: the kept sample, or the raw rows where they are at hand.
+
+What is common to them: which rows there are to fit, when a fit is refused, how it proves itself, losses before and
+after, and losses on halves that the fit did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import CLIP, Floats, Solved
+from calibrant.calibrators.diagonal_objective import problem_of
+from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.problem import Points
+from calibrant.calibrators.rows import (
+    MIN_UNITS,
+    LabelledRows,
+    about_sample,
+    event_losses,
+    labelled_rows,
+    mean_by_unit,
+    row_losses,
+)
+from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit, fit_softmax, why_flat
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.view import NotAnswerable, View
+
+ECE_BINS = 15
+WISHED_ROWS_A_PARAMETER = 10
+SolveRows = Callable[[LabelledRows], Solved]
+AtRows = Callable[[Mapping[str, Any], Floats], Floats]
+
+
+def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str, Any] | None]:
+    """The rows that a view can be fitted on, and what part of all they are; None where they are all.
+
+    Parameters
+    ----------
+    view : View
+    most : of a sample no more rows than this. They stand in the order of their ids' hashes, so that the first ones
+        are a uniform sample of it.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or its panes keep no sample.
+    """
+    view.refuse_histograms()
+    if view.filling is not None:
+        return labelled_rows(view.filling.whole, view.policy), None
+    about = about_sample(view.pane)
+    if about is None:
+        raise NotAnswerable("not_kept", "panes of so many classes keep no sample of whole rows")
+    if not about["n"] and about["n_drawn_from"]:
+        raise NotAnswerable("not_kept", "panes of this window were kept before there was a sample")
+    batch = view.pane.sample.batch()
+    if most is not None and batch.n > most:
+        batch = batch.take(np.arange(most))
+    return labelled_rows(batch, view.policy), about
+
+
+def clipped(logits: Floats, clip: float = CLIP) -> Floats:
+    """Log-probabilities held at those of `clip`, below which a logarithm says nothing any more."""
+    return np.maximum(logits, np.log(clip))
+
+
+def solve_form(
+    rows: LabelledRows,
+    make: Callable[[int], LinearForm],
+    named: Callable[[Floats], dict[str, Any]],
+    missing_class_matters: bool = True,
+) -> Solved:
+    """Fit a form, or say why there is no fit.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    make : number of classes to the form
+    named : coefficients (n_classes, n_features) to parameters by name
+    missing_class_matters : whether a class without ratings leaves a parameter without a finite best value
+    """
+    rows = rows.take(np.flatnonzero(rows.weight > 0))
+    form, inputs = make(rows.n_classes), clipped(rows.logits)
+    details: dict[str, Any] = {"n_parameters": form.n_parameters}
+    reason = why_none(rows, form, inputs, missing_class_matters)
+    if reason == "missing_class":
+        details["missing_classes"] = np.flatnonzero(rows.share.sum(axis=0) == 0).tolist()
+    if reason is not None:
+        return Solved(None, reason, details)
+    problem = problem_of(Points(rows, inputs), form)
+    fit = fit_softmax(problem)
+    details |= _told(form, fit, named)
+    reason = why_flat(problem, fit)
+    if reason is not None:
+        return Solved(
+            None, reason, {name: details[name] for name in details if name != "standard_errors"}
+        )
+    warnings = ["at_bound"] if fit.at_bound else []
+    if rows.n_units < WISHED_ROWS_A_PARAMETER * form.n_parameters:
+        warnings.append("few_rows_a_parameter")
+    return Solved(named(form.coefficients(fit.parameters)), None, details, warnings)
+
+
+def why_none(
+    rows: LabelledRows, form: LinearForm, inputs: Floats, missing_class_matters: bool = True
+) -> str | None:
+    """The reason why a form cannot be fitted to rows with weight; None where nothing speaks against trying."""
+    if not len(rows):
+        return "no_labels"
+    mass = rows.share.sum(axis=0)
+    if (mass > 0).sum() < 2:
+        return "one_class"
+    if np.ptp(inputs, axis=0).max() < 1e-12:
+        return "constant_scores"
+    if rows.n_units < ROWS_A_PARAMETER * form.n_parameters:
+        return "few_rows"
+    if missing_class_matters and not (mass > 0).all():
+        return "missing_class"
+    return None
+
+
+def _told(
+    form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]
+) -> dict[str, Any]:
+    errors = None
+    if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
+        spread = np.where(form.place >= 0, fit.standard_errors[np.maximum(form.place, 0)], 0.0)
+        errors = {name: value for name, value in named(spread).items() if name != "clip"}
+    return {
+        "converged": fit.converged,
+        "iterations": fit.iterations,
+        "gradient_norm": fit.gradient_norm,
+        "objective_before": fit.objective_before,
+        "objective_after": fit.objective,
+        "least_curvature": fit.least_curvature,
+        "at_bound": fit.at_bound,
+        "standard_errors": errors,
+        "standard_error_method": None if errors is None else "sandwich by unit",
+    }
+
+
+def mapped_rows(at: AtRows, parameters: Mapping[str, Any], rows: LabelledRows) -> Floats:
+    """Probabilities of rows after a map, (n, n_classes)."""
+    return at(parameters, rows.logits)
+
+
+def scope_losses(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[str, Floats]:
+    """NLL and Brier sums of each row: over all classes for `full`, of class 1 for `positive`."""
+    if scope == "full":
+        return row_losses(rows, probabilities)
+    return event_losses(rows.share[:, 1], rows.weight, np.clip(probabilities[:, 1], 0.0, 1.0))
+
+
+def losses_of(
+    rows: LabelledRows, probabilities: Floats, scope: str, sums: dict[str, Floats] | None = None
+) -> dict[str, float | None]:
+    """Mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`); `sums` are `scope_losses`."""
+    total = float(rows.weight.sum())
+    if not total > 0:
+        return dict.fromkeys(("nll", "brier", "ece"))
+    sums = sums or scope_losses(rows, probabilities, scope)
+    means = {name: float(values.sum()) / total for name, values in sums.items()}
+    place = np.arange(len(rows))
+    klass = np.argmax(probabilities, axis=1) if scope == "full" else np.ones(len(rows), np.int64)
+    score = np.clip(probabilities[place, klass], 0.0, 1.0)
+    gap = np.bincount(
+        equal_width_bin(score, ECE_BINS), rows.share[place, klass] - rows.weight * score, ECE_BINS
+    )
+    found = means | {"ece": float(np.abs(gap).sum()) / total}
+    return {name: value if np.isfinite(value) else None for name, value in found.items()}
+
+
+def held_out_rows(
+    solve: SolveRows, at: AtRows, rows: LabelledRows, scope: str, ci: float
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
+
+    Returns
+    -------
+    answer : dict or None, as of `told_held_out`
+    reason : None, "few_units" or the reason of a half's fit
+    """
+    rows = rows.take(np.flatnonzero(rows.weight > 0))
+    if rows.n_units < MIN_UNITS:
+        return None, "few_units"
+    after = rows.probabilities.copy()
+    for side in (0, 1):
+        mine = np.flatnonzero(rows.half == side)
+        solved = solve(rows.take(np.flatnonzero(rows.half != side)))
+        if solved.parameters is None:
+            return None, solved.reason
+        after[mine] = at(solved.parameters, rows.logits[mine])
+    return told_held_out(rows, after, scope, ci), None
+
+
+def told_held_out(
+    rows: LabelledRows,
+    after: Floats,
+    scope: str,
+    ci: float,
+    sums: tuple[dict[str, Floats], dict[str, Floats]] | None = None,
+) -> dict[str, Any]:
+    """Losses before and after of rows mapped by fits that they took no part in.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    after : float64 (n, n_classes)
+    scope, ci : as in `held_out_rows`
+    sums : `scope_losses` before and after, where they are known
+
+    Returns
+    -------
+    dict; `gain` is before minus after, its interval from the spread over units (Student's t).
+    """
+    before = rows.probabilities
+    first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))
+    answer: dict[str, Any] = {
+        "before": losses_of(rows, before, scope, first),
+        "after": losses_of(rows, after, scope, then),
+        "folds": 2,
+        "n": len(rows),
+        "n_units": rows.n_units,
+        "ci": ci,
+        "interval_method": "halves of the units, each mapped by the other half's fit",
+    }
+    with np.errstate(invalid="ignore"):
+        gain = {
+            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
+            for name in first
+        }
+    eces = answer["before"]["ece"], answer["after"]["ece"]
+    gain["ece"] = {"value": eces[0] - eces[1], "interval": None}
+    return answer | {"gain": gain}

@@ -1,0 +1,96 @@
+"""Losses of one class's probability on halves of the kept sample that a map was not fitted to.
+
+For scopes whose tables the replicates do not keep: one class of a model with many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import CalibrationMap, Floats, Options, why_not
+from calibrant.calibrators.from_rows import rows_of
+from calibrant.calibrators.map_losses import difference, losses
+from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
+from calibrant.core.cells import SUM_FIELDS, Cells
+from calibrant.core.view import View
+
+
+def held_out_scores(
+    method: CalibrationMap, view: View, options: Options
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
+
+    Parameters
+    ----------
+    method : Map of one score
+    view : View; its scope names the class
+    options : as of the fit
+
+    Returns
+    -------
+    answer : dict or None; `gain` is before minus after, its interval from the spread over units (Student's t)
+    reason : None, "few_units", "one_class" where the sample holds no hit or no miss, or the reason of a half's fit
+
+    Raises
+    ------
+    NotAnswerable
+        The panes keep no sample.
+    """
+    assert method.solve is not None
+    rows, sample = rows_of(view)
+    rows = rows.take(np.flatnonzero(rows.weight > 0.0))
+    if rows.n_units < MIN_UNITS:
+        return None, "few_units"
+    klass = int(view.scope.partition(":")[2])
+    before = np.clip(rows.probabilities[:, klass], 0.0, 1.0)
+    if reason := why_not(_cells(rows, klass, before)):
+        return None, reason
+    after = np.empty_like(before)
+    for side in (0, 1):
+        others, mine = np.flatnonzero(rows.half != side), rows.half == side
+        solved = method.solve(_cells(rows.take(others), klass, before[others]), options)
+        if solved.parameters is None:
+            return None, solved.reason
+        after[mine] = method.at_scores(solved.parameters, before[mine])
+    hit, whole = rows.share[:, klass], np.arange(len(rows))
+    told = [losses(_summed(whole, hit, rows.weight, before), each) for each in (before, after)]
+    first, then = (event_losses(hit, rows.weight, each) for each in (before, after))
+    gain: dict[str, Any] = {
+        "ece": {"value": difference(told[0]["ece"], told[1]["ece"]), "interval": None}
+    }
+    for name in first:
+        with np.errstate(invalid="ignore"):
+            gain[name] = mean_by_unit(
+                first[name] - then[name], rows.weight, rows.unit, view.question.ci
+            )
+    answer = {
+        "before": told[0],
+        "after": told[1],
+        "gain": gain,
+        "folds": 2,
+        "n": len(rows),
+        "n_units": rows.n_units,
+        "ci": view.question.ci,
+        "interval_method": "halves of the units, each mapped by the other half's fit",
+        "sample": sample,
+    }
+    return answer, None
+
+
+def _cells(rows: LabelledRows, klass: int, score: Floats) -> Cells:
+    """One cell for each distinct score."""
+    distinct, place = np.unique(score, return_inverse=True)
+    return _summed(place, rows.share[:, klass], rows.weight, distinct)
+
+
+def _summed(place: Any, hit: Floats, weight: Floats, score: Floats) -> Cells:
+    """Cells at `score` of what lies at their places."""
+    correct, mass = (
+        np.bincount(place, each, len(score)).astype(np.float64) for each in (hit, weight)
+    )
+    count = np.bincount(place, minlength=len(score)).astype(np.int64)
+    zeros: dict[str, Floats] = dict.fromkeys(SUM_FIELDS, np.zeros(len(score)))
+    sums = zeros | {"weight": mass, "confidence": mass * score, "correct": correct}
+    return Cells(score, score, count, count, **sums)

@@ -1,0 +1,83 @@
+"""Histogram binning: every score becomes the share of hits in its bin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved, why_not
+from calibrant.calibrators.binned import bin_of, binned
+from calibrant.core.cells import Cells
+from calibrant.core.view import View
+
+FEW = 10
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """Edges and values; a bin without data keeps its middle, which changes its scores as little as a bin can.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    options : `bins`, `binning`
+
+    Returns
+    -------
+    Solved
+    """
+    if why_not(cells) == "no_labels":
+        return Solved(None, "no_labels")
+    return _from_bins(*binned(cells, options))
+
+
+def solve_view(view: View, options: Options) -> Solved:
+    """As `solve`; equal-width bins may come from plain histograms too.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds histograms that cannot speak of these bins.
+    """
+    if options.binning == "equal_width":
+        table = view.table()
+        if not table.cells.weight.sum() > 0.0:
+            return Solved(None, "no_labels")
+        return _from_bins(table.cells, table.edges)
+    return solve(view.cells().kept(view.cells().weight > 0), options)
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """The value of the score's bin (a, b], 0 in the first."""
+    values = np.asarray(parameters["values"], np.float64)
+    return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
+
+
+def _from_bins(bins: Cells, edges: Floats) -> Solved:
+    filled = bins.weight > 0.0
+    middle = 0.5 * (edges[:-1] + edges[1:])
+    values = np.where(filled, np.clip(bins.rate, 0.0, 1.0), middle)
+    warnings = []
+    if why_not(bins):
+        warnings.append(str(why_not(bins)))
+    if (bins.count[filled] < FEW).any():
+        warnings.append("few_in_some_bins")
+    if not filled.all():
+        warnings.append("empty_bins")
+    details = {"n_bins": len(values), "n_empty_bins": int((~filled).sum()), "error_bound": 0.0}
+    return Solved({"edges": edges.tolist(), "values": values.tolist()}, None, details, warnings)
+
+
+MAP = CalibrationMap(
+    slug="histogram",
+    title="Histogram binning",
+    source="Zadrozny, Elkan (ICML 2001)",
+    input="probability",
+    objective="brier",
+    scopes=("positive", "class", "top_label"),
+    solve=solve,
+    at=at,
+    options=("bins", "binning"),
+    solve_view=solve_view,
+)

@@ -1,0 +1,73 @@
+"""Isotonic regression: the best rising step curve, by pooling adjacent violators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy
+
+from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved, why_not
+from calibrant.core.cells import Cells
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """Points of a rising polygon: first and last score of each block, or with `centred` its mean score alone.
+
+    A cell stands for its scores at their mean. `error_bound` is of the mean over predictions of the distance to the
+    fit on raw rows: a row is taken to be off by twice what the curve rises over its cell and the two beside it.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones, in order
+    options : `centred`
+
+    Returns
+    -------
+    Solved; a single point where all scores are equal or all ratings agree.
+    """
+    if why_not(cells) == "no_labels":
+        return Solved(None, "no_labels")
+    fit = scipy.optimize.isotonic_regression(cells.rate, weights=cells.weight)
+    value, starts = np.clip(fit.x, 0.0, 1.0), fit.blocks
+    block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    score = cells.mean
+    if options.centred:
+        weight = np.bincount(block, cells.weight)
+        x, y = np.bincount(block, cells.confidence) / weight, value[starts[:-1]]
+    else:
+        ends = np.unique(np.concatenate([starts[:-1], starts[1:] - 1]))
+        x, y = score[ends], value[ends]
+    warnings = [word for word in (why_not(cells),) if word]
+    if len(x) > 1 and (y[0] <= 0.0 or y[-1] >= 1.0):
+        warnings.append("certain_values")
+    details = {"n_blocks": len(starts) - 1, "error_bound": _error_bound(cells, value)}
+    return Solved({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """Straight between points, constant outside."""
+    return np.asarray(np.interp(score, parameters["x"], parameters["y"]))
+
+
+def _error_bound(cells: Cells, value: Floats) -> float:
+    if (cells.lower == cells.upper).all():
+        return 0.0
+    wide = cells.upper > cells.lower
+    above = np.append(value[1:], 1.0 if wide[-1] else value[-1])
+    below = np.append(0.0 if wide[0] else value[0], value[:-1])
+    return 2.0 * float(cells.weight @ (above - below) / cells.weight.sum())
+
+
+MAP = CalibrationMap(
+    slug="isotonic",
+    title="Isotonic regression",
+    source="Zadrozny, Elkan (KDD 2002); centred: Oron, Flournoy (2017)",
+    input="probability",
+    objective="brier",
+    scopes=("positive", "class", "top_label"),
+    solve=solve,
+    at=at,
+    options=("centred",),
+)

@@ -1,0 +1,234 @@
+"""Logistic regression on a handful of weighted points, to rounding: what Platt, beta and their kin solve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.base import Floats, log_odds, why_not
+from calibrant.calibrators.base import logistic as sigmoid
+from calibrant.core.cells import Cells
+
+MAX_STEPS = 100
+STILL = 1e-11
+RUNAWAY = 1e6
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Coefficients (n_features + 1,), the intercept last, with how the solve went; loss and gradient are per weight."""
+
+    coefficients: Floats
+    loss: float
+    gradient_norm: float
+    iterations: int
+    converged: bool
+
+
+def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
+    """Maximum likelihood by Newton's method with halved steps.
+
+    Parameters
+    ----------
+    features : float64 (n, n_features); none for an intercept alone
+    correct, weight : float64 (n,), weighted hits and weight of each point
+
+    Returns
+    -------
+    Logistic; `converged` is False where the likelihood has no maximum (separable outcomes).
+    """
+    middle = np.average(features, axis=0, weights=weight)
+    scale = np.sqrt(np.average((features - middle) ** 2, axis=0, weights=weight))
+    scale = np.where(scale > 0.0, scale, 1.0)
+    design = np.column_stack([(features - middle) / scale, np.ones(len(weight))])
+    total = weight.sum()
+    at = np.zeros(design.shape[1])
+    at[-1] = np.log(correct.sum() / (total - correct.sum()))
+    loss = _loss(design @ at, correct, weight) / total
+
+    def slopes(there: Floats) -> tuple[Floats, Floats]:
+        chance = sigmoid(design @ there)
+        return design.T @ (weight * chance - correct) / total, chance
+
+    gradient, chance = slopes(at)
+    norm, step = float(np.abs(gradient).max()), 0
+    for step in range(1, MAX_STEPS + 1):  # noqa: B007
+        if norm < STILL or np.abs(at).max() > RUNAWAY:
+            break
+        bend = (design.T * (weight * chance * (1.0 - chance))) @ design / total
+        move = np.linalg.lstsq(bend, gradient, rcond=None)[0]
+        tried, better = _halved(design, correct, weight, at, move, loss)
+        if better >= loss:  # rounding hides the loss; the slope still shows the way
+            tried = at - move
+        gradient, chance = slopes(tried)
+        smaller = float(np.abs(gradient).max())
+        if better >= loss and smaller >= norm:
+            break
+        at, loss, norm = tried, min(better, loss), smaller
+    plain = at[:-1] / scale
+    intercept = at[-1] - float(plain @ middle)
+    small = norm < 1e-7 and bool(np.abs(at).max() < 1e3)
+    return Logistic(np.append(plain, intercept), loss, norm, step, small)
+
+
+def separated(cells: Cells) -> bool:
+    """Whether all hits lie at or above all misses, so that a rising logistic curve has no best slope."""
+    hits = cells.correct > 0.0
+    misses = cells.weight - cells.correct > 1e-12 * cells.weight
+    if not hits.any() or not misses.any():
+        return True
+    mean = cells.mean
+    return bool(mean[hits].min() >= mean[misses].max())
+
+
+def cell_error(
+    cells: Cells,
+    features: Callable[[Floats], Floats],
+    coefficients: Floats,
+    refit: Callable[[Floats, Floats, Floats], Floats],
+) -> float:
+    """What a fit to cell means may cost, as the largest change of a probability over the cells.
+
+    The sum of two parts: the change when every cell's weight moves to its two bounds with the mean unchanged, the other
+    extreme from all at the mean; and three standard deviations of what chance does to where in its cell the hits lie.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    features : scores (n,) to the curve's features (n, n_features)
+    coefficients : float64 (n_features + 1,), the intercept last, as fitted to the means
+    refit : scores, hits and weights to such coefficients
+    """
+    if (cells.lower == cells.upper).all():
+        return 0.0
+
+    def chance(score: Floats, at: Floats) -> Floats:
+        return sigmoid(features(score) @ at[:-1] + at[-1])
+
+    bounds = np.stack([cells.lower, cells.upper])
+    there = np.stack([chance(bound, coefficients) for bound in bounds])
+    other = refit(*_spread_out(cells, there))
+    here = chance(cells.mean, coefficients)
+    moved = np.abs(chance(cells.mean, other) - here)
+    design = np.column_stack([features(cells.mean), np.ones(len(cells))])
+    reach = 0.5 * (features(cells.upper) - features(cells.lower))
+    reach = np.column_stack([reach, np.zeros(len(cells))])
+    bend = np.linalg.pinv(
+        (design.T * (cells.weight * here * (1.0 - here))) @ design, hermitian=True
+    )
+    noise = (
+        bend @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells))) @ reach @ bend
+    )
+    deviation = np.sqrt(np.maximum(np.einsum("nd,de,ne->n", design, noise, design), 0.0))
+    return float((moved + 3.0 * here * (1.0 - here) * deviation).max())
+
+
+def why_no_curve(cells: Cells, falling: bool) -> str | None:
+    """The reason why no logistic curve fits the cells best; None where one does.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    falling : whether the curve may fall, so that hits below all misses part the outcomes as well
+    """
+    reason = why_not(cells)
+    if reason is not None:
+        return reason
+    if np.ptp(log_odds(cells.mean)) < 1e-12:
+        return "constant_scores"
+    swapped = replace(cells, correct=cells.weight - cells.correct)
+    return "separable" if separated(cells) or (falling and separated(swapped)) else None
+
+
+def proof(
+    cells: Cells,
+    features: Floats,
+    identity: Floats,
+    fit: Logistic,
+    names: Sequence[str],
+    free: Sequence[int],
+) -> dict[str, Any]:
+    """How the fit went and how sure its coefficients are.
+
+    Parameters
+    ----------
+    cells : Cells that were fitted
+    features : float64 (n_cells, n_features), of the cells' mean scores
+    identity : float64 (n_features + 1,), coefficients that change nothing, the intercept last
+    fit : Logistic of the free features
+    names : of the coefficients, the intercept last
+    free : features that no bound holds
+
+    Returns
+    -------
+    dict; standard errors are from the information at the optimum, with the variance of hits that the cells keep: ratings
+    of one unit in one cell are taken as fully dependent. None for a coefficient at its bound.
+    """
+    design = np.column_stack([features, np.ones(len(cells))])
+    used = [*free, features.shape[1]]
+    chance = sigmoid(design[:, used] @ fit.coefficients)
+    variance = cells.weight * chance * (1.0 - chance)
+    x = design[:, used]
+    bend = np.linalg.pinv((x.T * variance) @ x, hermitian=True)
+    spread = np.diag(bend @ ((x.T * (variance * _dependence(cells))) @ x) @ bend)
+    errors = dict.fromkeys(names) | {
+        names[place]: float(np.sqrt(max(each, 0.0)))
+        for place, each in zip(used, spread, strict=True)
+    }
+    before = _loss(design @ identity, cells.correct, cells.weight)
+    return {
+        "converged": fit.converged,
+        "iterations": fit.iterations,
+        "gradient_norm": fit.gradient_norm,
+        "objective_before": float(before / cells.weight.sum()),
+        "objective_after": float(fit.loss),
+        "at_bound": len(free) < features.shape[1],
+        "standard_errors": errors,
+        "standard_error_method": "information, ratings of a unit in a cell dependent",
+    }
+
+
+def _dependence(cells: Cells) -> Floats:
+    """How many times the variance of independent ratings of weight one the kept variance is."""
+    independent = cells.confidence * (1.0 - np.minimum(cells.mean, 1.0))
+    safe = np.where(independent > 0.0, independent, 1.0)
+    return np.maximum(np.where(independent > 0.0, cells.null_variance / safe, 1.0), 1.0)
+
+
+def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
+    """Each cell's weight put at its two bounds with its mean unchanged; scores, hits and weights, (2 n_cells,) each.
+
+    Hits go to the two points in proportion to `chance` (2, n_cells), their probabilities of a hit.
+    """
+    width = cells.upper - cells.lower
+    upper = np.divide(cells.mean - cells.lower, width, out=np.zeros(len(cells)), where=width > 0)
+    share = np.stack([1.0 - np.clip(upper, 0.0, 1.0), np.clip(upper, 0.0, 1.0)])
+    hits, misses = share * chance, share * (1.0 - chance)
+    hits /= np.maximum(hits.sum(axis=0), 1e-300)
+    misses /= np.maximum(misses.sum(axis=0), 1e-300)
+    correct = hits * cells.correct
+    weight = correct + misses * (cells.weight - cells.correct)
+    keep = (weight > 0.0).ravel()
+    score = np.stack([cells.lower, cells.upper])
+    return score.ravel()[keep], correct.ravel()[keep], weight.ravel()[keep]
+
+
+def _loss(linear: Floats, correct: Floats, weight: Floats) -> float:
+    return float(weight @ np.logaddexp(0.0, linear) - correct @ linear)
+
+
+def _halved(
+    design: Floats, correct: Floats, weight: Floats, at: Floats, move: Floats, loss: float
+) -> tuple[Floats, float]:
+    """The first of the step, its half, its quarter and so on that lowers the loss."""
+    total = weight.sum()
+    for halving in range(40):
+        tried: NDArray[np.float64] = at - move * 0.5**halving
+        found = _loss(design @ tried, correct, weight) / total
+        if found < loss:
+            return tried, found
+    return at, loss

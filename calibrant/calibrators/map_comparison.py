@@ -1,0 +1,159 @@
+"""Two maps on the same labels: which one is better, and how sure that is.
+
+Both maps see the kept sample of predictions that neither was fitted to. The gain is the first's mean loss minus the
+second's; its interval is from the spread over units. A map beats another where the whole interval of the gain in NLL
+lies above 0, or that of Brier where a rating has probability 0 under one of them. Two temperatures, or one and the
+probabilities as they are, are compared on every labelled prediction where the sample is a part of them: the profile tells both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import Floats
+from calibrant.calibrators.fitting import apply
+from calibrant.calibrators.rows import (
+    MIN_UNITS,
+    LabelledRows,
+    about_sample,
+    event_losses,
+    labelled_rows,
+    mean_by_unit,
+    row_losses,
+)
+from calibrant.calibrators.temperature.held_out_gain import gain_between
+from calibrant.core.label_policies import policy_index
+from calibrant.core.pane import Pane
+
+Fitted = Mapping[str, Any]
+REASONS = {
+    "no_labels": "no later labels have come",
+    "few_units": f"fewer than {MIN_UNITS} independent units have later labels",
+    "not_comparable": "the maps are of different probabilities",
+    "not_kept": "panes of so many classes keep no sample",
+    "not_better": "the interval of the gain does not lie above 0",
+}
+
+
+def compare(
+    current: Fitted | None, candidate: Fitted, pane: Pane, raters: str = "pooled", ci: float = 0.95
+) -> dict[str, Any]:
+    """What a candidate gains over the current map on a pane's kept sample.
+
+    Parameters
+    ----------
+    current : a fitted map as `apply` takes it; None compares with the probabilities as they are
+    candidate : a fitted map
+    pane : Pane of predictions that neither map was fitted to
+    raters : label policy
+    ci : nominal coverage of the intervals
+
+    Returns
+    -------
+    dict with `beats`, `reason` (a word of `REASONS` where it does not, else None), `scope` of the comparison, `n`,
+    `n_units`, `current`, `candidate` and `gain` (NLL and Brier, the gains with intervals) and `sample`. Where all of the
+    window decides, these are of it, with NLL alone, and `sampled` has the kept sample's.
+
+    Examples
+    --------
+    >>> from calibrant import Batch, PaneSpec
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9] * 40, "labels": [1, 0] * 20}).batch)
+    >>> halves = {"method": "temperature", "scope": "positive", "class": None, "parameters": {"temperature": 32.0}}
+    >>> compare(None, halves, pane)["beats"]
+    False
+    """
+    answer: dict[str, Any] = {
+        "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": ci, "raters": raters,
+        "current": None, "candidate": None, "gain": None, "sample": about_sample(pane),
+    }  # fmt: skip
+    scope = common_scope(current, candidate)
+    whole = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
+    if answer["sample"] is None:
+        if whole is None or scope is None:
+            return _because(answer, "not_kept")
+        return _judged(answer | {"scope": scope[0], "sampled": None} | whole)
+    if scope is None:
+        return _because(answer, "not_comparable")
+    batch = pane.sample.batch()
+    rows = labelled_rows(batch, policy_index(raters))
+    answer |= {"scope": scope[0], "n": len(rows), "n_units": rows.n_units}
+    if not len(rows) or not rows.weight.sum() > 0:
+        return _because(answer, "no_labels")
+    first = losses_under(rows, scope, None if current is None else apply(current, batch))
+    then = losses_under(rows, scope, apply(candidate, batch))
+    answer |= {"current": means_of(rows, first), "candidate": means_of(rows, then)}
+    with np.errstate(invalid="ignore"):
+        gain = {
+            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
+            for name in first
+        }
+    answer["gain"] = gain
+    if whole is not None and not answer["sample"]["complete"]:
+        sampled = {name: answer[name] for name in ("n", "n_units", "current", "candidate", "gain")}
+        return _judged(answer | {"sampled": sampled} | whole)
+    if answer["n_units"] < MIN_UNITS:
+        return _because(answer, "few_units")
+    return _judged(answer)
+
+
+def _judged(answer: dict[str, Any]) -> dict[str, Any]:
+    gain = answer["gain"]
+    decisive = gain["nll"] if gain["nll"]["interval"] else gain["brier"]
+    if decisive["interval"] is None or not decisive["interval"][0] > 0.0:
+        return _because(answer, "not_better")
+    return answer | {"beats": True}
+
+
+def _of_temperatures(
+    current: Fitted | None, candidate: Fitted, pane: Pane, policy: int, ci: float
+) -> dict[str, Any] | None:
+    """The gain over all of a pane where both are temperatures; None where they are not, or the profile cannot tell."""
+    given = [each for each in (current, candidate) if each is not None]
+    if any(each["method"] != "temperature" for each in given):
+        return None
+    first = 1.0 if current is None else 1.0 / current["parameters"]["temperature"]
+    then = 1.0 / candidate["parameters"]["temperature"]
+    return gain_between(pane, policy, (first, then), ci)
+
+
+def _because(answer: dict[str, Any], reason: str) -> dict[str, Any]:
+    return answer | {"reason": reason, "detail": REASONS[reason]}
+
+
+def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
+    """Scope and class in which both maps speak; a map of whole rows speaks of every class."""
+    given = [
+        (each["scope"], each.get("class")) for each in (current, candidate) if each is not None
+    ]
+    narrow = [each for each in given if each[0] != "full"]
+    if not narrow:
+        return "full", None
+    return narrow[0] if all(each == narrow[0] for each in narrow) else None
+
+
+def losses_under(
+    rows: LabelledRows, scope: tuple[str, int | None], mapped: Floats | None
+) -> dict[str, Floats]:
+    """Losses of each row under a map's probabilities; of the rows' own where there are none."""
+    if mapped is None:
+        mapped = rows.probabilities
+    if scope[0] == "full":
+        return row_losses(rows, mapped)
+    place = np.arange(len(rows))
+    klass = (
+        rows.top_class
+        if scope[0] == "top_label"
+        else np.full(len(rows), 1 if scope[0] == "positive" else scope[1])
+    )
+    probability = mapped if mapped.ndim == 1 else mapped[place, klass]
+    return event_losses(rows.share[place, klass], rows.weight, np.clip(probability, 0.0, 1.0))
+
+
+def means_of(rows: LabelledRows, losses: dict[str, Floats]) -> dict[str, float | None]:
+    total = float(rows.weight.sum())
+    means = {name: float(values.sum()) / total for name, values in losses.items()}
+    return {name: value if np.isfinite(value) else None for name, value in means.items()}

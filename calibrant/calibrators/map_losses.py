@@ -1,0 +1,183 @@
+"""Losses of one class's probability against the rest, from cells: before a map, after it, and on data it did not see.
+
+For held-out numbers the 64 replicates are parted in two; each half is mapped by what the other half fits. Their tables
+are coarse (60 bins of the score, 15 of a class's probability), so both numbers of a gain are at that resolution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy
+
+from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
+from calibrant.calibrators.base import CalibrationMap, Floats, Options
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.cells import SUM_FIELDS, Cells
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.view import View
+
+ECE_BINS = 15
+MIN_REPLICATES = 20
+LOSSES = ("nll", "brier", "ece")
+HOW = {
+    "bins": ECE_BINS,
+    "edges": "right",
+    "binning": "equal_width",
+    "brier": "one class",
+    "scores": "cell means",
+}
+
+
+def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
+    """NLL, Brier and ECE (15 equal bins, right edges) of `score` (n_cells,) against the cells' hits.
+
+    NLL is None where a hit has probability 0 or a miss probability 1, or without data.
+    """
+    weight = float(cells.weight.sum())
+    if not weight > 0.0:
+        return dict.fromkeys(LOSSES)
+    nll, brier = _additive(cells.weight, cells.correct, score)
+    gap = np.bincount(
+        equal_width_bin(score, ECE_BINS), cells.correct - cells.weight * score, ECE_BINS
+    )
+    total = float(nll.sum()) / weight
+    return {
+        "nll": total if np.isfinite(total) else None,
+        "brier": float(brier.sum()) / weight,
+        "ece": float(np.abs(gap).sum()) / weight,
+    }
+
+
+def own_scores(cells: Cells) -> Floats:
+    """Mean score of each cell, held inside its bounds, where rounding could take it over an edge."""
+    mean = np.clip(cells.mean, cells.lower, cells.upper)
+    inside = 0.5 * (cells.lower + cells.upper)
+    on_edge = (cells.lower < cells.upper) & ((mean == cells.lower) | (mean == cells.upper))
+    return np.asarray(np.where(on_edge, inside, mean))
+
+
+def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, Floats]:
+    """NLL and Brier sums of each cell."""
+    wrong = np.maximum(weight - correct, 0.0)
+    wrong = np.where(wrong > 1e-12 * weight, wrong, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nll = -np.where(correct > 0, correct * np.log(score), 0.0)
+        nll -= np.where(wrong > 0, wrong * np.log1p(-score), 0.0)
+    return nll, correct * (1.0 - score) ** 2 + wrong * score**2
+
+
+def held_out(
+    method: CalibrationMap, view: View, options: Options
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Before and after on halves that did not take part in the fit, or the reason why not.
+
+    Parameters
+    ----------
+    method : Map
+    view : View whose pane keeps replicates
+    options : as of the fit
+
+    Returns
+    -------
+    answer : dict or None. `gain` is before minus after, its interval from the spread over replicates (Student's t).
+    reason : None, "not_kept", "few_units" or the reason of a half's fit
+    """
+    tables = _replicate_tables(view)
+    if tables is None:
+        return None, "not_kept"
+    filled = tables[0].sum(axis=1) > 0.0
+    if filled.sum() < MIN_REPLICATES:
+        return None, "few_units"
+    assert method.solve is not None
+    half = np.arange(N_REPLICATES) % 2
+    before = np.divide(tables[1], tables[0], out=np.zeros_like(tables[1]), where=tables[0] > 0)
+    after = np.zeros_like(before)
+    for side in (0, 1):
+        solved = method.solve(_cells(tables[:, half != side]), options)
+        if solved.parameters is None:
+            return None, solved.reason
+        mine = before[half == side]
+        after[half == side] = method.at_scores(solved.parameters, mine.ravel()).reshape(mine.shape)
+    flat = _flat(tables)
+    known = {
+        "before": losses(flat, before[tables[0] > 0]),
+        "after": losses(flat, after[tables[0] > 0]),
+    }
+    gain: dict[str, dict[str, Any]] = {
+        name: {"value": difference(known["before"][name], known["after"][name]), "interval": None}
+        for name in LOSSES
+    }
+    for name, pick in (("nll", 0), ("brier", 1)):
+        if gain[name]["value"] is not None:
+            gain[name]["interval"] = _interval(tables, before, after, pick, view.question.ci)
+    answer = known | {
+        "gain": gain,
+        "folds": 2,
+        "table_bins": tables.shape[2],
+        "n_replicates": int(filled.sum()),
+        "ci": view.question.ci,
+        "interval_method": "replicates, each mapped by the other half's fit",
+    }
+    return answer, None
+
+
+def difference(before: float | None, after: float | None) -> float | None:
+    """Before less after; None where one is."""
+    return None if before is None or after is None else before - after
+
+
+def _interval(tables: Floats, before: Floats, after: Floats, pick: int, ci: float) -> list[float]:
+    """Student's interval of the ratio of sums over replicates."""
+    first, then = (_additive(tables[0], tables[2], score)[pick] for score in (before, after))
+    gained = (first - then).sum(axis=1)
+    weight = tables[0].sum(axis=1)
+    gained, weight = gained[weight > 0], weight[weight > 0]
+    m, ratio = len(weight), gained.sum() / weight.sum()
+    error = np.sqrt(m / (m - 1) * ((gained - ratio * weight) ** 2).sum()) / weight.sum()
+    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0) * error)
+    return [float(ratio) - reach, float(ratio) + reach]
+
+
+def _replicate_tables(view: View) -> Floats | None:
+    """Weight, confidence and hits of the scope, (3, replicates, bins); None where replicates do not keep it."""
+    kind, _, name = view.scope.partition(":")
+    blocks = view.pane["replicates"].blocks
+    if kind == "class" and keeps_class_tables(view.spec):
+        sums = blocks["classes"].sums.reshape(len(TABLE_SUMS), N_REPLICATES, -1, CLASS_BINS)[
+            :, :, int(name)
+        ]
+    elif kind == view.spec.default_scope:
+        sums = blocks["tables"].sums.reshape(len(TABLE_SUMS), N_REPLICATES, SCORE_BINS)
+    else:
+        return None
+    pooled = view.policy == 0
+    hits = TABLE_SUMS.index(f"correct_{POLICIES[view.policy]}")
+    return np.stack([sums[0 if pooled else 1], sums[2 if pooled else 3], sums[hits]])
+
+
+def _cells(tables: Floats) -> Cells:
+    """Tables of several replicates added up as cells, filled ones only."""
+    summed = tables.sum(axis=1)
+    bins = summed.shape[1]
+    edges = np.arange(bins + 1) / bins
+    keep = summed[0] > 0.0
+    return _as_cells(edges[:-1][keep], edges[1:][keep], summed[:, keep])
+
+
+def _flat(tables: Floats) -> Cells:
+    """Every filled bin of every replicate as a cell of its own."""
+    edges = np.arange(tables.shape[2] + 1) / tables.shape[2]
+    keep = tables[0] > 0.0
+    lower, upper = np.broadcast_to(edges[:-1], keep.shape), np.broadcast_to(edges[1:], keep.shape)
+    return _as_cells(lower[keep], upper[keep], tables[:, keep])
+
+
+def _as_cells(lower: Floats, upper: Floats, columns: Floats) -> Cells:
+    """Cells with weight, confidence and hits; their counts are the weights, rounded."""
+    count = np.round(columns[0]).astype(np.int64)
+    zeros = dict.fromkeys(SUM_FIELDS, np.zeros(len(lower)))
+    sums = zeros | {"weight": columns[0], "confidence": columns[1], "correct": columns[2]}
+    return Cells(lower, upper, count, count, **sums)

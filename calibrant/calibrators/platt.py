@@ -1,0 +1,75 @@
+"""Platt scaling: a logistic curve of the log odds, fitted to plain labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import (
+    CLIP,
+    CalibrationMap,
+    Floats,
+    Options,
+    Solved,
+    log_odds,
+    logistic,
+)
+from calibrant.calibrators.logistic import cell_error, fit_logistic, proof, why_no_curve
+from calibrant.core.cells import Cells
+
+IDENTITY = np.array([1.0, 0.0])
+NAMES = ("slope", "intercept")
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """Slope and intercept. Scores enter as the mean of their cell; `error_bound` says what that may cost.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    options : none are read
+
+    Returns
+    -------
+    Solved
+    """
+    reason = why_no_curve(cells, falling=True)
+    if reason is not None:
+        return Solved(None, reason)
+    features = _features(cells.mean)
+    fit = fit_logistic(features, cells.correct, cells.weight)
+    details = proof(cells, features, IDENTITY, fit, NAMES, [0])
+    if not fit.converged:
+        return Solved(None, "not_converged", details)
+    slope, intercept = fit.coefficients.tolist()
+    parameters = {"slope": slope, "intercept": intercept, "clip": CLIP}
+    details["error_bound"] = cell_error(cells, _features, fit.coefficients, _refit)
+    return Solved(parameters, None, details, ["decreasing"] if slope < 0.0 else [])
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """1 / (1 + exp(-(slope logit(p) + intercept)))."""
+    odds = log_odds(score, parameters["clip"])
+    return logistic(parameters["slope"] * odds + parameters["intercept"])
+
+
+def _features(score: Floats) -> Floats:
+    return log_odds(score)[:, None]
+
+
+def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
+    return fit_logistic(_features(score), correct, weight).coefficients
+
+
+MAP = CalibrationMap(
+    slug="platt",
+    title="Platt scaling",
+    source="Platt (1999), on the log odds and with plain labels",
+    input="logit",
+    objective="nll",
+    scopes=("positive", "class", "top_label"),
+    solve=solve,
+    at=at,
+)

@@ -1,0 +1,281 @@
+"""The mean NLL of softmax maps as a function of their parameters: value, slopes, curvature, Newton's steps.
+
+Arrays are (n_classes, n): sums over classes then run along whole rows of memory, which is several times faster than
+sums of ten numbers each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.rows import LabelledRows
+
+Floats = NDArray[np.float64]
+Change = Callable[[Floats], Floats]
+STILL = 1e-14
+NEARER = (1e-4, 1e-6, 1e-8, 1e-10)
+SHORT = 1e-3
+FLAT = 1e-8
+MAX_NEWTON = 40
+MIN_NEWTON = 4
+MAX_HALVINGS = 20
+ARMIJO = 1e-4
+
+
+class Points:
+    """Rows as every form reads them: log-probabilities (n_classes, n), weights, and sums that no parameter changes.
+
+    Parameters
+    ----------
+    rows : LabelledRows, some of them with weight
+    inputs : float64 (n, n_classes), finite log-probabilities
+    """
+
+    def __init__(self, rows: LabelledRows, inputs: Floats) -> None:
+        self.x = np.ascontiguousarray(inputs.T)
+        self.share = np.ascontiguousarray(rows.share.T)
+        self.weight, self.unit = rows.weight, rows.unit
+        self.total = float(rows.weight.sum())
+        self.k, self.n = self.x.shape
+        # Room for what `OwnProblem` works out at every step: asking the system for it anew costs more than the work.
+        self.moved, self.weighted = np.empty((2, self.k, self.n)), np.empty((2, self.k, self.n))
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """What was found at some parameters; kept, because value, slopes and curvature are asked for one by one."""
+
+    parameters: Floats
+    probabilities: Floats
+    value: float
+    gradient: Floats
+
+
+class Quick(NamedTuple):
+    """A fit without proof: its parameters, least curvature, whether no bound holds any, whether it came to rest."""
+
+    parameters: Floats
+    least_curvature: float
+    is_free: bool
+    is_still: bool
+
+
+class Problem:
+    """One form on some points. What `own` forms do otherwise is in `own_problem`."""
+
+    def __init__(self, points: Points, form: LinearForm) -> None:
+        self.points, self.form = points, form
+        self._everything = np.vstack([points.x, np.ones(points.n)])
+        self._observed = points.share @ self._everything.T
+        self._last: _Evaluated | None = None
+
+    def value_and_gradient(self, parameters: Floats) -> tuple[float, Floats]:
+        """The penalised mean NLL and its slopes."""
+        found = self._at(parameters)
+        return found.value, found.gradient
+
+    def _at(self, parameters: Floats) -> _Evaluated:
+        if self._last is None or not np.array_equal(self._last.parameters, parameters):
+            self._last = self._evaluated(np.array(parameters))
+        return self._last
+
+    def _evaluated(self, parameters: Floats) -> _Evaluated:
+        form, points = self.form, self.points
+        coefficients = form.coefficients(parameters)
+        z = self.linear(coefficients)
+        top = z.max(axis=0)
+        z -= top
+        power = np.exp(z, out=z)
+        norm = power.sum(axis=0)
+        power /= norm
+        nll = float(points.weight @ (np.log(norm) + top)) - float(
+            (coefficients * self._observed).sum()
+        )
+        slope = self.expected(power) - self._observed
+        value = nll / points.total + float(form.penalty @ parameters**2)
+        gradient = form.gathered(slope / points.total) + 2.0 * form.penalty * parameters
+        return _Evaluated(parameters, power, value, gradient)
+
+    def probabilities(self, parameters: Floats) -> Floats:
+        """(n_classes, n)."""
+        return self._at(parameters).probabilities
+
+    def linear(self, coefficients: Floats) -> Floats:
+        """The linear forms of every row, (n_classes, n)."""
+        return np.asarray(coefficients @ self._everything)
+
+    def expected(self, p: Floats) -> Floats:
+        """Weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
+        return np.asarray((p * self.points.weight) @ self._everything.T)
+
+    def features(self, klass: int) -> Floats:
+        """Of the form of a class, (n_features, n)."""
+        return self._everything
+
+    def squares(self) -> Floats:
+        """Sums of squared features, (n_classes, n_features)."""
+        everything = self._everything**2 @ self.points.weight
+        return np.broadcast_to(everything, (self.points.k, len(everything)))
+
+    def hessian(self, parameters: Floats) -> Floats:
+        """Of the penalised mean NLL, (n_parameters, n_parameters)."""
+        bend = self.bend(self.probabilities(parameters)) / self.points.total
+        return bend + np.diag(2.0 * self.form.penalty)
+
+    def bend(self, p: Floats) -> Floats:
+        """Curvature of the summed NLL under probabilities (n_classes, n)."""
+        place, x = self.form.place, self._everything
+        bend = np.zeros((self.form.n_parameters, self.form.n_parameters))
+        for one in range(self.points.k):
+            weighted = p[one] * self.points.weight
+            for other in range(one, self.points.k):
+                block = (x * (weighted * ((one == other) - p[other]))) @ x.T
+                bend[np.ix_(place[one], place[other])] = block
+                bend[np.ix_(place[other], place[one])] = block.T
+        return bend
+
+    def evaluations_for(self, work: float) -> int:
+        """How many evaluations of value and slopes cost so many multiplications."""
+        return int(work / (2.0 * self.points.n * self.form.place.size))
+
+    def newton_steps_for(self, work: float) -> int:
+        """How many Newton steps cost so many multiplications, within `MAX_NEWTON`."""
+        each = 0.5 * self.points.n * self.form.place.size * self.form.place.shape[1] * self.points.k
+        return int(min(MAX_NEWTON, max(MIN_NEWTON, work / each)))
+
+    def centred(self) -> tuple[Change, Change, Change]:
+        """Parameters to those of centred inputs, back, and slopes to slopes: log-probabilities share a large mean,
+        which makes slopes and intercepts lean on each other and L-BFGS take several times the steps.
+        """
+        shape, mean = self.form.place.shape, self._everything[:-1] @ self.points.weight
+        mean = mean / self.points.total
+
+        def there(at: Floats) -> Floats:
+            each = at.reshape(shape).copy()
+            each[:, -1] += each[:, :-1] @ mean
+            return each.ravel()
+
+        def back(at: Floats) -> Floats:
+            each = at.reshape(shape).copy()
+            each[:, -1] -= each[:, :-1] @ mean
+            return each.ravel()
+
+        def slopes(gradient: Floats) -> Floats:
+            each = gradient.reshape(shape).copy()
+            each[:, :-1] -= np.outer(each[:, -1], mean)
+            return each.ravel()
+
+        return there, back, slopes
+
+    def inside(self, at: Floats, gradient: Floats) -> NDArray[np.bool_]:
+        """Parameters that no bound holds back."""
+        if self.form.bounds is None:
+            return np.ones(len(at), np.bool_)
+        low, high = self.form.bounds
+        return ~(((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0)))
+
+    def newton(
+        self, at: Floats, still: float = STILL, most: int = MAX_NEWTON
+    ) -> tuple[Floats, int]:
+        """Newton's steps, halved until they lower the loss enough, or the gradient where rounding hides the loss."""
+        value, gradient = self.value_and_gradient(at)
+        for step in range(most):
+            free = self.inside(at, gradient)
+            if self._norm(at, gradient) < still:
+                return at, step
+            bend = self.hessian(at)
+            move = _step(bend, gradient, free)
+            better = self._along(at, move, value, gradient)
+            if better is None:
+                return at, step
+            at, value, gradient = better
+        return at, most
+
+    def _along(
+        self, at: Floats, move: Floats, value: float, gradient: Floats
+    ) -> tuple[Floats, float, Floats] | None:
+        """The longest of the halved steps that is good enough, with loss and gradient there."""
+        norm = self._norm(at, gradient)
+        for halving in range(MAX_HALVINGS):
+            tried = at - move * 0.5**halving
+            if self.form.bounds is not None:
+                tried = np.clip(tried, *self.form.bounds)
+            new_value, new_gradient = self.value_and_gradient(tried)
+            if not np.isfinite(new_value):
+                continue
+            enough = new_value <= value - ARMIJO * float(gradient @ (at - tried))
+            hidden = abs(new_value - value) <= 1e-13 * (1.0 + abs(value))
+            if (enough and not hidden) or (hidden and self._norm(tried, new_gradient) < norm):
+                return tried, new_value, new_gradient
+        return None
+
+    def _norm(self, at: Floats, gradient: Floats) -> float:
+        return float(np.abs(gradient[self.inside(at, gradient)]).max(initial=0.0))
+
+    def quickly(self, start: Floats) -> Quick:
+        """The optimum without its proof, a step of Newton's from where the slope is small and the step short.
+
+        That last step squares the error and is not looked at any more. Where steps stay long although the slope
+        vanishes, the loss has no minimum, and curvature will tell.
+        """
+        at = start
+        for near in NEARER:
+            at = self.newton(at, near)[0]
+            gradient = self.value_and_gradient(at)[1]
+            free, bend = self.inside(at, gradient), self.hessian(at)
+            move = _step(bend, gradient, free)
+            if np.abs(move * self._scale()).max() < SHORT:
+                break
+        end = at - move
+        if self.form.bounds is not None:
+            end = np.clip(end, *self.form.bounds)
+        least = self._least(bend[np.ix_(free, free)], free)
+        return Quick(end, least, bool(free.all()), self._norm(at, gradient) < NEARER[0])
+
+    def _least(self, bend: Floats, free: NDArray[np.bool_]) -> float:
+        scale = self._scale()[free]
+        values = np.linalg.eigvalsh(bend / np.outer(scale, scale))
+        return float(values[min(self.form.n_gauge, len(values) - 1)]) if len(values) else 0.0
+
+    def proof(self, at: Floats, free: NDArray[np.bool_]) -> tuple[float, Floats | None]:
+        """Least curvature in standardised parameters, and standard errors by unit."""
+        bend = self.hessian(at)[np.ix_(free, free)]
+        points = self.points
+        residual = self.probabilities(at) * points.weight - points.share
+        n_units = int(points.unit.max()) + 1
+        by_unit = np.zeros((self.form.n_parameters, n_units))
+        for klass in range(points.k):
+            for feature, place in zip(self.features(klass), self.form.place[klass], strict=True):
+                if place >= 0:
+                    by_unit[place] += np.bincount(points.unit, feature * residual[klass], n_units)
+        inverse = np.linalg.pinv(bend, hermitian=True, rcond=1e-13)
+        meat = by_unit[free] @ by_unit[free].T / points.total**2
+        errors = np.full(len(at), np.nan)
+        errors[free] = np.sqrt(np.maximum(np.diag(inverse @ meat @ inverse), 0.0))
+        return self._least(bend, free), errors
+
+    def _scale(self) -> Floats:
+        """Root mean square of each parameter's features."""
+        scale = np.sqrt(self.form.gathered(self.squares() / self.points.total))
+        return np.where(scale > 0, scale, 1.0)
+
+    def is_collinear(self) -> bool:
+        """Whether features alone, whatever the labels, leave a direction without curvature."""
+        points = self.points
+        flat = self.bend(np.full((points.k, points.n), 1.0 / points.k)) / points.total
+        flat += np.diag(2.0 * self.form.penalty)
+        everything = np.ones(self.form.n_parameters, np.bool_)
+        return bool(self._least(flat, everything) < FLAT / points.k)
+
+
+def _step(bend: Floats, gradient: Floats, free: NDArray[np.bool_]) -> Floats:
+    """Newton's step, 0 for parameters that a bound holds."""
+    move = np.zeros(len(gradient))
+    move[free] = np.linalg.lstsq(bend[np.ix_(free, free)], gradient[free], rcond=1e-13)[0]
+    return move

@@ -1,0 +1,279 @@
+"""Which change of the probabilities is worth making: none, a temperature, an intercept a class, or more.
+
+Each candidate is fitted on one half of the units and judged on the other, so that none wins by having more parameters.
+The rule: of leave it, temperature, intercept, more, in this order, the first that no later one beats. One beats another
+where the whole interval of its gain in held-out NLL lies above 0; in Brier score where a rating has probability 0 as it
+was sent. "More" is vector scaling: a slope and an intercept a class. Where the rows are a part of the window, whether a
+temperature beats leaving it is judged on all of the window instead, whose profile tells the gain of that one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators import scaling_maps, vector
+from calibrant.calibrators.base import REASONS, Floats, Solved
+from calibrant.calibrators.cross_fitting import Halves
+from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
+from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.calibrators.temperature.held_out_gain import left_out_gain
+from calibrant.core.batch import Batch
+from calibrant.core.view import NotAnswerable, View
+
+LEAVE = "leave it"
+RULE = (
+    "the first of leave it, temperature, intercept, more that no later one beats on held-out labels"
+)
+CANDIDATES = {
+    "temperature": scaling_maps.temperature_form,
+    "intercept": scaling_maps.intercept_form,
+    "more": vector.form,
+}
+# Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "more"
+# than this: what a thinner sample could not fit, the whole one shall.
+MAX_NUMBERS = 1 << 14
+MIN_ROWS_A_PARAMETER = 20
+
+
+def recommend(view: View) -> dict[str, Any]:
+    """What held-out labels recommend, from the kept sample or from raw rows.
+
+    Parameters
+    ----------
+    view : View; its question gives the label policy and the level of the intervals
+
+    Returns
+    -------
+    dict with `recommendation` ("leave it", "temperature", "intercept", "more", or None with a `recommendation_reason`)
+    and `recommendation_evidence`: by candidate the held-out NLL and Brier, the gain over leaving it with its interval,
+    and by whom it is beaten.
+
+    Examples
+    --------
+    >>> from calibrant import Batch, Pane, PaneSpec
+    >>> from calibrant.core.query import Question
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> columns = {"confidences": [0.99, 0.01] * 500, "labels": [1, 0, 1, 0, 1, 0, 0, 1] * 125}
+    >>> columns["ids"] = [f"i{i}" for i in range(1000)]
+    >>> pane.fill_batch(Batch.from_columns(columns).batch)
+    >>> recommend(View(pane, Question()))["recommendation"]
+    'temperature'
+    """
+    return Weighing(view).recommended()
+
+
+class Weighing:
+    """The candidates fitted to the halves of a view's rows, once for all that is said of them.
+
+    Parameters
+    ----------
+    view : View; its question gives the label policy and the level of the intervals
+    temperature : where the search for the halves' temperatures may begin
+    """
+
+    def __init__(self, view: View, temperature: float | None = None) -> None:
+        self.view, self.temperature = view, temperature
+        self.scope = "positive" if view.spec.task == "binary" else "full"
+        self.nothing: tuple[str, str] | None = None
+        self.mapped: dict[str, Floats] = {}
+        self.reasons: dict[str, str] = {}
+        try:
+            k = view.spec.n_classes
+            most = max(MAX_NUMBERS // k, MIN_ROWS_A_PARAMETER * 2 * k)
+            rows, self.sample = rows_of(view, most)
+        except NotAnswerable as fault:
+            self.nothing = fault.reason, fault.detail
+            return
+        self.is_whole = len(rows) >= view.counts["n_labelled"]
+        self.rows = rows.take(np.flatnonzero(rows.weight > 0))
+        if not len(self.rows):
+            self.nothing = "no_labels", REASONS["no_labels"]
+        elif self.rows.n_units < MIN_UNITS:
+            self.nothing = "few_units", f"fewer than {MIN_UNITS} independent units"
+        else:
+            self._fit()
+
+    def _fit(self) -> None:
+        """Probabilities of every row by each candidate's fit to the other half, or the reason why there is none."""
+        halves, k = Halves(self.rows), self.rows.n_classes
+        starts: dict[str, list[Floats]] = {}
+        if self.temperature is not None:
+            starts["temperature"] = [np.array([1.0 / self.temperature])] * 2
+        for name, make in CANDIDATES.items():
+            if name == "temperature" and self.rows.is_all_right:
+                self.reasons[name] = "separable"
+                continue
+            fitted, reason = halves.fitted(
+                make, starts.get(name), missing_class_matters=name != "temperature"
+            )
+            if reason is not None:
+                self.reasons[name] = reason
+                continue
+            self.mapped[name] = halves.mapped(make, fitted)
+            if name == "temperature":
+                starts["more"] = [np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted]
+
+    @cached_property
+    def losses(self) -> dict[str, dict[str, Floats]]:
+        """Losses of each row as it was sent and by each candidate."""
+        mapped = {LEAVE: self.rows.probabilities, **self.mapped}
+        return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
+
+    @cached_property
+    def whole(self) -> dict[str, Any] | None:
+        """The temperature's held-out NLL over all of the window, where the rows are a part of it; else None."""
+        view = self.view
+        if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
+            return None
+        if self.nothing is None and self.is_whole:
+            return None
+        return left_out_gain(view.pane, view.policy, view.question.ci)
+
+    def recommended(self) -> dict[str, Any]:
+        """As `recommend` answers."""
+        if self.nothing is not None:
+            return self._by_whole() if self.whole else _nothing(*self.nothing)
+        rows, losses = self.rows, self.losses
+        finite = all(np.isfinite(each["nll"]).all() for each in losses.values())
+        decisive = "nll" if finite else "brier"
+        beaten_by = {name: _beaters(name, losses, decisive, rows, self.view) for name in losses}
+        if self.whole and decisive == "nll":
+            beaten_by[LEAVE] = [name for name in beaten_by[LEAVE] if name != "temperature"]
+            if _is_gain(self.whole):
+                beaten_by[LEAVE].insert(0, "temperature")
+                beaten_by.setdefault("temperature", [])
+        choice = next(name for name in (LEAVE, *CANDIDATES) if beaten_by.get(name) == [])
+        shown = {
+            name: _shown(name, each, losses, rows, self.view) | {"beaten_by": beaten_by[name]}
+            for name, each in losses.items()
+        }
+        shown |= {name: {"reason": reason} for name, reason in self.reasons.items()}
+        evidence = {
+            "rule": RULE,
+            "loss": decisive,
+            "scope": self.scope,
+            "n": len(rows),
+            "n_units": rows.n_units,
+            "ci": self.view.question.ci,
+            "candidates": shown,
+            "sample": self.sample,
+            "whole_window": self.whole,
+        }
+        return {
+            "recommendation": choice,
+            "recommendation_reason": None,
+            "recommendation_evidence": evidence,
+        }
+
+    def _by_whole(self) -> dict[str, Any]:
+        """Between leaving it and a temperature, by all of the window, where there are no rows for the others."""
+        assert self.nothing is not None and self.whole is not None
+        whole, (reason, detail) = self.whole, self.nothing
+        better = _is_gain(whole)
+        shown = {
+            LEAVE: whole["before"] | {"beaten_by": ["temperature"] if better else []},
+            "temperature": whole["after"] | {"gain": whole["gain"], "beaten_by": []},
+            "intercept": {"reason": reason},
+            "more": {"reason": reason},
+        }
+        evidence = {
+            "rule": RULE,
+            "detail": detail,
+            "loss": "nll",
+            "scope": self.scope,
+            **{name: whole[name] for name in ("n", "n_units", "ci")},
+            "candidates": shown,
+            "sample": None if reason == "not_kept" else self.sample,
+            "whole_window": whole,
+        }
+        return {
+            "recommendation": "temperature" if better else LEAVE,
+            "recommendation_reason": None,
+            "recommendation_evidence": evidence,
+        }
+
+    def held_out_temperature(self, objective: str) -> dict[str, Any]:
+        """`heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
+        whole = self.whole if objective == "nll" else None
+        if self.nothing is not None:
+            reason = self.nothing[0] if whole is None else None
+            return {"heldout": whole, "heldout_reason": reason}
+        ci, reason = self.view.question.ci, self.reasons.get("temperature")
+        if objective != "nll":
+            solve = _Temperature(self.view, objective)
+            found, reason = held_out_rows(solve, scaling_maps.at, self.rows, self.scope, ci)
+        else:
+            found = None
+            if reason is None:
+                sums = self.losses[LEAVE], self.losses["temperature"]
+                found = told_held_out(self.rows, self.mapped["temperature"], self.scope, ci, sums)
+        if found is None:
+            return {"heldout": whole, "heldout_reason": reason if whole is None else None}
+        shown = found | {"sample": self.sample, "whole_window": whole}
+        return {"heldout": shown, "heldout_reason": None}
+
+
+class _Temperature:
+    """The temperature by another objective than NLL, of some of a view's rows."""
+
+    def __init__(self, view: View, objective: str) -> None:
+        self.raters, self.objective = view.question.raters, objective
+        self.whole: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
+
+    def __call__(self, rows: LabelledRows) -> Solved:
+        found = fit_temperature_exact(
+            self.whole.take(rows.place), objective=self.objective, raters=self.raters
+        )
+        if found["temperature"] is None:
+            return Solved(None, found["reason"])
+        k = rows.n_classes
+        slopes = np.full(k, found["inverse_temperature"])
+        return Solved(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
+
+
+def _nothing(reason: str, detail: str) -> dict[str, Any]:
+    return {
+        "recommendation": None,
+        "recommendation_reason": reason,
+        "recommendation_evidence": {"rule": RULE, "detail": detail},
+    }
+
+
+def _is_gain(held_out: dict[str, Any]) -> bool:
+    """Whether the interval of the gain lies above 0."""
+    return bool(held_out["gain"]["nll"]["interval"][0] > 0.0)
+
+
+def _gain(
+    first: dict[str, Floats], then: dict[str, Floats], loss: str, rows: LabelledRows, view: View
+) -> dict[str, Any]:
+    with np.errstate(invalid="ignore"):
+        difference = first[loss] - then[loss]
+    return mean_by_unit(difference, rows.weight, rows.unit, view.question.ci)
+
+
+def _beaters(
+    name: str, losses: dict[str, dict[str, Floats]], loss: str, rows: LabelledRows, view: View
+) -> list[str]:
+    later = list(losses)[list(losses).index(name) + 1 :]
+    gains = {other: _gain(losses[name], losses[other], loss, rows, view) for other in later}
+    return [other for other, gain in gains.items() if gain["interval"] and gain["interval"][0] > 0]
+
+
+def _shown(
+    name: str,
+    mine: dict[str, Floats],
+    losses: dict[str, dict[str, Floats]],
+    rows: LabelledRows,
+    view: View,
+) -> dict[str, Any]:
+    total = float(rows.weight.sum())
+    means = {loss: float(values.sum()) / total for loss, values in mine.items()}
+    shown: dict[str, Any] = {k: v if np.isfinite(v) else None for k, v in means.items()}
+    if name != LEAVE:
+        shown["gain"] = {loss: _gain(losses[LEAVE], mine, loss, rows, view) for loss in mine}
+    return shown

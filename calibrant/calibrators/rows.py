@@ -1,0 +1,188 @@
+"""Rows as maps are fitted and compared on: log-probabilities, the weight of each class's label, units.
+
+One row is one prediction. Losses add over rows, and their spread is taken over units, so that several rows of a patient
+count as the one observation that they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.accumulators.sample import Sample
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import mix
+from calibrant.core.logits import relative_logits
+from calibrant.core.pane import Pane
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MIN_UNITS = 20
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labelled predictions under one label policy.
+
+    Attributes
+    ----------
+    logits : float64 (n, n_classes), log-probabilities, minus infinity where a probability is 0
+    share : float64 (n, n_classes), weight of the ratings of each class, the prediction's own weight included
+    unit : int64 (n,), number of each row's unit
+    half : int64 (n,), 0 or 1, by the unit's hash
+    place : int64 (n,), place of each row among the labelled predictions of the batch that it came from
+    """
+
+    logits: Floats
+    share: Floats
+    unit: Ints
+    half: Ints
+    place: Ints
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    @cached_property
+    def weight(self) -> Floats:
+        """Weight of each row, float64 (n,)."""
+        return np.asarray(self.share.sum(axis=1))
+
+    @cached_property
+    def n_units(self) -> int:
+        return int(np.count_nonzero(np.bincount(self.unit[self.weight > 0])))
+
+    @cached_property
+    def rated(self) -> tuple[Ints, Ints, Floats]:
+        """Rows, classes and weights of the ratings; (n_ratings,) each."""
+        row, klass = np.nonzero(self.share > 0)
+        return row, klass, self.share[row, klass]
+
+    @cached_property
+    def probabilities(self) -> Floats:
+        """float64 (n, n_classes)."""
+        return np.exp(self.logits)
+
+    @cached_property
+    def top_class(self) -> Ints:
+        return np.asarray(np.argmax(self.logits, axis=1))
+
+    @cached_property
+    def is_all_right(self) -> bool:
+        """Whether no rating is of a class less probable than another, so that no temperature is too low."""
+        below = self.logits < self.logits.max(axis=1, keepdims=True)
+        return bool(self.share[below].sum() <= 1e-12 * self.weight.sum())
+
+    def take(self, index: NDArray[Any]) -> LabelledRows:
+        columns = (self.logits, self.share, self.unit, self.half, self.place)
+        return LabelledRows(*(column[index] for column in columns))
+
+
+def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
+    """The labelled predictions of a batch under a policy's place in `POLICIES`."""
+    filling = Filling(batch)
+    labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
+    share[labelled.votes.row, labelled.votes.klass] = filling.weight_under(policy)
+    half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
+    unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
+    return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))
+
+
+def log_probabilities(batch: Batch) -> Floats:
+    """Natural logarithms of a batch's probabilities, minus infinity at 0; (n, n_classes)."""
+    if not batch.is_logits:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(batch.scores))
+    shifted = relative_logits(batch.scores, axis=1)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
+    """NLL and Brier sums of each row, (n,) each; NLL is infinite where a rating has probability 0.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    probabilities : float64 (n, n_classes), rows that sum to 1
+    """
+    row, klass, share = rows.rated
+    chosen = probabilities[row, klass]
+    with np.errstate(divide="ignore"):
+        nll = -np.bincount(row, share * np.log(chosen), len(rows))
+    squares = np.einsum("nk,nk->n", probabilities, probabilities)
+    hit = np.bincount(row, share * chosen, len(rows))
+    return {"nll": nll, "brier": rows.weight * (squares + 1.0) - 2.0 * hit}
+
+
+def event_losses(hit: Floats, weight: Floats, probability: Floats) -> dict[str, Floats]:
+    """NLL and Brier sums of each row for one event against its complement, (n,) each.
+
+    Parameters
+    ----------
+    hit, weight : float64 (n,), weight of the ratings for the event, and of all
+    probability : float64 (n,), of the event
+    """
+    miss = np.maximum(weight - hit, 0.0)
+    miss = np.where(miss > 1e-12 * weight, miss, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nll = -np.where(hit > 0, hit * np.log(probability), 0.0)
+        nll -= np.where(miss > 0, miss * np.log1p(-probability), 0.0)
+    return {"nll": nll, "brier": hit * (1.0 - probability) ** 2 + miss * probability**2}
+
+
+def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[str, Any]:
+    """A weighted mean over rows with Student's interval from the spread over units.
+
+    Parameters
+    ----------
+    values : float64 (n,), sums of each row, weight included
+    weight : float64 (n,)
+    unit : int64 (n,)
+    ci : nominal coverage
+
+    Returns
+    -------
+    dict with `value` and `interval`, None where a value is not finite or fewer than two units carry weight
+    """
+    total = float(weight.sum())
+    if not total > 0.0 or not np.isfinite(values).all():
+        return {"value": None, "interval": None}
+    value = float(values.sum()) / total
+    by_unit, weights = np.bincount(unit, values), np.bincount(unit, weight)
+    filled = weights > 0
+    m = int(filled.sum())
+    if m < 2:
+        return {"value": value, "interval": None}
+    spread = ((by_unit[filled] - value * weights[filled]) ** 2).sum()
+    error = float(np.sqrt(m / (m - 1) * spread)) / total
+    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0)) * error
+    return {"value": value, "interval": [value - reach, value + reach]}
+
+
+def about_sample(pane: Pane) -> dict[str, Any] | None:
+    """How large a part of a pane's labelled predictions the kept sample is; None where none is kept.
+
+    Returns
+    -------
+    dict with `n`, `n_drawn_from`, `threshold` (share of ids that fall into it) and `complete`
+    """
+    if not pane.keeps("sample"):
+        return None
+    sample = pane["sample"]
+    assert isinstance(sample, Sample)
+    drawn_from = pane.counts["n_labelled"]
+    return {
+        "n": sample.n,
+        "n_drawn_from": drawn_from,
+        "threshold": sample.threshold,
+        "complete": sample.n == drawn_from,
+    }

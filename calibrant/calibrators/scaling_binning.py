@@ -1,0 +1,70 @@
+"""Scaling-binning: a Platt curve, then its mean in bins of equal mass, whose calibration can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators import platt
+from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.binned import bin_of, binned
+from calibrant.core.cells import Cells
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """Edges on the score and the mean of the Platt curve in each bin; the same data serve curve and bins.
+
+    `error_bound` is of the mean over predictions: Platt's, and what the bins' cuts at cell limits may move.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    options : `bins`; they hold equal mass whatever `binning` says
+
+    Returns
+    -------
+    Solved
+    """
+    curve = platt.solve(cells, options)
+    if curve.parameters is None:
+        return curve
+    if curve.parameters["slope"] < 0.0:
+        return Solved(None, "decreasing", curve.details)
+    grouped, edges = binned(cells, replace(options, binning="equal_mass"))
+    scaled = platt.at(curve.parameters, cells.mean)
+    bins = bin_of(edges, 0.5 * (cells.lower + cells.upper))
+    mean = np.bincount(bins, cells.weight * scaled, len(grouped)) / grouped.weight
+    parameters = {
+        "edges": edges.tolist(),
+        "values": mean.tolist(),
+        "slope": curve.parameters["slope"],
+        "intercept": curve.parameters["intercept"],
+        "clip": curve.parameters["clip"],
+    }
+    moved = 0.0
+    if (cells.lower < cells.upper).any():
+        moved = 2.0 * float(cells.weight.max() / cells.weight.sum() * np.ptp(mean))
+    details = {"n_bins": len(mean), "error_bound": curve.details["error_bound"] + moved}
+    return Solved(parameters, None, curve.details | details, curve.warnings)
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """The value of the score's bin (a, b], 0 in the first; slope and intercept tell where the values came from."""
+    values = np.asarray(parameters["values"], np.float64)
+    return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
+
+
+MAP = CalibrationMap(
+    slug="scaling_binning",
+    title="Scaling-binning",
+    source="Kumar, Liang, Ma (NeurIPS 2019)",
+    input="probability",
+    objective="nll",
+    scopes=("positive", "class", "top_label"),
+    solve=solve,
+    at=at,
+    options=("bins",),
+)

@@ -1,0 +1,70 @@
+"""The simplest changes of a row: one temperature, one intercept a class, both with a slope a class.
+
+They are what `recommending` weighs against each other; the temperature among them also serves held-out numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.accumulators.temperature import BETAS
+from calibrant.calibrators.base import CLIP, Floats, Solved
+from calibrant.calibrators.form import LinearForm, linear, probabilities_of
+from calibrant.calibrators.from_rows import clipped, solve_form
+from calibrant.calibrators.rows import LabelledRows
+
+
+def temperature_form(n_classes: int) -> LinearForm:
+    """One inverse temperature, shared by all classes."""
+    place = np.stack([np.zeros(n_classes, np.int64), np.full(n_classes, -1)], axis=1)
+    bounds = float(BETAS[0]), float(BETAS[-1])
+    return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(1), np.ones(1), bounds)
+
+
+def intercept_form(n_classes: int) -> LinearForm:
+    """An intercept a class, slopes 1."""
+    place = np.stack([np.full(n_classes, -1), np.arange(n_classes)], axis=1)
+    fixed = np.stack([np.ones(n_classes), np.zeros(n_classes)], axis=1)
+    return LinearForm(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
+
+
+def both_form(n_classes: int) -> LinearForm:
+    """One inverse temperature and an intercept a class; of two classes the logistic curve of Platt."""
+    place = np.stack([np.zeros(n_classes, np.int64), 1 + np.arange(n_classes)], axis=1)
+    start = np.append(1.0, np.zeros(n_classes))
+    return LinearForm(
+        True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1
+    )
+
+
+def solve_temperature(rows: LabelledRows) -> Solved:
+    """The common temperature of rows."""
+    return solve_form(rows, temperature_form, named, missing_class_matters=False)
+
+
+def solve_intercept(rows: LabelledRows) -> Solved:
+    """An intercept a class."""
+    return solve_form(rows, intercept_form, named)
+
+
+def solve_both(rows: LabelledRows) -> Solved:
+    """The common temperature and an intercept a class."""
+    return solve_form(rows, both_form, named)
+
+
+def named(coefficients: Floats) -> dict[str, Any]:
+    """Slopes and intercepts by name."""
+    return {
+        "slopes": coefficients[:, 0].tolist(),
+        "intercepts": coefficients[:, 1].tolist(),
+        "clip": CLIP,
+    }
+
+
+def at(parameters: Mapping[str, Any], logits: Floats) -> Floats:
+    """softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
+    coefficients = np.stack([parameters["slopes"], parameters["intercepts"]], axis=1)
+    return probabilities_of(linear(clipped(logits, parameters["clip"]), coefficients, True))

@@ -1,0 +1,127 @@
+"""Multinomial logistic maps of log-probabilities, solved to the optimum with proof of it.
+
+The map is softmax of one linear form a class: over all log-probabilities and an intercept, or over the class's own
+log-probability and an intercept (`own`). Some coefficients are free, shared or fixed; a quadratic penalty may rest on
+some. The loss is convex. Newton's steps lead to the optimum, from where L-BFGS has come where there are many parameters
+or bounds; where the loss has no minimum, or many, curvature tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.calibrators.problem import FLAT, Problem
+
+Floats = NDArray[np.float64]
+STILL = 1e-11
+CONVERGED = 1e-7
+FIRST_STEPS = 60
+MAX_CURVED = 600
+# Multiplications that L-BFGS and Newton may each spend on a fit: a few seconds. A fit that is not at rest by then says so.
+MAX_WORK = 2e10
+ROWS_A_PARAMETER = 2
+
+
+@dataclass(frozen=True)
+class SoftmaxFit:
+    """An optimum and the proof of it; losses are per weight, the penalty included.
+
+    Attributes
+    ----------
+    parameters : float64 (n_parameters,)
+    objective_before, objective : at the identity (the form's start) and at the end
+    gradient_norm : largest part of the gradient, of those not held by a bound
+    iterations : of L-BFGS and Newton together
+    converged : whether the gradient is small enough
+    at_bound : whether a parameter lies at its bound
+    least_curvature : least eigenvalue of the Hessian in standardised parameters, gauge left out; or None
+    standard_errors : float64 (n_parameters,), sandwich by unit; None where not computed
+    """
+
+    parameters: Floats
+    objective_before: float
+    objective: float
+    gradient_norm: float
+    iterations: int
+    converged: bool
+    at_bound: bool
+    least_curvature: float | None
+    standard_errors: Floats | None
+
+
+def fit_softmax(problem: Problem) -> SoftmaxFit:
+    """The parameters of least mean NLL plus penalty.
+
+    Source
+    ------
+    Liu, Nocedal (1989) for L-BFGS; sandwich: White (Econometrica 1982).
+    """
+    form = problem.form
+    at, steps = form.start, 0
+    if form.own and (form.bounds is None or form.n_parameters == 1):
+        at, steps = problem.newton(at)
+    if steps == 0 or not _is_still(problem, at):
+        at, more = _by_lbfgs(problem)
+        steps += more
+        if form.n_parameters <= MAX_CURVED:
+            at, more = problem.newton(at, most=problem.newton_steps_for(MAX_WORK))
+            steps += more
+    value, gradient = problem.value_and_gradient(at)
+    free = problem.inside(at, gradient)
+    norm = float(np.abs(gradient[free]).max(initial=0.0))
+    curvature, errors = None, None
+    if form.n_parameters <= MAX_CURVED:
+        curvature, errors = problem.proof(at, free)
+    return SoftmaxFit(
+        parameters=at,
+        objective_before=problem.value_and_gradient(form.start)[0],
+        objective=value,
+        gradient_norm=norm,
+        iterations=steps,
+        converged=norm < CONVERGED,
+        at_bound=not free.all(),
+        least_curvature=curvature,
+        standard_errors=errors,
+    )
+
+
+def why_flat(problem: Problem, fit: SoftmaxFit) -> str | None:
+    """The reason why an optimum is none: `separable`, `constant_scores` or `not_converged`; None where it is one."""
+    if fit.least_curvature is not None and fit.least_curvature < FLAT and not fit.at_bound:
+        return "constant_scores" if problem.is_collinear() else "separable"
+    return None if fit.converged else "not_converged"
+
+
+def _is_still(problem: Problem, at: Floats) -> bool:
+    gradient = problem.value_and_gradient(at)[1]
+    return float(np.abs(gradient[problem.inside(at, gradient)]).max(initial=0.0)) < STILL
+
+
+def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
+    """Near the optimum, or at it where there are too many parameters for Newton's steps; work is bounded."""
+    form, (there, back, slopes) = problem.form, problem.centred()
+    most = max(FIRST_STEPS, problem.evaluations_for(MAX_WORK))
+
+    def value_and_gradient(at: Floats) -> tuple[float, Floats]:
+        value, gradient = problem.value_and_gradient(back(at))
+        return value, slopes(gradient)
+
+    found = scipy.optimize.minimize(
+        value_and_gradient,
+        there(form.start),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=None if form.bounds is None else [form.bounds] * form.n_parameters,
+        options={
+            "maxiter": FIRST_STEPS if form.n_parameters <= MAX_CURVED else most,
+            "maxfun": most,
+            "gtol": STILL,
+            "ftol": 0.0,
+            "maxcor": 20,
+        },
+    )
+    return back(np.asarray(found.x, np.float64)), int(found.nit)

@@ -1,0 +1,147 @@
+"""The temperature of two classes from their confidence histogram, and what a network does with it.
+
+Where the paper descends along the gradient, the problem of one dimension is solved here.
+
+Source
+------
+Kock, Thielke et al., section 2.3 and appendix B.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses, Losses
+from calibrant.core.errors import CalibrationInputError
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+
+PLATEAU = 1e-3
+Floats = NDArray[np.float64]
+
+
+def fit_histogram_temperature(
+    histogram: ConfidenceHistogram,
+    objective: str = "nll",
+    options: EceOptions | None = None,
+    low: float = 0.5,
+    high: float = 10.0,
+) -> dict[str, Any]:
+    """Scalar temperature of a model of two classes from its histogram.
+
+    NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
+    the grid in steps of .005, with the temperatures around it that are within .001 of it.
+
+    Parameters
+    ----------
+    histogram : ConfidenceHistogram of two classes
+    objective : "nll", "brier" or "ece"
+    low, high : range of T
+
+    Returns
+    -------
+    dict with temperature, objective, at_bound, plateau (ECE only), before and after; temperature None and a
+    `reason` without data. All is of the fine bins' centres.
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range, or more than two classes.
+    """
+    if objective not in OBJECTIVES:
+        raise CalibrationInputError.at(
+            "/objective", "one_of", f"objective is one of {', '.join(OBJECTIVES)}"
+        )
+    if not 0.0 < low < high:
+        raise CalibrationInputError.at("/low", "range", "temperatures lie in 0 < low < high")
+    losses = HistogramLosses(histogram, options or EceOptions())
+    answer: dict[str, Any] = {
+        "objective": objective,
+        "range": [low, high],
+        "temperature": None,
+        "at_bound": False,
+    }
+    before = losses.at(np.ones(2))
+    if not np.isfinite(getattr(before, objective)):
+        return answer | {"before": None, "after": None, "reason": "no_data"}
+    if objective == "nll":
+        found = {"temperature": _nll_temperature(losses, low, high)}
+    else:
+        found = _on_grid(losses, objective, low, high)
+    at = float(found["temperature"])
+    after = losses.at(np.full(2, at))
+    return (
+        answer
+        | found
+        | {"at_bound": at in (low, high), "before": _named(before), "after": _named(after)}
+    )
+
+
+def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple[Floats, Floats]:
+    """The last layer that gives logits / T: weights and bias divided by T, any shape.
+
+    Raises
+    ------
+    CalibrationInputError
+        T is not a positive number.
+
+    Examples
+    --------
+    >>> fold_temperature(np.array([[2.0]]), np.array([1.0]), 2.0)
+    (array([[1.]]), array([0.5]))
+    """
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise CalibrationInputError.at(
+            "/temperature", "range", "a temperature is a positive number"
+        )
+    return weights / temperature, bias / temperature
+
+
+def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
+    if losses.slope("nll", 1.0 / low) <= 0.0:
+        return low
+    if losses.slope("nll", 1.0 / high) >= 0.0:
+        return high
+    return 1.0 / float(
+        scipy.optimize.brentq(
+            lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14
+        )
+    )
+
+
+def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> dict[str, Any]:
+    inner = np.arange(np.floor(low * 200.0) + 1, np.ceil(high * 200.0)) / 200.0
+    grid = np.concatenate([[low], inner, [high]])
+    values = np.array([losses.loss(objective, np.full(2, t)) for t in grid])
+    best = int(np.nanargmin(values))
+    if objective == "brier":
+        return {"temperature": _brier_temperature(losses, grid, best)}
+    worse = np.flatnonzero(~(values <= values[best] + PLATEAU))
+    first = worse[worse < best].max(initial=-1) + 1
+    last = worse[worse > best].min(initial=len(grid)) - 1
+    return {
+        "temperature": float(grid[best]),
+        "plateau": [float(grid[first]), float(grid[last])],
+        "plateau_tolerance": PLATEAU,
+    }
+
+
+def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> float:
+    """The root of the slope beside the grid's best point; that point where the slope does not change its sign."""
+    ends = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
+    if losses.slope("brier", ends[0]) < 0.0 < losses.slope("brier", ends[1]):
+        return 1.0 / float(
+            scipy.optimize.brentq(lambda beta: losses.slope("brier", beta), *ends, xtol=1e-14)
+        )
+    return float(grid[best])
+
+
+def _named(losses: Losses) -> dict[str, float | None]:
+    return {name: _number(getattr(losses, name)) for name in OBJECTIVES}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,238 @@
+"""Losses at given temperatures: of two classes from whatever tells their log-odds, of more from rows.
+
+A histogram of class 1's probability says everything about a scalar temperature of two classes: softmax(z / T) is
+the sigmoid of logit(p) / T. With one temperature a class it does not, since softmax forgets what is common to both
+logits; from a histogram or from cells log-probabilities stand for logits, as networks that end in a log-softmax have
+them. On the diagonal the two agree. From rows with logits both are exact.
+
+Source
+------
+Kock, Thielke et al., section 2.3 and appendix B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.cells import Cells
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import policy_index
+from calibrant.core.logits import relative_logits
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_tables import BINS, DENOMINATORS, LEAST
+
+OBJECTIVES = ("nll", "brier", "ece")
+# In place of the logarithm of 0: divided by any temperature it still leaves a probability of 0.
+IMPOSSIBLE = -1e6
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EceOptions:
+    """How the top label's calibration error is taken: coarse bins [lo, hi), smallest bin, what divides."""
+
+    bins: int = BINS
+    least: float = LEAST
+    denominator: str = "kept"
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+        if self.denominator not in DENOMINATORS:
+            raise CalibrationInputError.at(
+                "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+            )
+
+    def error(self, confidence: Floats, mass: Floats, hits: Floats) -> float:
+        """Calibration error of samples with masses; nan where no bin is kept."""
+        place = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
+        total, expected, found = (
+            np.bincount(place, v, self.bins) for v in (mass, mass * confidence, hits)
+        )
+        kept = (total >= self.least) & (total > 0)
+        under = total.sum() if self.denominator == "full" else total[kept].sum()
+        return float(np.abs(found - expected)[kept].sum() / under) if kept.any() else float("nan")
+
+
+@dataclass(frozen=True)
+class Losses:
+    """NLL (nats, of ratings whose probability is not 0), Brier (sum over classes) and ECE; nan without mass."""
+
+    nll: float
+    brier: float
+    ece: float
+
+
+class TwoClassLosses:
+    """Losses of two classes.
+
+    Parameters
+    ----------
+    log_p : float64 (2, n), log-probabilities or logits of class 0 and of class 1
+    wrong, right : float64 (n,), mass of ratings for class 0 and for class 1
+    options : EceOptions
+
+    Ratings of a class at probability 0 stay out of NLL.
+    """
+
+    def __init__(self, log_p: Floats, wrong: Floats, right: Floats, options: EceOptions) -> None:
+        possible = np.isfinite(log_p)
+        self.log_p = np.where(possible, log_p, IMPOSSIBLE)
+        self.wrong, self.right, self.options = wrong, right, options
+        self.mass = wrong + right
+        self._possible = np.where(possible, [wrong, right], 0.0)
+
+    @classmethod
+    def of_cells(cls, cells: Cells, options: EceOptions) -> TwoClassLosses:
+        """From cells of class 1's probability, each at its mean."""
+        return cls.of_scores(np.clip(cells.mean, 0.0, 1.0), cells.weight, cells.correct, options)
+
+    @classmethod
+    def of_scores(
+        cls, score: Floats, weight: Floats, right: Floats, options: EceOptions
+    ) -> TwoClassLosses:
+        """From probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
+        with np.errstate(divide="ignore"):
+            log_p = np.stack([np.log1p(-score), np.log(score)])
+        return cls(log_p, np.maximum(weight - right, 0.0), right, options)
+
+    @classmethod
+    def of_rows(cls, rows: RowLosses) -> TwoClassLosses:
+        """From rows of two classes, to the same numbers.
+
+        Raises
+        ------
+        CalibrationInputError
+            Another number of classes.
+        """
+        refuse_other_than_two(rows.n_classes)
+        right = rows.right[:, 1]
+        return cls(rows.zed.T, np.maximum(rows.mass - right, 0.0), right, rows.options)
+
+    def at(self, temperatures: Floats) -> Losses:
+        """Losses at one temperature a class, float64 (2,)."""
+        return Losses(*(self.loss(objective, temperatures) for objective in OBJECTIVES))
+
+    def loss(self, objective: str, temperatures: Floats) -> float:
+        """One of the losses at one temperature a class."""
+        total = float(self.mass.sum())
+        if not total:
+            return float("nan")
+        margin = self.log_p[1] / temperatures[1] - self.log_p[0] / temperatures[0]
+        if objective == "nll":
+            return self._nll(margin)
+        score = sigmoid(margin)
+        if objective == "brier":
+            return 2.0 * (dot(self.right, (1.0 - score) ** 2) + dot(self.wrong, score**2)) / total
+        hits = np.where(margin > 0, self.right, self.wrong)
+        return self.options.error(np.maximum(score, 1.0 - score), self.mass, hits)
+
+    def slope(self, objective: str, beta: float) -> float:
+        """Derivative of NLL or Brier by the inverse temperature."""
+        margin = self.log_p[1] - self.log_p[0]
+        score = sigmoid(beta * margin)
+        away = self.mass * score - self.right
+        if objective == "nll":
+            return dot(away, margin)
+        bend = 4.0 * score * (1.0 - score) * margin
+        return dot(self.right, (score - 1.0) * bend) + dot(self.wrong, score * bend)
+
+    def _nll(self, margin: Floats) -> float:
+        wrong, right = self._possible
+        weight = float(wrong.sum() + right.sum())
+        loss = dot(wrong + right, np.log1p(np.exp(-np.abs(margin))))
+        loss += dot(right, np.maximum(-margin, 0.0)) + dot(wrong, np.maximum(margin, 0.0))
+        return loss / weight if weight else float("nan")
+
+
+class HistogramLosses(TwoClassLosses):
+    """Losses of a model of two classes from the label histogram of class 1.
+
+    Raises
+    ------
+    CalibrationInputError
+        More than two classes: a histogram of single probabilities does not hold what a temperature needs.
+    """
+
+    def __init__(self, histogram: ConfidenceHistogram, options: EceOptions) -> None:
+        if histogram.n_classes != 2:
+            detail = "temperatures come from histograms of two classes only; of more, from rows or a pane's profile"
+            raise CalibrationInputError.at("/classes", "n_classes", detail)
+        filled = np.flatnonzero(histogram.label[1].sum(axis=0))
+        centres = histogram.centres[filled]
+        log_p = np.stack([np.log1p(-centres), np.log(centres)])
+        wrong, right = histogram.label[1][:, filled]
+        super().__init__(log_p, wrong, right, options)
+
+
+class RowLosses:
+    """Losses of raw rows, any number of classes; probabilities count as log-probabilities.
+
+    Parameters
+    ----------
+    batch : Batch
+    options : EceOptions
+    raters : label policy
+    """
+
+    def __init__(self, batch: Batch, options: EceOptions, raters: str = "pooled") -> None:
+        policy, filling = policy_index(raters), Filling(batch)
+        self.options, self.n_classes, self.n = options, batch.n_classes, filling.n
+        hits = filling.hits
+        self.mass = filling.weights * (filling.n_ratings if policy == 0 else 1)
+        self.right = np.zeros((filling.n, batch.n_classes))
+        self.right[hits.row, hits.klass] = filling.policy_weights[policy]
+        with np.errstate(divide="ignore"):
+            scores = filling.batch.scores
+            # As they were sent: a temperature for each class tells logits apart that one temperature does not.
+            self.zed = _masked(scores) if batch.is_logits else np.log(scores)
+
+    def at(self, temperatures: Floats) -> Losses:
+        """Losses at one temperature a class, float64 (n_classes,)."""
+        total = float(self.mass.sum())
+        if not total:
+            return Losses(np.nan, np.nan, np.nan)
+        zed = self.zed / temperatures
+        log_p = zed - zed.max(axis=1, keepdims=True)
+        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+        p = np.exp(log_p)
+        finite = np.isfinite(log_p)
+        weight = float(self.right[finite].sum())
+        nll = (
+            -float((self.right * np.where(finite, log_p, 0.0)).sum()) / weight if weight else np.nan
+        )
+        squares = dot(self.mass, (p**2).sum(axis=1))
+        brier = (squares - 2.0 * float((self.right * p).sum()) + float(self.right.sum())) / total
+        top = p.argmax(axis=1)
+        rows = np.arange(self.n)
+        return Losses(
+            nll, brier, self.options.error(p[rows, top], self.mass, self.right[rows, top])
+        )
+
+
+def refuse_other_than_two(n_classes: int) -> None:
+    """Raise where there are not two classes, so not two temperatures."""
+    if n_classes != 2:
+        detail = "a surface is of two temperatures, so of two classes"
+        raise CalibrationInputError.at("/classes", "n_classes", detail)
+
+
+def dot(one: Floats, other: Floats) -> float:
+    """Not by BLAS, whose threads cost more than they give at these lengths."""
+    return float((one * other).sum())
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + exp(-x)) without overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+
+
+def _masked(logits: Floats) -> Floats:
+    """Logits with minus infinity for classes that count as impossible."""
+    return np.where(np.isfinite(relative_logits(logits, axis=1)), logits, -np.inf)

@@ -1,0 +1,168 @@
+"""Losses as functions of the inverse temperature, from raw rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.temperature import BETAS, TemperatureProfile
+from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
+from calibrant.calibrators.temperature.tempered_rows import (
+    brier,
+    brier_slopes,
+    nll,
+    nll_slopes,
+    rows_of,
+    spread,
+)
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+ROOT_WIDTH = 1e-2
+ROW_STEPS_PER_OCTAVE = 8
+MAX_SCORES = 1 << 21
+
+
+class RowCurve(Curve):
+    """The same losses from raw rows: exact at any beta; the profile only says where to look.
+
+    Parameters
+    ----------
+    profile : TemperatureProfile that `filling` was filled into
+    filling : Filling
+    policy, bins : as in `Curve`; any number of bins
+    """
+
+    method = "raw"
+
+    def __init__(
+        self, profile: TemperatureProfile, filling: Filling, policy: int, bins: int
+    ) -> None:
+        super().__init__(profile, policy, bins)
+        self.policy, self.filling = policy, filling
+        step = max(256, (1 << 18) // filling.batch.n_classes)
+        self.parts = [
+            rows_of(filling, slice(start, min(start + step, filling.n)))
+            for start in range(0, filling.n, step)
+        ]
+
+    def nll(self, beta: float) -> float:
+        return sum(nll(part, self.policy, beta)[0] for part in self.parts) / self.weight
+
+    def brier(self, beta: float) -> float:
+        return sum(brier(part, self.policy, beta)[0] for part in self.parts) / self.weight_all
+
+    def slope(self, objective: str, beta: float) -> float:
+        total = self.weight if objective == "nll" else self.weight_all
+        return beta * self._slope(objective, beta) / total
+
+    def curvature(self, beta: float) -> float:
+        return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
+
+    def variance(self, objective: str, beta: float) -> float | None:
+        if objective == "nll":
+            bend = self.curvature(beta) * self.weight
+        else:
+            high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
+            bend = (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
+        if objective == "ece" or bend <= 0.0:
+            return None
+        return float((self._unit_slopes(objective, beta) ** 2).sum() / bend**2)
+
+    def _slope(self, objective: str, beta: float) -> float:
+        if objective == "nll":
+            return float(sum(nll(part, self.policy, beta)[1] for part in self.parts))
+        return float(sum(brier(part, self.policy, beta)[1] for part in self.parts))
+
+    def _unit_slopes(self, objective: str, beta: float) -> Floats:
+        losses = nll_slopes if objective == "nll" else brier_slopes
+        total = np.zeros(self.filling.n_units)
+        for part in self.parts:
+            total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
+        return total
+
+    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
+        start = super()._between(points, objective, a, b).beta
+
+        def slope(log_beta: float) -> float:
+            return self._slope(objective, float(np.exp(log_beta)))
+
+        low, high = np.log(start) - ROOT_WIDTH, np.log(start) + ROOT_WIDTH
+        if not slope(low) < 0.0 < slope(high):
+            low, high = LOG_BETAS[a], LOG_BETAS[b]
+        return root(slope, low, high)
+
+    def root_error(self, objective: str, at: Minimum) -> float:
+        return 0.0
+
+    def ece_error(self, beta: float) -> float:
+        return 0.0
+
+    @cached_property
+    def ece_points(self) -> Floats:
+        return self.eces(BETAS)
+
+    def eces(self, betas: Floats) -> Floats:
+        """ECE at each beta of an increasing array; many at once from each row's log normaliser between fine points."""
+        weight, hits = self._row_weights
+        result = np.empty(len(betas))
+        for chosen, scores in self._scores(betas):
+            place = equal_width_bin(scores, self.bins) + self.bins * np.arange(len(scores))[:, None]
+            gap = np.bincount(
+                place.ravel(), (hits - weight * scores).ravel(), scores.shape[0] * self.bins
+            )
+            result[chosen] = np.abs(gap.reshape(-1, self.bins)).sum(axis=1) / weight.sum()
+        return result
+
+    @cached_property
+    def _row_weights(self) -> tuple[Floats, Floats]:
+        """Weight and weighted hits of each row's score under the policy."""
+        weights = [part.table_weights[0 if self.policy == 0 else 1] for part in self.parts]
+        return np.concatenate(weights), np.concatenate(
+            [part.table_hits[self.policy] for part in self.parts]
+        )
+
+    def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
+        """Places in `betas` with the rows' scores there, (places, n), a few at a time."""
+        few = max(1, MAX_SCORES // max(self.filling.n, 1))
+        if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
+            for i, beta in enumerate(betas):
+                total = np.concatenate([np.exp(beta * part.zed).sum(axis=0) for part in self.parts])
+                yield slice(i, i + 1), self._score(betas[i : i + 1], np.log(total)[None])
+            return
+        first, last = np.log(betas[0]), np.log(betas[-1])
+        n_nodes = int(np.ceil((last - first) / np.log(2.0) * ROW_STEPS_PER_OCTAVE)) + 1
+        nodes = np.linspace(first, last, n_nodes)
+        left = np.clip(np.searchsorted(nodes, np.log(betas), "right") - 1, 0, n_nodes - 2)
+        after = self._log_total(nodes[0])
+        for j in range(n_nodes - 1):
+            before, after = after, self._log_total(nodes[j + 1])
+            places = np.flatnonzero(left == j)
+            for start in range(0, len(places), few):
+                chosen = places[start : start + few]
+                basis = quintic(nodes[j], nodes[j + 1], np.log(betas[chosen]))
+                yield chosen, self._score(betas[chosen], basis @ np.concatenate([before, after]))
+
+    def _score(self, betas: Floats, log_total: Floats) -> Floats:
+        """Scores at each beta; as they were sent at 1, so that those on an edge stay there."""
+        log_score = -log_total
+        if self.filling.batch.task == "binary":
+            log_score += betas[:, None] * np.concatenate([part.zed[1] for part in self.parts])
+        score = np.minimum(np.exp(log_score), 1.0)
+        score[betas == 1.0] = self.filling.score
+        return score
+
+    def _log_total(self, log_beta: float) -> Floats:
+        """Each row's log normaliser with two derivatives in log beta, (3, n)."""
+        beta = float(np.exp(log_beta))
+        columns = []
+        for part in self.parts:
+            total, mean, variance = spread(part, beta)
+            columns.append(np.stack([np.log(total), beta * mean, beta**2 * variance + beta * mean]))
+        return np.concatenate(columns, axis=1)

@@ -1,0 +1,148 @@
+"""Rows and their ratings as temperature losses take them, and those losses with their slopes, at any temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch_sums import Filling
+from calibrant.core.logits import relative_logits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Rows:
+    """Some rows: relative logits by class, their vote entries with each policy's weights, what their tables add."""
+
+    n: int
+    zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
+    finite: Floats  # the same with 0 for minus infinity
+    score: Floats  # (n,), as sent: the score at beta 1
+    row: Ints  # entries
+    entry_zed: Floats
+    weight: Floats  # (policies, entries), 0 where the probability is 0
+    weight_all: Floats
+    n_zero: Ints  # (policies,)
+    unit: Ints
+    is_binary: bool
+    constant: int | None
+    table_weights: tuple[Floats, Floats]
+    table_hits: list[Floats]
+
+    def by_row(self, values: Floats) -> Floats:
+        return np.stack([np.bincount(self.row, column, self.n) for column in values])
+
+    @cached_property
+    def row_weight(self) -> Floats:
+        """Weight of each row's ratings of positive probability, (policies, n)."""
+        return self.by_row(self.weight)
+
+    @cached_property
+    def row_weight_all(self) -> Floats:
+        return self.by_row(self.weight_all) if self.n_zero.any() else self.row_weight
+
+    @cached_property
+    def row_zed(self) -> Floats:
+        """Weighted sum of z over each row's ratings, (policies, n)."""
+        return self.by_row(self.weight * self.entry_zed)
+
+
+def rows_of(filling: Filling, rows: slice) -> Rows:
+    """What the losses of some rows are made of, at whatever temperature."""
+    batch, hits = filling.batch, filling.hits
+    first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
+    row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
+    scores = np.ascontiguousarray(batch.scores[rows].T)
+    weight_all = filling.policy_weights[:, first:last]
+    if batch.is_logits:
+        zed = relative_logits(scores, axis=0)
+    else:
+        with np.errstate(divide="ignore"):
+            zed = np.log(scores / scores.max(axis=0))
+    finite = np.where(np.isfinite(zed), zed, 0.0)
+    zero = zed[klass, row] == -np.inf
+    chosen = (hits.votes, hits.votes, hits.majority, hits.single)
+    score_hits = filling.score_hits
+    begin, end = np.searchsorted(score_hits.row, [rows.start, rows.stop])
+    at = score_hits.row[begin:end] - rows.start
+    weights = filling.weights[rows]
+    n = rows.stop - rows.start
+    columns = (score_hits.votes, score_hits.share, score_hits.majority, score_hits.single)
+    return Rows(
+        n=n,
+        zed=zed,
+        finite=finite,
+        score=filling.score[rows],
+        row=row,
+        entry_zed=finite[klass, row],
+        weight=np.where(zero, 0.0, weight_all) if zero.any() else weight_all,
+        weight_all=weight_all,
+        n_zero=np.array([int((zero * votes[first:last]).sum()) for votes in chosen], np.int64),
+        unit=filling.unit_index[rows],
+        is_binary=batch.task == "binary",
+        constant=filling.constant_ratings,
+        table_weights=(weights * filling.n_ratings[rows], weights),
+        table_hits=[
+            np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
+            for column in columns
+        ],
+    )
+
+
+def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
+    """Normaliser, mean and variance of z under softmax(beta z), by row."""
+    power = np.exp(beta * part.zed)
+    total = power.sum(axis=0)
+    mean = np.einsum("kn,kn->n", power, part.finite) / total
+    centred = part.finite - mean
+    return total, mean, np.einsum("kn,kn,kn->n", power, centred, centred) / total
+
+
+def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
+    """Sum of NLL and its two derivatives in beta."""
+    total, mean, variance = spread(part, beta)
+    weight = part.by_row(part.weight[policy : policy + 1])[0]
+    zed = float(part.weight[policy] @ part.entry_zed)
+    return (
+        float(weight @ np.log(total)) - beta * zed,
+        float(weight @ mean) - zed,
+        float(weight @ variance),
+    )
+
+
+def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
+    mean = spread(part, beta)[1]
+    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
+    return np.asarray(weight * mean - zed)
+
+
+def brier_parts(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
+    """Brier and its derivative in beta, by row."""
+    power = np.exp(beta * part.zed)
+    total = power.sum(axis=0)
+    mean = np.einsum("kn,kn->n", power, part.finite) / total
+    squares = np.einsum("kn,kn->n", power, power) / total**2
+    squares_zed = np.einsum("kn,kn,kn->n", power, power, part.finite) / total**2
+    entry = np.exp(beta * part.entry_zed) / total[part.row]
+    entry[(part.weight_all > part.weight).any(axis=0)] = 0.0
+    weight_all = part.weight_all[policy]
+    columns = np.stack(
+        [weight_all, weight_all * entry, weight_all * entry * (part.entry_zed - mean[part.row])]
+    )
+    weight, chosen, slope = part.by_row(columns)
+    value = weight * (1.0 + squares) - 2.0 * chosen
+    return value, 2.0 * (weight * (squares_zed - squares * mean) - slope)
+
+
+def brier(part: Rows, policy: int, beta: float) -> tuple[float, float]:
+    value, slope = brier_parts(part, policy, beta)
+    return float(value.sum()), float(slope.sum())
+
+
+def brier_slopes(part: Rows, policy: int, beta: float) -> Floats:
+    return brier_parts(part, policy, beta)[1]

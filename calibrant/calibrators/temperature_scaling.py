@@ -1,0 +1,137 @@
+"""Temperature scaling as a map: log-probabilities divided by T; of binary models, the log odds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy
+
+from calibrant.accumulators.temperature import BETAS
+from calibrant.calibrators.base import (
+    CalibrationMap,
+    Floats,
+    Options,
+    Solved,
+    log_odds,
+    logistic,
+    why_not,
+)
+from calibrant.calibrators.rows import about_sample
+from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
+
+KEPT = ("standard_error", "interval", "at_bound", "bound", "verdict", "n_zero_probability", *PROOF)
+
+
+def solve(cells: Cells, options: Options) -> Solved:
+    """T of two classes from cells of the positive class; serves held-out halves.
+
+    Parameters
+    ----------
+    cells : Cells, filled ones
+    options : none are read
+
+    Returns
+    -------
+    Solved
+    """
+    reason = why_not(cells)
+    if reason == "no_labels":
+        return Solved(None, reason)
+    inside = (cells.mean > 0.0) & (cells.mean < 1.0)
+    odds, weight, correct = (
+        log_odds(cells.mean)[inside],
+        cells.weight[inside],
+        cells.correct[inside],
+    )
+    if not np.abs(odds).max(initial=0.0) > 0.0:
+        return Solved(None, "flat")
+
+    def slope(log_beta: float) -> float:
+        return float(odds @ (weight * logistic(np.exp(log_beta) * odds) - correct))
+
+    low, high = np.log(BETAS[0]), np.log(BETAS[-1])
+    if slope(low) >= 0.0 or slope(high) <= 0.0:
+        bound = "upper" if slope(low) >= 0.0 else "lower"
+        beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
+        return Solved({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
+    return Solved(
+        {"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))}
+    )
+
+
+def solve_view(view: View, options: Options) -> Solved:
+    """T by NLL from the pane's profile; from the kept sample where it is complete, or raw rows where they are at hand.
+
+    Separable where the most probable class is always right: a T at the least end of the range would make every probability
+    0 or 1.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms.
+    """
+    raters, ci = view.question.raters, view.question.ci
+    if view.filling is not None:
+        answer = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
+    else:
+        answer = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
+    if answer["reason"] == "not_in_histogram":
+        raise NotAnswerable(answer["reason"], answer["detail"], answer["n_excluded"])
+    details = {name: answer[name] for name in KEPT}
+    if answer["temperature"] is None:
+        return Solved(None, answer["reason"], details)
+    if answer["method"] == "sample":
+        details |= {"fitted_to": "sample", "sample": about_sample(view.pane)}
+    if answer["bound"] == "lower" and _is_all_right(view):
+        return Solved(None, "separable", details)
+    details |= {"error_bound": answer["error_bound"]["temperature"]}
+    if view.scope == "top_label":
+        details |= {"before": answer["before"], "after": answer["after"]}
+    warnings = [] if answer["verdict"] == "ok" else [answer["verdict"]]
+    return Solved({"temperature": answer["temperature"]}, None, details, warnings)
+
+
+def _is_all_right(view: View) -> bool:
+    """Whether no rating is of a class less probable than another."""
+    if view.spec.task != "binary":
+        cells = view.cells_of("top_label")
+        wrong = cells.weight - cells.correct
+    else:
+        cells = view.cells_of("positive")
+        wrong = np.where(cells.mean < 0.5, cells.correct, cells.weight - cells.correct)
+        wrong[cells.mean == 0.5] = 0.0
+    return bool(wrong.sum() <= 1e-12 * cells.weight.sum())
+
+
+def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay what they are."""
+    inside = (score > 0.0) & (score < 1.0)
+    held = np.where(inside, score, 0.5)
+    odds = np.log(held) - np.log1p(-held)
+    return np.asarray(np.where(inside, logistic(odds / parameters["temperature"]), score))
+
+
+def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
+    """softmax(z / T) of rows of logits or log-probabilities, minus infinity allowed; (n, K) to (n, K)."""
+    shifted = (logits - logits.max(axis=1, keepdims=True)) / parameters["temperature"]
+    power = np.exp(shifted)
+    return np.asarray(power / power.sum(axis=1, keepdims=True))
+
+
+MAP = CalibrationMap(
+    slug="temperature",
+    title="Temperature scaling",
+    source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",
+    input="logit",
+    objective="nll",
+    scopes=("full", "positive"),
+    solve=solve,
+    at=at,
+    needs=("temperature", "sample"),
+    solve_view=solve_view,
+    at_rows=at_rows,
+)

@@ -1,0 +1,68 @@
+"""Vector scaling: a slope and an intercept a class on the log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.form import LinearForm, probabilities_of
+from calibrant.calibrators.from_rows import clipped, solve_form
+from calibrant.calibrators.rows import LabelledRows
+
+
+def form(n_classes: int) -> LinearForm:
+    """Slopes first, then intercepts, whose common part changes nothing."""
+    place = np.stack([np.arange(n_classes), n_classes + np.arange(n_classes)], axis=1)
+    start = np.concatenate([np.ones(n_classes), np.zeros(n_classes)])
+    nothing = np.zeros(2 * n_classes)
+    return LinearForm(True, place, np.zeros((n_classes, 2)), nothing, start, n_gauge=1)
+
+
+def solve_rows(rows: LabelledRows, options: Options) -> Solved:
+    """Slopes and intercepts (which sum to 0) of least NLL.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    options : none are read
+
+    Returns
+    -------
+    Solved
+    """
+    solved = solve_form(rows, form, _named)
+    if solved.parameters is not None:
+        intercepts = np.array(solved.parameters["intercepts"])
+        solved.parameters["intercepts"] = (intercepts - intercepts.mean()).tolist()
+    return solved
+
+
+def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
+    """softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
+    inputs = clipped(logits, parameters["clip"])
+    slopes, intercepts = (np.array(parameters[name]) for name in ("slopes", "intercepts"))
+    return probabilities_of(inputs * slopes + intercepts)
+
+
+def _named(coefficients: Floats) -> dict[str, Any]:
+    return {
+        "slopes": coefficients[:, 0].tolist(),
+        "intercepts": coefficients[:, 1].tolist(),
+        "clip": CLIP,
+    }
+
+
+MAP = CalibrationMap(
+    slug="vector",
+    title="Vector scaling",
+    source="Guo, Pleiss, Sun, Weinberger (ICML 2017), on log-probabilities",
+    input="log_probabilities",
+    objective="nll",
+    scopes=("full", "positive"),
+    needs=("sample",),
+    solve_rows=solve_rows,
+    at_rows=at_rows,
+)

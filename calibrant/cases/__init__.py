@@ -1,1 +1,0 @@
-"""Cases of a segmenter: errors from their tables, memberships of bins, comparison of two models."""

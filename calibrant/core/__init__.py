@@ -1,0 +1,1 @@
+"""Batches, panes, queries and views: the state and what is read from it."""

@@ -1,0 +1,163 @@
+"""Whole predictions for what no sum can answer: the posted rows, or else the kept uniform sample.
+
+What rests on the sample says so: `source`, how many predictions it used and of how many they were drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.sample import Sample
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.hashing import mix
+from calibrant.core.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+MAX_PAIRED = 1000
+# Numbers in the largest array of arithmetic over pairs of rows: rows, squared, by classes.
+_MAX_NUMBERS = 10_000_000
+
+
+@dataclass(frozen=True)
+class RowsAtHand:
+    """Labelled predictions of positive weight under a label policy.
+
+    Attributes
+    ----------
+    probabilities : float64 (n, n_classes)
+    share : float64 (n, n_classes), share of each class in the row's label; rows sum to 1
+    votes : int64 (n, n_classes), all ratings, whatever the policy
+    weight : float64 (n,), under the policy
+    unit : int64 (n,), number of each row's unit
+    about : what the answer says of them, JSON-able
+    """
+
+    probabilities: Floats
+    share: Floats
+    votes: Ints
+    weight: Floats
+    unit: Ints
+    about: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+
+def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
+    """The posted rows, or the kept sample of a window; of more than `most` a uniform part of that many, by hash.
+
+    Returns
+    -------
+    RowsAtHand, None where no prediction has a label
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or a sample without a row of positive weight.
+    """
+    view.refuse_histograms()
+    if not view.counts["n_labelled"]:
+        return None
+    batch, source = batch_at_hand(view, most)
+    filling = Filling(batch)
+    hits = filling.hits
+    share, votes = (
+        np.zeros((filling.n, batch.n_classes)),
+        np.zeros((filling.n, batch.n_classes), np.int64),
+    )
+    share[hits.row, hits.klass] = filling.policy_weights[view.policy]
+    votes[hits.row, hits.klass] = hits.votes
+    weight = share.sum(axis=1)
+    about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
+    return RowsAtHand(
+        filling.batch.probabilities, share / weight[:, None], votes, weight, _units(filling), about
+    )
+
+
+def _units(filling: Filling) -> Ints:
+    """Number of each row's unit, in the order of hashes: what is drawn by unit does not depend on the order of rows."""
+    if filling.has_units:
+        return filling.unit_index
+    order = np.argsort(filling.batch.prediction_hash, kind="stable")
+    place = np.empty(filling.n, np.int64)
+    place[order] = np.arange(filling.n)
+    return place
+
+
+def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
+    """The labelled predictions of positive weight, as `rows_at_hand`, and whether they are the "rows" or the "sample".
+
+    Raises
+    ------
+    NotAnswerable
+        As `rows_at_hand`, or no such prediction is at hand.
+    """
+    view.refuse_histograms()
+    batch, counts, source = _at_hand(view)
+    weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
+    keep = np.flatnonzero((batch.row_total > 0) & weighted)
+    if not len(keep):
+        raise NotAnswerable(
+            "too_few_samples", "no labelled prediction of positive weight is at hand"
+        )
+    return batch.take(_each(batch, counts, keep, most)), source
+
+
+def most_paired(n_classes: int) -> int:
+    """As many rows as can be compared with each other, and with drawn labels, in a fraction of a second."""
+    return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
+
+
+def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
+    """Classes of a calibrated model, one a row, all rows of a unit by one draw; int64 (n_draws, n)."""
+    fate = np.random.default_rng(seed).random((n_draws, int(rows.unit.max()) + 1))[:, rows.unit]
+    reached = np.cumsum(rows.probabilities, axis=1)
+    reached[:, -1] = 1.0
+    found = np.empty(fate.shape, np.int64)
+    for i in range(len(rows)):
+        found[:, i] = np.searchsorted(reached[i], fate[:, i], side="right")
+    return np.asarray(np.minimum(found, rows.probabilities.shape[1] - 1))
+
+
+def _at_hand(view: View) -> tuple[Batch, Ints, str]:
+    """Predictions, how often each came, and where they are from."""
+    if view.filling is not None:
+        batch = view.filling.batch
+        return batch, np.ones(batch.n, np.int64), "rows"
+    if not view.pane.keeps("sample"):
+        detail = (
+            "this needs whole predictions, and of models with so many classes no sample is kept"
+        )
+        raise NotAnswerable("not_sampled", detail)
+    sample = view.pane["sample"]
+    assert isinstance(sample, Sample)
+    counts = sample.arrays()["counts"]
+    held = sample.batch()
+    # Weights of a sample are of all that came; here each of them is a row of its own.
+    return (
+        replace(held, weights=held.weights / counts if held.weights is not None else None),
+        counts,
+        "sample",
+    )
+
+
+def _each(batch: Batch, counts: Ints, keep: Ints, most: int) -> Ints:
+    """The rows of `keep`, each as often as it came; of more than `most` so many, evenly in the order of their hashes."""
+    if counts[keep].sum() <= most:
+        return np.repeat(keep, counts[keep])
+    order = keep[
+        np.argsort(mix(batch.prediction_hash[keep] ^ np.uint64(0x3C3C3C3C)), kind="stable")
+    ]
+    reached = np.cumsum(counts[order])
+    chosen = np.floor((np.arange(most) + 0.5) * reached[-1] / most)
+    return np.sort(order[np.searchsorted(reached, chosen, side="right")])

@@ -1,0 +1,381 @@
+"""A checked batch of predictions: arrays once, meaning checked once.
+
+Whatever a client sends (probabilities, logits or binary confidences; one class, a class a rater, or votes
+counted by class) becomes the same few arrays here, or an error that names field, row and rule. Behind this
+door nothing is checked again. The tolerances of the house stand in this file and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import Violation
+from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.summing import over_classes
+from calibrant.input.columns import Columns
+from calibrant.input.violations import ViolationCollector
+
+TASKS = ("binary", "multiclass", "segmentation")
+_TEXTS = ("ids", "units", "cases")
+_NUMBERS = ("weights", "event_times", "delays")
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Ratings counted by prediction and class, sorted by prediction, then class; only those that occur."""
+
+    row: NDArray[np.int64]
+    klass: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of checking columns: the good rows as a batch, the violations, which rows were taken."""
+
+    batch: Batch
+    violations: list[Violation]
+    accepted_rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Predictions with their ratings; make one with `Batch.from_columns`.
+
+    Attributes
+    ----------
+    task : "binary", "multiclass" or "segmentation"
+    scores : float64 (n, n_classes); probabilities that sum to 1, or logits where `is_logits`
+    votes : the ratings, counted
+    weights : float64 (n,) or None, one multiplier a prediction
+    ids, units, cases : object arrays of str (n,) or None; beside units a row's case may be None
+    event_times : int64 (n,), microseconds since 1970 UTC, or None
+    slices : key to object array of str (n,), or None
+    delays : int64 (n,), how long each row's first label took (`accumulators.delays`), or None; no part of its content
+    """
+
+    task: str
+    scores: NDArray[np.float64]
+    is_logits: bool
+    votes: Votes
+    weights: NDArray[np.float64] | None = None
+    ids: NDArray[Any] | None = None
+    units: NDArray[Any] | None = None
+    cases: NDArray[Any] | None = None
+    event_times: NDArray[np.int64] | None = None
+    slices: Mapping[str, NDArray[Any]] | None = None
+    delays: NDArray[np.int64] | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.scores)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scores.shape[1])
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Class probabilities, float64 (n, n_classes), rows summing to 1."""
+        if not self.is_logits:
+            return self.scores
+        shifted = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
+        return np.asarray(shifted / over_classes(np.ascontiguousarray(shifted.T))[:, None])
+
+    @cached_property
+    def row_total(self) -> NDArray[np.int64]:
+        """Ratings of each prediction, int64 (n,); 0 where it has no label."""
+        return np.bincount(self.votes.row, self.votes.count, self.n).astype(np.int64)
+
+    @cached_property
+    def label_counts(self) -> NDArray[np.int64]:
+        """Ratings by class, int64 (n, n_classes)."""
+        counts = np.zeros(self.scores.shape, np.int64)
+        counts[self.votes.row, self.votes.klass] = self.votes.count
+        return counts
+
+    @cached_property
+    def prediction_hash(self) -> U64:
+        """Hash of each prediction's id, else of its scores and votes; uint64 (n,)."""
+        if self.ids is not None:
+            return hash_names(list(self.ids))
+        votes = mix(
+            self.votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5)
+            + self.votes.count.astype(np.uint64)
+        )
+        total = np.zeros(self.n, np.uint64)
+        np.add.at(total, self.votes.row, votes)
+        return mix(hash_rows(self.scores) ^ total)
+
+    @cached_property
+    def unit_hash(self) -> U64:
+        """Hash of each prediction's independent unit: the unit, else the case, else the prediction itself."""
+        if self.units is not None:
+            return hash_names(list(self.units))
+        if self.cases is not None:
+            return hash_names(list(self.cases))
+        return self.prediction_hash
+
+    @property
+    def unit_source(self) -> str:
+        """Where units come from: "unit", "case", "id" or "row"."""
+        named = {"unit": self.units, "case": self.cases, "id": self.ids}
+        return next((name for name, column in named.items() if column is not None), "row")
+
+    @cached_property
+    def chosen_rating(self) -> NDArray[np.int64]:
+        """One rating of each prediction, by its hash: class at place floor(u n) of the sorted ratings; -1 without."""
+        total = self.row_total
+        place = np.floor(uniform(mix(self.prediction_hash)) * total).astype(np.int64)
+        chosen = np.full(self.n, -1, np.int64)
+        before = np.cumsum(self.votes.count) - self.votes.count
+        start = np.cumsum(total) - total
+        within = before - start[self.votes.row]
+        wanted = place[self.votes.row]
+        hit = (within <= wanted) & (wanted < within + self.votes.count)
+        chosen[self.votes.row[hit]] = self.votes.klass[hit]
+        return chosen
+
+    @cached_property
+    def majority(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Most voted class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
+        best = np.zeros(self.n, np.int64)
+        np.maximum.at(best, self.votes.row, self.votes.count)
+        top = self.votes.count == best[self.votes.row]
+        rows, classes = self.votes.row[top], self.votes.klass[top]
+        winner = np.full(self.n, -1, np.int64)
+        winner[rows[::-1]] = classes[::-1]
+        return winner, np.bincount(rows, minlength=self.n) > 1
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, Any],
+        *,
+        task: str | None = None,
+        n_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        partial: bool = False,
+    ) -> Checked:
+        """Check the columns of a `predictions` body and make them arrays.
+
+        Parameters
+        ----------
+        columns : mapping with one of `probabilities` (n, K), `logits` (n, K), `confidences` (n,); `labels` or
+            `label_counts`; optional `ids`, `units`, `cases`, `event_times`, `slices`, `weights`. Lists or arrays.
+        task, n_classes : what the model expects; taken from the columns when None.
+        class_names : labels may then be names as well as indices.
+        partial : drop offending rows instead of refusing the batch.
+
+        Returns
+        -------
+        Checked
+
+        Raises
+        ------
+        CalibrationInputError
+            A rule about the whole batch is broken, or any row's and not `partial`.
+        """
+        violations = ViolationCollector()
+        taken = Columns(columns, violations).read(task, n_classes, class_names)
+        whole = cls(
+            task=taken.task,
+            scores=taken.scores,
+            is_logits=taken.is_logits,
+            votes=Votes(*taken.votes),
+            weights=taken.weights,
+            event_times=taken.event_times,
+            slices=taken.slices,
+            **taken.texts,
+        )
+        bad = violations.bad_rows(whole.n)
+        if violations.found and not partial:
+            violations.refuse()
+        good = np.flatnonzero(~bad)
+        return Checked(whole.take(good) if len(good) < whole.n else whole, violations.found, good)
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
+        """The predictions at `index`, in that order and as often as they stand there; a mask will do too."""
+        index = np.arange(self.n)[index]
+        starts = np.append(0, np.cumsum(np.bincount(self.votes.row, minlength=self.n)))
+        first, last = starts[index], starts[index + 1]
+        length = last - first
+        row = np.repeat(np.arange(len(index)), length)
+        kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
+        votes = Votes(row, self.votes.klass[kept], self.votes.count[kept])
+        optional: dict[str, Any] = {
+            name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
+        }
+        slices = (
+            None
+            if self.slices is None
+            else {key: values[index] for key, values in self.slices.items()}
+        )
+        return replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
+
+    @classmethod
+    def concatenate(cls, batches: Sequence[Batch]) -> Batch:
+        """The predictions of several batches of one shape after another.
+
+        Raises
+        ------
+        ValueError
+            There are none, or they differ in task, classes, kind of score or in the optional columns that they carry.
+        """
+        if not batches:
+            raise ValueError("no batches to put together")
+        first = batches[0]
+        if any(batch.shape_key != first.shape_key for batch in batches):
+            raise ValueError("batches of different shapes cannot be put together")
+        starts = np.cumsum([0] + [batch.n for batch in batches])
+        votes = Votes(
+            np.concatenate(
+                [b.votes.row + start for b, start in zip(batches, starts, strict=False)]
+            ),
+            np.concatenate([b.votes.klass for b in batches]),
+            np.concatenate([b.votes.count for b in batches]),
+        )
+        optional: dict[str, Any] = {
+            name: np.concatenate([getattr(b, name) for b in batches])
+            if getattr(first, name) is not None
+            else None
+            for name in (*_TEXTS, *_NUMBERS)
+        }
+        slices = None
+        if first.slices is not None:
+            slices = {
+                key: np.concatenate([(b.slices or {})[key] for b in batches])
+                for key in first.slices
+            }
+        return replace(
+            first,
+            scores=np.concatenate([b.scores for b in batches]),
+            votes=votes,
+            slices=slices,
+            **optional,
+        )
+
+    @property
+    def shape_key(self) -> tuple[Any, ...]:
+        """What two batches must share to be put together."""
+        present = tuple(name for name in (*_TEXTS, *_NUMBERS) if getattr(self, name) is not None)
+        slices = tuple(sorted(self.slices)) if self.slices is not None else None
+        return self.task, self.n_classes, self.is_logits, present, slices
+
+    def pack(self) -> bytes:
+        """The batch as bytes, its numbers exact."""
+        arrays: dict[str, NDArray[Any]] = {
+            "scores": self.scores,
+            "vote_row": self.votes.row,
+            "vote_class": self.votes.klass,
+            "vote_count": self.votes.count,
+        }
+        if self.weights is not None:
+            arrays["weights"] = self.weights
+        if self.event_times is not None:
+            arrays["event_times"] = self.event_times
+        about: dict[str, Any] = {"task": self.task, "is_logits": self.is_logits}
+        for name in _TEXTS:
+            if getattr(self, name) is not None:
+                arrays[name] = _as_bytes(getattr(self, name))
+        if self.slices is not None:
+            about["slices"] = list(self.slices)
+            arrays |= {f"slice {key}": _as_bytes(values) for key, values in self.slices.items()}
+        return pack(arrays, about)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Batch:
+        """The batch that `pack` made.
+
+        Raises
+        ------
+        PackingError
+            Not a packed batch, or damaged.
+        """
+        arrays, about = unpack(data)
+        try:
+            votes = Votes(arrays["vote_row"], arrays["vote_class"], arrays["vote_count"])
+            slices = about.get("slices")
+            batch = cls(
+                task=about["task"],
+                scores=arrays["scores"],
+                is_logits=about["is_logits"],
+                votes=votes,
+                weights=arrays.get("weights"),
+                event_times=arrays.get("event_times"),
+                slices=None
+                if slices is None
+                else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
+                **{name: _as_texts(arrays[name]) for name in _TEXTS if name in arrays},
+            )
+        except (KeyError, TypeError, UnicodeDecodeError) as fault:
+            raise PackingError(f"not a packed batch: {fault}") from fault
+        if not batch._fits():
+            raise PackingError("a packed batch whose columns do not fit each other")
+        return batch
+
+    def _fits(self) -> bool:
+        """Whether columns are as long as they must be, and votes in order and of its rows and classes."""
+        if self.task not in TASKS or self.scores.ndim != 2 or self.scores.dtype != np.float64:
+            return False
+        named = [getattr(self, name) for name in (*_TEXTS, "weights", "event_times")]
+        columns = [
+            column for column in (*named, *(self.slices or {}).values()) if column is not None
+        ]
+        votes = (self.votes.row, self.votes.klass, self.votes.count)
+        if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in votes}) != 1:
+            return False
+        if any(vote.dtype != np.int64 or vote.ndim != 1 for vote in votes):
+            return False
+        inside = [(v >= low) & (v < high) for v, low, high in zip(
+            votes, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
+        place = self.votes.row * self.n_classes + self.votes.klass
+        return bool(np.all(inside) and (np.diff(place) > 0).all())
+
+    def digest(self) -> bytes:
+        """Sixteen bytes that say whether two batches hold the same content."""
+        state = hashlib.blake2b(digest_size=16)
+        state.update(
+            f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode()
+        )
+        arrays = (
+            self.scores,
+            self.votes.row,
+            self.votes.klass,
+            self.votes.count,
+            self.weights,
+            self.event_times,
+        )
+        for array in arrays:
+            state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        for name in _TEXTS:
+            _update_texts(state, name, getattr(self, name))
+        for key in sorted(self.slices or {}):
+            _update_texts(state, f"slice {key}", (self.slices or {})[key])
+        return state.digest()
+
+
+def _taken(column: NDArray[Any] | None, index: NDArray[np.int64]) -> NDArray[Any] | None:
+    return None if column is None else column[index]
+
+
+def _as_bytes(column: NDArray[Any]) -> NDArray[np.uint8]:
+    """Names, none of which holds a newline, each with a newline after it."""
+    return np.frombuffer("".join(f"{text}\n" for text in column).encode(), np.uint8)
+
+
+def _as_texts(data: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.array(data.tobytes().decode().split("\n")[:-1], dtype=object)
+
+
+def _update_texts(state: Any, name: str, column: NDArray[Any] | None) -> None:
+    if column is not None:
+        state.update(f"\x00{name}\x00".encode() + "\x1f".join(column).encode())

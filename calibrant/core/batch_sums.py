@@ -1,0 +1,256 @@
+"""What the accumulators ask of a batch, worked out once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.grid import Grid
+from calibrant.core.hashing import mix
+from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.logits import relative_logits
+from calibrant.core.summing import over_classes
+from calibrant.raters.label_distribution import entropy_of_columns
+
+N_REPLICATES = 64
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Ratings for some class of a row: `row`, and the four policies' weights, before the row's own weight.
+
+    `share` is mean's weight: votes over the row's ratings.
+    """
+
+    row: Ints
+    klass: Ints
+    votes: Floats
+    share: Floats
+    majority: NDArray[np.bool_]
+    single: NDArray[np.bool_]
+
+    def where(self, keep: NDArray[np.bool_]) -> Hits:
+        index = np.flatnonzero(keep)
+        return Hits(*(column[index] for column in self.columns))
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        return self.row, self.klass, self.votes, self.share, self.majority, self.single
+
+
+class Filling:
+    """A batch's labelled predictions with everything that more than one accumulator reads.
+
+    Attributes
+    ----------
+    whole : the batch as it came, unlabelled predictions included
+    batch : its labelled predictions
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.whole = batch
+        labelled = batch.row_total > 0
+        self.labelled = labelled
+        self.batch = batch if labelled.all() else batch.take(np.flatnonzero(labelled))
+        self._made: dict[Any, Any] = {}
+        self._places: dict[Grid, Ints] = {}
+
+    def once(self, make: Callable[[Filling], T]) -> T:
+        """What `make` makes of this batch, made once for all who ask."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
+
+    def places(self, grid: Grid) -> Ints:
+        """Position of every class's probability on a grid, int64 (n_classes, n), found once for all who ask."""
+        if grid not in self._places:
+            self._places[grid] = grid.locate(self.columns)
+        return self._places[grid]
+
+    @property
+    def n(self) -> int:
+        return self.batch.n
+
+    @cached_property
+    def n_ratings(self) -> Ints:
+        return self.batch.row_total
+
+    @cached_property
+    def constant_ratings(self) -> int | None:
+        """Ratings a prediction where all have equally many and weight one, else None."""
+        first = int(self.n_ratings[0]) if self.n else 1
+        return first if self.batch.weights is None and (self.n_ratings == first).all() else None
+
+    @cached_property
+    def weights(self) -> Floats:
+        return np.ones(self.n) if self.batch.weights is None else self.batch.weights
+
+    @cached_property
+    def columns(self) -> Floats:
+        """Probabilities by class, float64 (n_classes, n), rows contiguous."""
+        return np.ascontiguousarray(self.batch.probabilities.T)
+
+    @cached_property
+    def top_class(self) -> Ints:
+        return np.asarray(np.argmax(self.batch.probabilities, axis=1))
+
+    @cached_property
+    def confidence(self) -> Floats:
+        return np.asarray(self.batch.probabilities[np.arange(self.n), self.top_class])
+
+    @cached_property
+    def score(self) -> Floats:
+        """What replicates, units and the temperature's tables bin: class 1 of binary models, else the top class."""
+        return self.columns[1] if self.batch.task == "binary" else self.confidence
+
+    @cached_property
+    def score_hits(self) -> Hits:
+        """Hits of `score`'s class."""
+        return self.positive_hits if self.batch.task == "binary" else self.top_hits
+
+    @cached_property
+    def hits(self) -> Hits:
+        """Every (row, class) that has a vote."""
+        votes = self.batch.votes
+        count = votes.count.astype(np.float64)
+        return Hits(
+            votes.row,
+            votes.klass,
+            count,
+            count / self.n_ratings[votes.row],
+            self.batch.majority[0][votes.row] == votes.klass,
+            self.batch.chosen_rating[votes.row] == votes.klass,
+        )
+
+    @cached_property
+    def top_hits(self) -> Hits:
+        return self.hits.where(self.hits.klass == self.top_class[self.hits.row])
+
+    @cached_property
+    def positive_hits(self) -> Hits:
+        return self.hits.where(self.hits.klass == 1)
+
+    @cached_property
+    def has_units(self) -> bool:
+        """Whether the caller named units, so that several rows may share one."""
+        return self.batch.unit_source in ("unit", "case")
+
+    @cached_property
+    def unit_index(self) -> Ints:
+        """Each row's unit as a number from 0; every row its own where none were named."""
+        if not self.has_units:
+            return np.arange(self.n)
+        return np.unique(self.batch.unit_hash, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def n_units(self) -> int:
+        return int(self.unit_index.max()) + 1 if self.n else 0
+
+    @cached_property
+    def unit_size(self) -> Floats:
+        """Rows that share each row's unit, itself included."""
+        if not self.has_units:
+            return np.ones(self.n)
+        return np.bincount(self.unit_index)[self.unit_index].astype(np.float64)
+
+    @cached_property
+    def replicate(self) -> Ints:
+        """Replicate of each row's unit, 0 to 63."""
+        return (mix(self.batch.unit_hash ^ np.uint64(0xA5A5A5A5)) >> np.uint64(58)).astype(np.int64)
+
+    @cached_property
+    def squares(self) -> Floats:
+        """Sum over classes of the squared probabilities of each prediction; (n,)."""
+        return over_classes(self.columns**2)
+
+    @cached_property
+    def entropy(self) -> Floats:
+        """Entropy of each prediction, in nats; (n,)."""
+        return entropy_of_columns(self.columns)
+
+    @cached_property
+    def hit_probability(self) -> Floats:
+        """Probability of each vote entry's class; (entries,)."""
+        return np.asarray(self.batch.probabilities[self.hits.row, self.hits.klass])
+
+    @cached_property
+    def voted_probability(self) -> Floats:
+        """Sum over each prediction's ratings of the probability of their class; (n,)."""
+        return np.bincount(self.hits.row, self.hits.votes * self.hit_probability, self.n).astype(
+            np.float64
+        )
+
+    @cached_property
+    def policy_weights(self) -> Floats:
+        """Weight of each vote entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
+        hits = self.hits
+        columns = np.stack([hits.votes, hits.share, hits.majority, hits.single])
+        return columns * self.weights[hits.row]
+
+    def weight_under(self, policy: int) -> Floats:
+        """One row of `policy_weights`, without the work that the others cost; (entries,)."""
+        batch, votes = self.batch, self.batch.votes
+        if policy < 2:
+            share = votes.count / (1.0 if policy == 0 else self.n_ratings[votes.row])
+        else:
+            chosen = batch.majority[0] if policy == 2 else batch.chosen_rating
+            share = (chosen[votes.row] == votes.klass).astype(np.float64)
+        return np.asarray(share * self.weights[votes.row])
+
+    @cached_property
+    def log_probability(self) -> Floats:
+        """Natural logarithm of each vote entry's probability, minus infinity at 0; (entries,)."""
+        hits, batch = self.hits, self.batch
+        if not batch.is_logits:
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(batch.scores[hits.row, hits.klass]))
+        zed = relative_logits(batch.scores, axis=1)
+        log_total = np.log(np.exp(zed).sum(axis=1))
+        return np.asarray(zed[hits.row, hits.klass] - log_total[hits.row])
+
+    @cached_property
+    def row_scores(self) -> tuple[Floats, Floats]:
+        """Every prediction's samples and losses by policy.
+
+        Returns
+        -------
+        counts float64 (3, policies, n): samples, predictions, ratings at probability 0
+        sums float64 (5, policies, n): weight, weight of the finite, Brier, NLL of the finite, correct
+        """
+        hits, n, weights = self.hits, self.n, self.weights
+        finite = np.isfinite(self.log_probability)
+        loss = np.where(finite, -self.log_probability, 0.0)
+        brier = self.squares + 1.0
+        top = self.top_hits
+
+        def by_row(row: Ints, values: Floats) -> Floats:
+            return np.bincount(row, values, n).astype(np.float64)
+
+        sums, counts = np.empty((5, N_POLICIES, n)), np.ones((3, N_POLICIES, n))
+        counts[0, 0] = ratings = self.n_ratings.astype(np.float64)
+        counts[2, 0] = counts[2, 1] = by_row(hits.row[~finite], hits.votes[~finite])
+        sums[:, 0] = (
+            ratings,
+            ratings - counts[2, 0],
+            ratings * brier - 2.0 * self.voted_probability,
+            by_row(hits.row, hits.votes * loss),
+            by_row(top.row, top.votes),
+        )
+        sums[:, 1] = sums[:, 0] / ratings
+        for policy, chosen in ((2, hits.majority), (3, hits.single)):
+            entry = np.flatnonzero(chosen)  # one a row
+            counts[2, policy] = ~finite[entry]
+            correct = hits.klass[entry] == self.top_class
+            own_brier = brier - 2.0 * self.hit_probability[entry]
+            sums[:, policy] = (np.ones(n), finite[entry], own_brier, loss[entry], correct)
+        return counts, sums if self.batch.weights is None else sums * weights

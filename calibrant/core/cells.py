@@ -1,0 +1,176 @@
+"""Scores in order with their sums under one label policy: what estimators read, from kept cells or raw rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Groups of predictions, in increasing order of score.
+
+    Kept cells group scores of one position of the grid; cells of raw rows group equal scores, and then
+    `lower` equals `upper`. All arrays are (n_cells,).
+
+    Attributes
+    ----------
+    lower, upper : float64, bounds of the scores in the cell
+    count : int64, samples: ratings under `pooled`, else predictions
+    predictions : int64
+    weight : float64, their weight; equals `count` without weights
+    confidence, correct : float64, weighted sums of the score and of the hits
+    correct_squared : float64, weighted sum of squared hits of a sample
+    weight_squared : float64, sum of squared weights of the samples
+    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's fully dependent
+    """
+
+    lower: Floats
+    upper: Floats
+    count: Ints
+    predictions: Ints
+    weight: Floats
+    confidence: Floats
+    correct: Floats
+    correct_squared: Floats
+    weight_squared: Floats
+    null_variance: Floats
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean score of each cell; nan where it has no weight."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.confidence / self.weight)
+
+    @property
+    def rate(self) -> Floats:
+        """Mean of the hits of each cell; nan where it has no weight."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.correct / self.weight)
+
+    @property
+    def gap(self) -> Floats:
+        """Accuracy minus mean confidence of each cell, 0 where it has no weight."""
+        difference = self.correct - self.confidence
+        return np.divide(difference, self.weight, out=np.zeros(len(self)), where=self.weight > 0)
+
+    def grouped(self, group: Ints, n_groups: int) -> Cells:
+        """Cells added together by `group`, int64 (n_cells,); groups without a cell are zero.
+
+        Bounds become those of the group's own cells; of empty groups they are nan.
+        """
+
+        def total(values: Floats) -> Floats:
+            return np.bincount(group, values, n_groups).astype(np.float64)
+
+        lower, upper = np.full(n_groups, np.inf), np.full(n_groups, -np.inf)
+        np.minimum.at(lower, group, self.lower)
+        np.maximum.at(upper, group, self.upper)
+        empty = np.isinf(lower)
+        lower[empty], upper[empty] = np.nan, np.nan
+        return Cells(
+            lower,
+            upper,
+            np.bincount(group, self.count, n_groups).astype(np.int64),
+            np.bincount(group, self.predictions, n_groups).astype(np.int64),
+            *(total(getattr(self, name)) for name in SUM_FIELDS),
+        )
+
+    def kept(self, keep: NDArray[np.bool_] | Ints) -> Cells:
+        """The cells marked in `keep`, or those at its places."""
+        return Cells(*(getattr(self, name)[keep] for name in FIELDS))
+
+    def together(self) -> Cells:
+        """Cells with weight, equal scores in one: rows of one score become one cell."""
+        cells = self.kept(self.weight > 0)
+        fresh = np.diff(cells.lower, prepend=np.nan) != 0.0
+        fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
+        return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
+
+    def at_places(self, place: Ints) -> Cells:
+        """Cells of equal place added together; `place` int64 (n_cells,)."""
+        group = np.unique(place, return_inverse=True)[1]
+        return self.grouped(group, int(group.max()) + 1) if len(group) else self
+
+    @property
+    def largest_shift(self) -> tuple[Floats, Floats]:
+        """How far a part of each cell can move a sum of hits minus scores: up (its hits) and down (its misses).
+
+        Zero for cells that cannot be divided: of a single score or prediction.
+        """
+        divisible = (self.upper > self.lower) & (self.predictions > 1)
+        up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
+        return up, np.where(divisible, (self.weight - self.correct) * self.upper, 0.0)
+
+    @property
+    def largest_covariance(self) -> Floats:
+        """Bound of each cell's weighted sum of (score - mean)(hit - rate): Cauchy, Schwarz, Bhatia, Davis."""
+        spread = np.maximum((self.upper - self.mean) * (self.mean - self.lower), 0.0)
+        chance = np.maximum(self.rate * (1.0 - self.rate), 0.0)
+        return np.where(self.predictions > 1, self.weight * np.sqrt(spread * chance), 0.0)
+
+
+SUM_FIELDS = (
+    "weight",
+    "confidence",
+    "correct",
+    "correct_squared",
+    "weight_squared",
+    "null_variance",
+)
+FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
+
+
+def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
+    """Group of every cell such that groups hold nearly equal weight and no cell is split.
+
+    Cuts are the first cells whose running weight reaches j / n_bins of the whole; so ties stay together and fewer than
+    `n_bins` groups can come out. Groups are numbered from 0 without holes.
+
+    Parameters
+    ----------
+    weight : float64 (n_cells,), positive, in order of score
+    n_bins : int
+
+    Returns
+    -------
+    int64 (n_cells,)
+    """
+    if len(weight) == 0:
+        return np.zeros(0, np.int64)
+    before = np.concatenate([[0.0], np.cumsum(weight)[:-1]])
+    total = before[-1] + weight[-1]
+    raw = np.floor(before * n_bins / total * (1.0 + 1e-12)).astype(np.int64)
+    return np.asarray(np.cumsum(np.diff(raw, prepend=raw[0]) > 0), np.int64)
+
+
+def cuts_inside(cells: Cells, n_bins: int) -> Ints:
+    """How many of the n_bins - 1 cuts into equal mass fall inside each cell that can be divided; int64 (n_cells,)."""
+    after = np.cumsum(cells.weight) * n_bins / cells.weight.sum()
+    before = np.concatenate([[0.0], after[:-1]])
+    cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
+    return np.asarray(cuts * ((cells.upper > cells.lower) & (cells.predictions > 1)), np.int64)
+
+
+def rank_groups(n: int, n_bins: int) -> Ints:
+    """Group of every one of n rows in order of score: consecutive groups whose sizes differ by at most one, larger first.
+
+    Equal scores may fall into different groups, as in the papers' code. Groups without a row are not numbered.
+
+    Examples
+    --------
+    >>> rank_groups(5, 3).tolist()
+    [0, 0, 1, 1, 2]
+    """
+    small, larger = divmod(n, n_bins)
+    sizes = np.full(min(n_bins, n), small)
+    sizes[: larger if small else n] += 1
+    return np.repeat(np.arange(len(sizes)), sizes)

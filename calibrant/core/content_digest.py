@@ -1,0 +1,161 @@
+"""Content digest of a pane: an additive 128-bit multiset hash of the rows and histograms that it was filled from.
+
+The digest is a sum modulo 2^128, so it does not depend on the order of merges, on batch sizes or on sharding, and
+subtraction removes. It compares panes and finds mistakes. It is not cryptographic: a party that chooses rows can
+construct another set of rows with the same digest. `docs/state.md` ("The content digest") defines every bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.hashing import U64, fmix, hash_names, mix
+from calibrant.core.histogram import Histogram
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.spec import PaneSpec
+
+PART = "digest"
+FORMAT = 1
+MODULUS = 1 << 128
+# Words of a row before its scores: header, weight, prediction, unit, case.
+N_HEAD_WORDS = 5
+_FIRST_VOTE_KEY = 1 << 32
+_SOURCES = {"row": 0, "id": 1, "case": 2, "unit": 2}
+# Words hashed at a time: they and their intermediate values fit in the processor's second-level cache.
+_WORDS_TOGETHER = 1 << 16
+Mix = Callable[[U64], U64]
+_LANES: tuple[Mix, Mix] = (mix, fmix)
+
+
+def rows_digest(batch: Batch, *, with_cases: bool) -> int:
+    """Sum of the hashes of a batch's rows, modulo 2^128.
+
+    Parameters
+    ----------
+    batch : Batch
+    with_cases : whether the pane keeps statistics by case, so that a row's case is part of its content
+
+    Examples
+    --------
+    >>> one = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch
+    >>> other = one.take(np.array([1, 0]))
+    >>> rows_digest(one, with_cases=False) == rows_digest(other, with_cases=False)
+    True
+    """
+    high, low = row_hashes(batch, with_cases=with_cases)
+    # The low lane is summed in halves, whose sums cannot overflow, so that its carry reaches the high lane.
+    upper, lower = (
+        int(half.sum(dtype=np.uint64))
+        for half in (low >> np.uint64(32), low & np.uint64(0xFFFFFFFF))
+    )
+    return ((int(high.sum(dtype=np.uint64)) << 64) + (upper << 32) + lower) % MODULUS
+
+
+def row_hashes(batch: Batch, *, with_cases: bool) -> tuple[U64, U64]:
+    """High and low half of the hash of each row; uint64 (n,)."""
+    head = _head_words(batch, with_cases)
+    high, low = (_lane(lane, batch, head) for lane in range(2))
+    if batch.unit_source in ("unit", "case"):
+        index = np.unique(batch.unit_hash, return_inverse=True)[1].reshape(-1)
+        return _final(mix, high, index), _final(fmix, low, index)
+    return _final(mix, high, None), _final(fmix, low, None)
+
+
+def histogram_digest(histogram: Histogram, *, with_cases: bool) -> int:
+    """Hash of a plain histogram's content; of a negated histogram, minus the hash of what it takes away.
+
+    A histogram without any count contributes nothing to a pane and hashes to 0.
+    """
+    taken = histogram.negated() if histogram.is_negated else histogram
+    numbers = taken.n_predictions
+    if not taken.count.any() and (numbers is None or not numbers.any()):
+        return 0
+    case = taken.case if with_cases else None
+    about = [taken.key, taken.bins, taken.units_named, case, numbers is not None]
+    state = hashlib.blake2b(json.dumps(about, separators=(",", ":")).encode(), digest_size=16)
+    for sums in (taken.count, taken.sum_confidence, taken.sum_correct):
+        state.update((sums + 0.0).astype("<f8").tobytes())
+    if numbers is not None:
+        state.update(numbers.astype("<i8").tobytes())
+    value = int.from_bytes(state.digest(), "big")
+    return -value % MODULUS if histogram.is_negated else value
+
+
+def pack_digest(value: int, spec: PaneSpec) -> bytes:
+    """The digest as bytes, as part of a pane."""
+    halves = np.array([value >> 64, value & (1 << 64) - 1], np.uint64)
+    return pack({"halves": halves}, {"accumulator": PART, "format": FORMAT, "spec": spec.digest})
+
+
+def unpack_digest(data: bytes, spec: PaneSpec) -> int:
+    """The digest that `pack_digest` packed.
+
+    Raises
+    ------
+    PackingError
+        Damaged, of another spec or of an unknown format.
+    """
+    arrays, about = unpack(data, largest=16)
+    if about.get("accumulator") != PART or about.get("format") != FORMAT:
+        raise PackingError(f"these are not the bytes of a {PART} in format {FORMAT}")
+    if about.get("spec") != spec.digest:
+        raise PackingError("the digest is of another kind of model")
+    halves = arrays.get("halves")
+    if halves is None or halves.dtype != np.uint64 or halves.shape != (2,):
+        raise PackingError("a digest has two halves")
+    return int(halves[0]) << 64 | int(halves[1])
+
+
+def _head_words(batch: Batch, with_cases: bool) -> U64:
+    """Words of each row before its scores, uint64 (`N_HEAD_WORDS`, n)."""
+    words = np.zeros((N_HEAD_WORDS, batch.n), np.uint64)
+    words[0] = batch.n_classes | batch.is_logits << 32 | _SOURCES[batch.unit_source] << 33
+    words[1] = _bits(np.ones(1) if batch.weights is None else batch.weights)
+    words[2], words[3] = batch.prediction_hash, batch.unit_hash
+    if with_cases and batch.cases is not None:
+        named = np.flatnonzero([case is not None for case in batch.cases])
+        words[4, named] = hash_names([batch.cases[row] for row in named])
+    return words
+
+
+def _lane(lane: int, batch: Batch, head: U64) -> U64:
+    """Sum over a row's words and votes of their hashes, each with the key of its place; uint64 (n,)."""
+    mixed = _LANES[lane]
+    keys = _keys(lane, 0, N_HEAD_WORDS + batch.n_classes)[:, None]
+    total = np.empty(batch.n, np.uint64)
+    step = max(1, _WORDS_TOGETHER // len(keys))
+    for start in range(0, batch.n, step):
+        rows = slice(start, start + step)
+        words = np.concatenate([head[:, rows], _bits(batch.scores[rows]).T])
+        total[rows] = mixed(words ^ keys).sum(axis=0, dtype=np.uint64)
+    votes = batch.votes
+    vote_keys = _keys(lane, _FIRST_VOTE_KEY, batch.n_classes)
+    by_vote = mixed(vote_keys[votes.klass] + votes.count.astype(np.uint64))
+    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(by_vote, dtype=np.uint64)])
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(votes.row, minlength=batch.n))])
+    return np.asarray(total + np.diff(before[bounds]))
+
+
+def _final(mixed: Mix, lane: U64, unit_index: NDArray[np.int64] | None) -> U64:
+    """Rows of a named unit share its weight in their batch: their hashes depend on each other's content."""
+    if unit_index is None:
+        return mixed(lane + mixed(np.zeros(1, np.uint64)))
+    of_unit = np.zeros(int(unit_index.max(initial=-1)) + 1, np.uint64)
+    np.add.at(of_unit, unit_index, lane)
+    return mixed(lane + mixed(of_unit)[unit_index])
+
+
+def _keys(lane: int, first: int, n: int) -> U64:
+    keys = mix(np.arange(first, first + n, dtype=np.uint64))
+    return keys if lane == 0 else fmix(keys)
+
+
+def _bits(values: NDArray[np.float64]) -> U64:
+    """Bits of float64 values; minus zero counts as zero."""
+    return (values + 0.0).view(np.uint64)

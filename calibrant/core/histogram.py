@@ -1,0 +1,350 @@
+"""A plain histogram of confidence, as a client sends one: a count and two sums a bin, for one kind, policy, edges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.spec import PaneSpec
+from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.timestamps import instant, refusal
+
+KINDS = ("top_label", "class", "positive")
+FIELDS = frozenset(
+    [
+        *("kind", "class", "raters", "bins", "edges", "count", "sum_confidence", "sum_correct"),
+        *("n_predictions", "n_units", "unit", "case", "event_time", "slice"),
+    ]
+)
+SUM_TOLERANCE = 1e-6
+MAX_PREDICTIONS = 10**12  # so that no number of updates comes near the end of int64
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """One table: `count` is the weight under the policy, the sums carry the same weight.
+
+    Attributes
+    ----------
+    kind : "top_label", "class" or "positive"
+    klass : int for "class", else None
+    policy : one of `POLICIES`
+    bins : int; edges : "right" or "left"
+    count, sum_confidence, sum_correct : float64 (bins,)
+    n_predictions : int64 (bins,) or None
+    n_units : int or None; unit, case : str or None
+    event_time : int microseconds or None; slice : key to value
+    """
+
+    kind: str
+    klass: int | None
+    policy: str
+    bins: int
+    edges: str
+    count: Floats
+    sum_confidence: Floats
+    sum_correct: Floats
+    n_predictions: NDArray[np.int64] | None = None
+    n_units: int | None = None
+    unit: str | None = None
+    case: str | None = None
+    event_time: int | None = None
+    slice: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What its numbers speak of: kind, class, policy and edges."""
+        return f"{self.kind}|{'' if self.klass is None else self.klass}|{self.policy}|{self.edges}"
+
+    @property
+    def is_negated(self) -> bool:
+        """Whether its numbers take away."""
+        fewer = self.n_predictions is not None and (self.n_predictions < 0).any()
+        return bool(fewer or (self.count < 0).any() or (self.n_units or 0) < 0)
+
+    @property
+    def units_named(self) -> int:
+        """How many units it says that it holds: `n_units`, one of a named unit or case, none else."""
+        if self.n_units is not None:
+            return abs(self.n_units)
+        return int(self.unit is not None or self.case is not None)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any], spec: PaneSpec, pointer: str = "") -> Histogram:
+        """Check one histogram of a request.
+
+        Parameters
+        ----------
+        fields : the fields of API's `histograms`, without those about batches and running totals
+        spec : the model's
+        pointer : where the histogram stands in the request
+
+        Raises
+        ------
+        CalibrationInputError
+            A field is missing, unknown, of the wrong length, or breaks a rule.
+        """
+        return _Reader(fields, spec, pointer).read()
+
+    def on_grid(self, cells: int) -> tuple[Floats, NDArray[np.int64] | None]:
+        """Count and sums on a coarser grid that divides `bins`; float64 (3, cells), and n_predictions."""
+        table = (
+            np.stack([self.count, self.sum_confidence, self.sum_correct])
+            .reshape(3, cells, -1)
+            .sum(axis=2)
+        )
+        numbers = (
+            None
+            if self.n_predictions is None
+            else self.n_predictions.reshape(cells, -1).sum(axis=1)
+        )
+        return table, numbers
+
+    def negated(self) -> Histogram:
+        """The histogram that takes this one's numbers away."""
+        return replace(
+            self,
+            count=-self.count,
+            sum_confidence=-self.sum_confidence,
+            sum_correct=-self.sum_correct,
+            n_predictions=None if self.n_predictions is None else -self.n_predictions,
+            n_units=None if self.n_units is None else -self.n_units,
+        )
+
+    def pack(self) -> bytes:
+        arrays: dict[str, NDArray[Any]] = {
+            "count": self.count,
+            "sum_confidence": self.sum_confidence,
+            "sum_correct": self.sum_correct,
+        }
+        if self.n_predictions is not None:
+            arrays["n_predictions"] = self.n_predictions
+        names = (
+            "kind",
+            "klass",
+            "policy",
+            "bins",
+            "edges",
+            "n_units",
+            "unit",
+            "case",
+            "event_time",
+        )
+        about = {name: getattr(self, name) for name in names}
+        return pack(arrays, about | {"slice": [list(pair) for pair in self.slice]})
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Histogram:
+        """The histogram that `pack` made.
+
+        Raises
+        ------
+        PackingError
+            Not a packed histogram, or damaged.
+        """
+        arrays, about = unpack(data)
+        try:
+            values: dict[str, Any] = about | arrays
+            values["slice"] = tuple((str(key), str(value)) for key, value in about["slice"])
+            histogram = cls(**values)
+            lengths = {len(column) for column in arrays.values()}
+        except (KeyError, TypeError, ValueError) as fault:
+            raise PackingError(f"not a packed histogram: {fault}") from fault
+        if lengths != {histogram.bins}:
+            raise PackingError("a packed histogram whose columns are not as long as its bins")
+        return histogram
+
+    def digest(self) -> bytes:
+        """Sixteen bytes that say whether two histograms hold the same content."""
+        return hashlib.blake2b(self.pack(), digest_size=16).digest()
+
+
+def is_key(key: Any, spec: PaneSpec) -> bool:
+    """Whether histograms of a model of this spec can have that `Histogram.key`."""
+    parts = key.split("|") if isinstance(key, str) else []
+    if len(parts) != 4 or parts[2] not in POLICIES or parts[3] not in ("right", "left"):
+        return False
+    kind, name = parts[0], parts[1]
+    if kind == "class":
+        return name in {str(k) for k in range(spec.n_classes)}
+    return name == "" and (kind == "top_label" or (kind == "positive" and spec.n_classes == 2))
+
+
+class _Reader:
+    """Reads the fields of one histogram."""
+
+    def __init__(self, fields: Mapping[str, Any], spec: PaneSpec, pointer: str) -> None:
+        self.fields, self.spec, self.pointer = fields, spec, pointer
+        if not isinstance(fields, Mapping):
+            raise CalibrationInputError.at(pointer, "object", "a histogram is an object")
+        for name in fields:
+            if name not in FIELDS:
+                self._refuse(
+                    str(name), "unknown_field", f"{str(name)[:60]!r} is not a field of a histogram"
+                )
+
+    def read(self) -> Histogram:
+        kind = self._one_of("kind", KINDS, None)
+        if kind == "positive" and self.spec.n_classes != 2:
+            self._refuse("kind", "task", "positive histograms are for models of two classes")
+        klass = self._class(kind)
+        policy = self._one_of("raters", POLICIES, "pooled")
+        edges = self._one_of("edges", ("right", "left"), "right")
+        bins = self._bins(kind)
+        count = self._column("count", bins)
+        confidence = self._column("sum_confidence", bins)
+        correct = self._column("sum_correct", bins)
+        self._consistent(bins, count, confidence, correct)
+        n_predictions = self._n_predictions(count)
+        return Histogram(
+            kind,
+            klass,
+            policy,
+            bins,
+            edges,
+            count,
+            confidence,
+            correct,
+            n_predictions,
+            self._n_units(n_predictions),
+            self._name("unit"),
+            self._name("case"),
+            self._event_time(),
+            self._slice(),
+        )
+
+    def _refuse(self, name: str, rule: str, detail: str) -> None:
+        raise CalibrationInputError.at(f"{self.pointer}/{name}", rule, detail)
+
+    def _one_of(self, name: str, known: tuple[str, ...], default: str | None) -> str:
+        value = self.fields.get(name)
+        if value is None:
+            value = default
+        if value not in known or not isinstance(value, str):
+            self._refuse(name, "one_of", f"{name} is one of {', '.join(known)}")
+        return str(value)
+
+    def _class(self, kind: str) -> int | None:
+        klass = self.fields.get("class")
+        if kind != "class":
+            if klass is not None:
+                self._refuse("class", "class_index", "class goes with kind class only")
+            return None
+        if type(klass) is not int or not 0 <= klass < self.spec.n_classes:
+            self._refuse(
+                "class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}"
+            )
+        return klass
+
+    def _bins(self, kind: str) -> int:
+        bins = self.fields.get("bins")
+        cells = (self.spec.class_grid if kind == "class" else self.spec.top_grid).cells
+        if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
+            detail = f"bins is the model's grid, {cells}, or a multiple of it"
+            self._refuse("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
+        return int(bins or 0)
+
+    def _column(self, name: str, bins: int) -> Floats:
+        column = self.fields.get(name)
+        if not isinstance(column, list | np.ndarray) or len(column) != bins:
+            self._refuse(name, "length", f"{name} is a list of {bins} numbers")
+            raise AssertionError
+        values = np.zeros(bins)
+        for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
+            if type(value) not in (int, float) or not abs(value) <= 2.0**53:
+                self._refuse(
+                    f"{name}/{i}", "number", "every value is a finite number of at most 2^53"
+                )
+            if value < 0:
+                self._refuse(f"{name}/{i}", "negative_count", "counts and sums are not negative")
+            values[i] = value
+        return values
+
+    def _whole_column(self, name: str, bins: int) -> NDArray[np.int64] | None:
+        if self.fields.get(name) is None:
+            return None
+        column = self._column(name, bins)
+        bad = np.flatnonzero(column != np.floor(column))
+        if len(bad):
+            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
+        if column.sum() > MAX_PREDICTIONS:
+            self._refuse(
+                name, "count_limit", f"an update counts at most {MAX_PREDICTIONS} predictions"
+            )
+        return column.astype(np.int64)
+
+    def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:
+        numbers = self._whole_column("n_predictions", len(count))
+        bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
+        if len(bad):
+            detail = "a bin that counts something counts at least one prediction"
+            self._refuse(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
+        return numbers
+
+    def _consistent(self, bins: int, count: Floats, confidence: Floats, correct: Floats) -> None:
+        """Confidences lie in their bin and correct ratings among the counted, within rounding."""
+        slack = SUM_TOLERANCE * count
+        lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
+        outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
+        if outside.any():
+            i = int(np.flatnonzero(outside)[0])
+            detail = f"the mean confidence of bin {i} must lie in [{lower[i]:.6g}, {upper[i]:.6g}]"
+            self._refuse(f"sum_confidence/{i}", "bin_mean", detail)
+        if (correct > count + slack).any():
+            i = int(np.flatnonzero(correct > count + slack)[0])
+            self._refuse(
+                f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted"
+            )
+
+    def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
+        value = self.fields.get("n_units")
+        if value is not None and (type(value) is not int or value < 1 or value > 2**53):
+            self._refuse("n_units", "integer", "n_units is a whole number of at least 1")
+        if (
+            value is not None
+            and n_predictions is not None
+            and value > max(int(n_predictions.sum()), 1)
+        ):
+            detail = f"every unit has a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
+            self._refuse("n_units", "units_above_predictions", detail)
+        return value
+
+    def _name(self, name: str) -> str | None:
+        value = self.fields.get(name)
+        if value is not None and (not isinstance(value, str) or not NAME.fullmatch(value)):
+            self._refuse(name, "name", NAME_RULE)
+        return value
+
+    def _event_time(self) -> int | None:
+        value = self.fields.get("event_time")
+        if value is None:
+            return None
+        micros = instant(value)
+        if micros is None:
+            self._refuse("event_time", *refusal(value))
+        return micros
+
+    def _slice(self) -> tuple[tuple[str, str], ...]:
+        value = self.fields.get("slice")
+        if value is None:
+            return ()
+        if not isinstance(value, Mapping):
+            self._refuse("slice", "slice", "slice maps keys to values")
+            raise AssertionError
+        for key, text in value.items():
+            if (
+                not isinstance(text, str)
+                or not NAME.fullmatch(text)
+                or not NAME.fullmatch(str(key))
+            ):
+                self._refuse(f"slice/{key}", "name", NAME_RULE)
+        return tuple(sorted((str(key), text) for key, text in value.items()))

@@ -1,0 +1,256 @@
+"""Named arrays as bytes, exactly, with a format number.
+
+Layout: the magic `CALB`, a format number, lengths of a JSON header and of a zstandard frame, the CRC-32 of all that
+follows the magic but itself, the header, the frame. Integers are stored in the narrowest width that holds them, floats
+that are all whole numbers likewise, an array that equals an earlier one as a reference to it; bytes of equal
+significance lie together, so that counts cost little. Reading gives back the same bits, and refuses any other bytes:
+what is read may come from a stranger, so no length is believed before it is compared with a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+MAGIC = b"CALB"
+FORMAT = 1
+_PREFIX = struct.Struct("<4sHIII")
+_MAX_HEADER = 1 << 22
+MAX_CONTENT = 1 << 28
+_MAX_SIDES = 4
+_WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
+_RANGES = [(int(np.iinfo(width).min), int(np.iinfo(width).max), width) for width in _WIDTHS]
+_A_LOOK = 64
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "i": np.dtype("<i8"),
+    "f": np.dtype("<f8"),
+    "g": np.dtype("<f4"),
+    "u": np.dtype("<u8"),
+    "b": np.dtype("u1"),
+}
+_KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
+_NARROW = {width.str: width for width in _WIDTHS}
+# What each kind may be stored as; anything else was not written by `pack`.
+_STORED = {kind: {dtype.str: dtype} for kind, dtype in _DTYPES.items()}
+_STORED["i"] |= _NARROW
+_STORED["f"] |= _NARROW
+_FAULTS = (
+    struct.error,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    zstandard.ZstdError,
+)
+
+
+_NO_MEMORY = "not enough memory"  # as the zstandard library words it
+
+
+class PackingError(ValueError):
+    """The bytes are not of this format, are damaged, or are of a newer format than this code reads."""
+
+
+def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level: int = 3) -> bytes:
+    """Named arrays and a small JSON-able description, as bytes.
+
+    Parameters
+    ----------
+    arrays : int64, uint64, float64, float32 or uint8, any shape of at most four sides
+    about : JSON-able
+    level : zstandard's; higher is smaller and slower.
+
+    Returns
+    -------
+    bytes that `unpack` reads back to the same bits.
+
+    Raises
+    ------
+    ValueError
+        More than `unpack` would read.
+    """
+    columns: list[list[Any]] = []
+    chunks: list[bytes] = []
+    seen: dict[tuple[str, bytes], int] = {}
+    for name, array in arrays.items():
+        kind = _KINDS[array.dtype.newbyteorder("<")]
+        flat = np.ascontiguousarray(array, _DTYPES[kind]).reshape(-1)
+        stored, code = _narrowed(flat, kind)
+        data = stored.tobytes()
+        key = (code, data)
+        if data and key in seen:
+            columns.append([name, kind, list(array.shape), seen[key]])
+            continue
+        seen[key] = len(columns)
+        columns.append([name, kind, list(array.shape), code])
+        chunks.append(_shuffled(data, stored.dtype.itemsize))
+    header = json.dumps({"about": about, "arrays": columns}, separators=(",", ":")).encode()
+    size = sum(array.nbytes for array in arrays.values())
+    if len(header) > _MAX_HEADER or size > MAX_CONTENT:
+        raise ValueError(
+            f"{size} bytes of arrays and {len(header)} of header are more than can be read back"
+        )
+    body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
+    checksum = _checksum(FORMAT, header, body)
+    return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
+
+
+def unpack(
+    data: bytes, *, largest: int = MAX_CONTENT
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays and the description that `pack` was given.
+
+    Parameters
+    ----------
+    data : bytes
+    largest : bytes that the arrays may take in memory; what is larger is refused before it is unpacked.
+
+    Raises
+    ------
+    PackingError
+        Not this format, damaged, too large, or of a newer format.
+    """
+    try:
+        length = _lengths(data)[0]
+        if packed_length(data) != len(data):
+            raise PackingError("the bytes are shorter or longer than their header says")
+        text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
+        if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
+            raise PackingError("damaged bytes: the checksum differs")
+        header = json.loads(text)
+        about = header["about"]
+        if not isinstance(about, dict):
+            raise PackingError("the description is not an object")
+        return _read_arrays(header["arrays"], frame, min(largest, MAX_CONTENT)), about
+    except PackingError:
+        raise
+    except _FAULTS as fault:
+        if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
+            # The machine's state, not the bytes': the same bytes can be read later.
+            raise MemoryError(str(fault)) from fault
+        raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
+
+
+def packed_length(data: bytes) -> int:
+    """Length of the packed arrays that `data` starts with.
+
+    Raises
+    ------
+    PackingError
+        Not this format, or of a newer one.
+    """
+    return _PREFIX.size + sum(_lengths(data))
+
+
+def _checksum(number: int, header: bytes, frame: bytes) -> int:
+    lengths = struct.pack("<HII", number, len(header), len(frame))
+    return zlib.crc32(frame, zlib.crc32(header, zlib.crc32(lengths)))
+
+
+def _lengths(data: bytes) -> tuple[int, int]:
+    """Lengths of the header and the frame."""
+    if len(data) < _PREFIX.size:
+        raise PackingError("damaged bytes: too short")
+    magic, number, header, frame, _ = _PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise PackingError("these bytes do not start with CALB")
+    if number != FORMAT:
+        raise PackingError(f"format {number} is not one that this version reads ({FORMAT})")
+    if header > _MAX_HEADER:
+        raise PackingError("the header is longer than any header")
+    return header, frame
+
+
+def _read_arrays(columns: list[list[Any]], frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
+    if sum(_volume(shape) * _DTYPES[kind].itemsize for _, kind, shape, _ in columns) > largest:
+        raise PackingError("the content is larger than it can be")
+    body = _decompressed(frame, largest)
+    arrays: dict[str, NDArray[Any]] = {}
+    made: list[tuple[str, NDArray[Any]]] = []
+    offset = 0
+    for name, kind, shape, code in columns:
+        if not isinstance(name, str) or name in arrays:
+            raise PackingError("an array has no name of its own")
+        if type(code) is int:
+            if not 0 <= code < len(made):
+                raise PackingError("an array refers to one that does not come before it")
+            stored_as, stored = made[code]
+            dtype = _stored(kind, stored_as)
+        else:
+            stored_as, dtype = code, _stored(kind, code)
+            length = _volume(shape) * dtype.itemsize
+            if offset + length > len(body):
+                raise PackingError("an array is longer than the content")
+            stored = _unshuffled(body[offset : offset + length], dtype)
+            offset += length
+        made.append((stored_as, stored))
+        arrays[name] = stored.astype(_DTYPES[kind]).reshape(shape)
+    if offset != len(body):
+        raise PackingError("content is left over")
+    return arrays
+
+
+def _stored(kind: str, code: Any) -> np.dtype[Any]:
+    if not isinstance(code, str) or code not in _STORED[kind]:
+        raise PackingError(f"{str(code)[:20]!r} is not a width of kind {kind}")
+    return _STORED[kind][code]
+
+
+def _decompressed(frame: bytes, largest: int) -> bytes:
+    """The frame's content, whose size is compared with the bound before a byte of it is made."""
+    size = zstandard.frame_content_size(frame)
+    if not 0 <= size <= largest:
+        raise PackingError("the content's size is unknown or beyond the limit")
+    whole = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
+    body = whole.decompress(frame, allow_extra_data=False) if size else b""
+    if len(body) != size:
+        raise PackingError("the content is not as long as it says")
+    return body
+
+
+def _volume(shape: list[int]) -> int:
+    if not isinstance(shape, list) or len(shape) > _MAX_SIDES:
+        raise PackingError("an array has no sensible shape")
+    volume = 1
+    for side in shape:
+        if type(side) is not int or not 0 <= side <= MAX_CONTENT:
+            raise PackingError("an array has no sensible shape")
+        volume *= side
+    return volume
+
+
+def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
+    """The values in the narrowest width that gives the same bits back, and that width's name."""
+    if flat.size == 0 or kind in "gub":
+        return flat, flat.dtype.str
+    if kind == "f":
+        head = flat[:_A_LOOK]
+        if (head != np.floor(head)).any():
+            return flat, "<f8"
+        whole = flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
+        if not np.array_equal(whole.astype(np.float64).view(np.int64), flat.view(np.int64)):
+            return flat, "<f8"
+        flat = whole
+    low, high = int(flat.min()), int(flat.max())
+    width = next(width for least, most, width in _RANGES if least <= low and high <= most)
+    return flat.astype(width), width.str
+
+
+def _shuffled(data: bytes, itemsize: int) -> bytes:
+    if itemsize == 1:
+        return data
+    return np.frombuffer(data, np.uint8).reshape(-1, itemsize).T.tobytes()
+
+
+def _unshuffled(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    raw = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
+    return np.ascontiguousarray(raw.T).reshape(-1).view(dtype) if raw.size else np.empty(0, dtype)

@@ -1,0 +1,120 @@
+"""The reliability table behind the diagram: per bin what was said, what came true, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
+
+Floats = NDArray[np.float64]
+INTERVAL_METHOD = "wilson, with the effective number of independent units of the bin"
+
+
+def reliability(view: View) -> dict[str, Any]:
+    """The table of the question's bins, as JSON-able numbers.
+
+    Returns
+    -------
+    dict with scope, raters, binning, bins, edges, n, n_ratings, n_units, weight, mean_confidence, accuracy, the
+    `table` of one object a bin (empty bins listed with null means), and `reason` where there is none.
+    """
+    question, counts = view.question, view.counts
+    answer: dict[str, Any] = {
+        "scope": view.scope,
+        "raters": question.raters,
+        "binning": question.binning,
+        "bins": question.bins,
+        "edges": question.edges,
+        "min_count": question.min_count,
+        "ci": question.ci,
+        "n": counts["n_labelled"],
+        "n_predictions": counts["n_predictions"],
+        "n_ratings": counts["n_ratings"],
+        "n_units": counts["n_units"],
+        "n_majority_ties": counts["n_majority_ties"],
+        "interval_method": INTERVAL_METHOD,
+    }
+    try:
+        table = view.table()
+    except NotAnswerable as refusal:
+        return answer | {
+            "table": [],
+            "weight": None,
+            "mean_confidence": None,
+            "accuracy": None,
+            "reason": refusal.reason,
+            "detail": refusal.detail,
+            "n_excluded": refusal.n_excluded,
+        }
+    cells = table.cells
+    weight = float(cells.weight.sum())
+    answer |= {
+        "weight": weight,
+        "mean_confidence": float(cells.confidence.sum()) / weight if weight else None,
+        "accuracy": float(cells.correct.sum()) / weight if weight else None,
+        "discarded_weight": table.discarded_weight,
+        "table": _rows(cells, table.edges, question.ci),
+    }
+    return answer if weight else answer | {"reason": "no_data"}
+
+
+def effective_units(cells: Cells) -> Floats:
+    """Independent units' worth of each bin: its predictions, or fewer where units or weights make them depend.
+
+    A bin's kept variance is that of its hits were every unit's contributions fully dependent; p (1 - p) at the mean over that
+    variance per squared weight is the number of independent samples with the same variance.
+    """
+    mean = np.nan_to_num(cells.mean)
+    spread = cells.weight**2 * mean * (1.0 - mean)
+    known = cells.null_variance > 0
+    units = np.divide(spread, cells.null_variance, out=np.full(len(cells), np.inf), where=known)
+    most = np.where(cells.predictions > 0, cells.predictions, cells.count)
+    return np.asarray(np.minimum(units, most), np.float64)
+
+
+def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
+    """Wilson's score interval of a share, with n possibly fractional; [0, 1] where n is 0.
+
+    Source
+    ------
+    Wilson (JASA 1927).
+    """
+    z2 = scipy.stats.norm.ppf(0.5 + ci / 2.0) ** 2
+    scale = 1.0 + np.divide(z2, n, out=np.full_like(rate, np.inf), where=n > 0)
+    share = np.divide(z2, n, out=np.zeros_like(rate), where=n > 0)
+    centre = (rate + share / 2.0) / scale
+    reach = np.sqrt(np.maximum(share * rate * (1.0 - rate) + share**2 / 4.0, 0.0)) / scale
+    lower, upper = np.clip(centre - reach, 0.0, 1.0), np.clip(centre + reach, 0.0, 1.0)
+    return np.where(n > 0, lower, 0.0), np.where(n > 0, upper, 1.0)
+
+
+def _rows(cells: Cells, edges: Floats, ci: float) -> list[dict[str, Any]]:
+    rate = np.nan_to_num(cells.rate)
+    units = effective_units(cells)
+    lower, upper = wilson(np.clip(rate, 0.0, 1.0), units, ci)
+    rows = []
+    for i in range(len(cells)):
+        filled = bool(cells.weight[i] > 0)
+        rows.append(
+            {
+                "bin": i,
+                "lower": float(edges[i]),
+                "upper": float(edges[i + 1]),
+                "count": int(cells.count[i]),
+                "n_predictions": int(cells.predictions[i]),
+                "n_effective": float(units[i]) if filled else 0.0,
+                "weight": float(cells.weight[i]),
+                "sum_confidence": float(cells.confidence[i]),
+                "sum_correct": float(cells.correct[i]),
+                "mean_confidence": float(cells.mean[i]) if filled else None,
+                "accuracy": float(cells.rate[i]) if filled else None,
+                "gap": float(cells.gap[i]) if filled else None,
+                "interval": [float(lower[i]), float(upper[i])] if filled else None,
+            }
+        )
+    return rows

@@ -1,0 +1,220 @@
+"""Rows of a sample: distinct predictions by the hash of their id, and whether an id falls below a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch, Votes
+from calibrant.core.hashing import U64, hash_rows, mix
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
+
+ROW_BYTES, VOTE_BYTES = 32, 4
+MAX_HALVINGS = 64
+ROW_SUM = 1e-6
+COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SampledBatch(Batch):
+    """Kept predictions as a batch. Among logits, probabilities stand as their logarithms, minus infinity for 0.
+
+    Attributes
+    ----------
+    hashes, unit_hashes : uint64 (n,), of the predictions and their units as they were sent
+    weights : float64 (n,), times how often the very same prediction came
+    """
+
+    hashes: U64 | None = None
+    unit_hashes: U64 | None = None
+
+    @property
+    def prediction_hash(self) -> U64:
+        assert self.hashes is not None
+        return self.hashes
+
+    @property
+    def unit_hash(self) -> U64:
+        assert self.unit_hashes is not None
+        return self.unit_hashes
+
+    @property
+    def unit_source(self) -> str:
+        """Where units come from: "unit" where any differs from its prediction's own hash, else "id"."""
+        assert self.hashes is not None and self.unit_hashes is not None
+        return "id" if np.array_equal(self.hashes, self.unit_hashes) else "unit"
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> SampledBatch:
+        """The predictions at `index`, with their hashes."""
+        assert self.hashes is not None and self.unit_hashes is not None
+        bare = Batch(self.task, self.scores, self.is_logits, self.votes, self.weights).take(index)
+        where = np.arange(self.n)[index]
+        return SampledBatch(
+            bare.task, bare.scores, bare.is_logits, bare.votes, bare.weights,
+            hashes=self.hashes[where], unit_hashes=self.unit_hashes[where],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """Distinct predictions, each with how often it came. Votes are sorted by row, then class."""
+
+    ids: U64
+    units: U64
+    logits: NDArray[np.uint8]
+    weights: Floats
+    scores: Floats
+    counts: Ints
+    votes: Votes
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def content(self) -> U64:
+        """Hash of everything that makes two rows of one id different."""
+        votes = self.votes
+        each = mix(
+            votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
+        )
+        total = np.zeros(len(self), np.uint64)
+        np.add.at(total, votes.row, each)
+        plain = np.column_stack([self.scores, self.weights, self.logits.astype(np.float64)])
+        return mix(mix(hash_rows(plain) ^ total) ^ self.units)
+
+    def take(self, index: Ints) -> SampledRows:
+        votes = Batch("multiclass", self.scores, False, self.votes).take(index).votes
+        taken: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
+        return SampledRows(**taken, votes=votes)
+
+    def counted(self, counts: Ints) -> SampledRows:
+        """The same rows, come so often."""
+        return SampledRows(
+            self.ids, self.units, self.logits, self.weights, self.scores, counts, self.votes
+        )
+
+    def first(self, n: int) -> SampledRows:
+        """The first n rows."""
+        if n == len(self):
+            return self
+        entries = int(np.searchsorted(self.votes.row, n))
+        columns: dict[str, Any] = {name: getattr(self, name)[:n] for name in COLUMNS}
+        votes = self.votes
+        votes = Votes(votes.row[:entries], votes.klass[:entries], votes.count[:entries])
+        return SampledRows(**columns, votes=votes)
+
+    @classmethod
+    def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
+        """The rows of several, one after the other."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
+        }
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        votes = Votes(
+            np.concatenate(
+                [part.votes.row + start for part, start in zip(parts, starts, strict=False)]
+            ),
+            np.concatenate([part.votes.klass for part in parts]),
+            np.concatenate([part.votes.count for part in parts]),
+        )
+        return cls(**columns, votes=votes)
+
+    def bytes_at(self, halvings: int, *, every_version: bool) -> int:
+        """Bytes of the rows below a threshold; of each id's longest version alone unless `every_version`."""
+        size = (
+            8 * self.scores.shape[1]
+            + ROW_BYTES
+            + VOTE_BYTES * np.bincount(self.votes.row, minlength=len(self))
+        )
+        keep = below(self.ids, halvings)
+        if every_version or not keep.any():
+            return int(size[keep].sum())
+        ids, size = self.ids[keep], size[keep]
+        order = np.lexsort((size, ids))
+        last = np.append(ids[order][1:] != ids[order][:-1], True)
+        return int(size[order][last].sum())
+
+
+def below(hashes: U64, halvings: int) -> NDArray[np.bool_]:
+    """Whether each hash lies below 2^(64 - halvings); none does at 64."""
+    if halvings >= MAX_HALVINGS:
+        return np.zeros(len(hashes), np.bool_)
+    return np.asarray(hashes <= np.uint64((1 << (64 - halvings)) - 1))
+
+
+def n_distinct(hashes: U64) -> int:
+    """How many different ones there are; sorting finds it faster than numpy's table of hashes does."""
+    ordered = np.sort(hashes)
+    return int((ordered[1:] != ordered[:-1]).sum()) + (len(ordered) > 0)
+
+
+def n_below(ids: U64, halvings: int) -> int:
+    """How many of ids in rising order lie below the threshold."""
+    if not 0 < halvings < MAX_HALVINGS:
+        return 0 if halvings else len(ids)
+    return int(np.searchsorted(ids, np.uint64(1 << (64 - halvings))))
+
+
+def no_rows(n_classes: int) -> SampledRows:
+    hashes, ints = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    votes = Votes(ints, ints, ints)
+    return SampledRows(
+        hashes, hashes, np.zeros(0, np.uint8), np.zeros(0), np.zeros((0, n_classes)), ints, votes
+    )
+
+
+def rows_of(batch: Batch, hashes: U64, units: U64) -> SampledRows:
+    logits = np.full(batch.n, batch.is_logits, np.uint8)
+    weights = np.ones(batch.n) if batch.weights is None else batch.weights
+    # Minus zero hashes as zero, and so is kept as it.
+    scores = batch.scores + 0.0
+    return SampledRows(
+        hashes, units, logits, weights + 0.0, scores, np.ones(batch.n, np.int64), batch.votes
+    )
+
+
+def fits(rows: SampledRows, n_classes: int) -> bool:
+    """Whether the columns have their types and lengths."""
+    n, votes = len(rows.ids), rows.votes
+    columns = ((rows.ids, np.uint64), (rows.units, np.uint64), (rows.logits, np.uint8), (rows.weights, np.float64),
+               (rows.counts, np.int64))  # fmt: skip
+    if any(column.dtype != dtype or column.shape != (n,) for column, dtype in columns):
+        return False
+    if rows.scores.dtype != np.float64 or rows.scores.shape != (n, n_classes):
+        return False
+    entries = (votes.row, votes.klass, votes.count)
+    return len({each.shape for each in entries}) == 1 and all(
+        each.dtype == np.int64 and each.ndim == 1 for each in entries
+    )
+
+
+def is_possible(rows: SampledRows) -> bool:
+    """Whether predictions can have these values, each row once and in order."""
+    n, n_classes = rows.scores.shape
+    votes = rows.votes
+    if not (np.isfinite(rows.scores).all() and np.isfinite(rows.weights).all()):
+        return False
+    if (rows.logits > 1).any() or (rows.counts < 1).any() or (rows.counts > 2**53).any():
+        return False
+    if ((rows.weights < MIN_WEIGHT) & (rows.weights != 0) | (rows.weights > MAX_WEIGHT)).any():
+        return False
+    inside = [(each >= low) & (each < high) for each, low, high in zip(
+        (votes.row, votes.klass, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
+    if not np.all(inside) or (np.diff(votes.row * n_classes + votes.klass) <= 0).any():
+        return False
+    if len(np.unique(votes.row)) != n:
+        return False
+    plain = rows.scores[rows.logits == 0]
+    if ((plain < 0) | (plain > 1)).any() or (np.abs(plain.sum(axis=1) - 1.0) > ROW_SUM).any():
+        return False
+    if (np.abs(rows.scores) > MAX_LOGIT).any():
+        return False
+    content = rows.content()
+    ids = rows.ids
+    rising = (ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (content[1:] > content[:-1]))
+    return bool(rising.all())

@@ -1,0 +1,116 @@
+"""What panes of a model look like: decided once, because only equal panes merge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.grid import Grid, class_cells, grid_of
+
+MAX_CLASSES = 10_000
+MAX_CLASS_TABLES = 64
+TASKS = ("binary", "multiclass", "segmentation")
+
+
+@dataclass(frozen=True)
+class PaneSpec:
+    """Task, classes and grid of a model's panes.
+
+    Parameters
+    ----------
+    task : "binary", "multiclass" or "segmentation"
+    n_classes : int, at least 2; 2 for binary
+    grid : int, cells of the top-label and positive-class grid
+    listed_classes : classes whose class-wise cells are kept; all where None and n_classes is at most 64, else none.
+
+    Raises
+    ------
+    CalibrationInputError
+        A value outside its range.
+    """
+
+    task: str
+    n_classes: int
+    grid: int = 3600
+    listed_classes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise CalibrationInputError.at("/task", "one_of", f"task is one of {', '.join(TASKS)}")
+        if not 2 <= self.n_classes <= MAX_CLASSES or (
+            self.task == "binary" and self.n_classes != 2
+        ):
+            detail = "a binary model has 2 classes, others 2 to 10000"
+            raise CalibrationInputError.at("/classes", "n_classes", detail)
+        if not 2 <= self.grid <= 16384:
+            raise CalibrationInputError.at("/grid", "range", "a grid has 2 to 16384 cells")
+        if self.listed_classes is not None:
+            object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
+        listed = self.listed_classes or ()
+        if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
+            detail = (
+                f"at most {MAX_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
+            )
+            raise CalibrationInputError.at("/listed_classes", "class_range", detail)
+
+    @property
+    def kept_classes(self) -> tuple[int, ...]:
+        """Classes with class-wise cells."""
+        if self.listed_classes is not None:
+            return self.listed_classes
+        return tuple(range(self.n_classes)) if self.n_classes <= MAX_CLASS_TABLES else ()
+
+    @property
+    def keeps_all_classes(self) -> bool:
+        return len(self.kept_classes) == self.n_classes
+
+    @property
+    def default_scope(self) -> str:
+        return "positive" if self.task == "binary" else "top_label"
+
+    @property
+    def top_grid(self) -> Grid:
+        return grid_of(self.grid)
+
+    @property
+    def class_grid(self) -> Grid:
+        return grid_of(max(2, class_cells(self.grid)))
+
+    def grid_for(self, scope: str) -> Grid:
+        """The grid on which a scope's scores are kept."""
+        return self.top_grid if scope in ("top_label", "positive") else self.class_grid
+
+    def to_dict(self) -> dict[str, Any]:
+        listed = None if self.listed_classes is None else list(self.listed_classes)
+        return {
+            "task": self.task,
+            "n_classes": self.n_classes,
+            "grid": self.grid,
+            "listed_classes": listed,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PaneSpec:
+        """The spec that `to_dict` described.
+
+        Raises
+        ------
+        TypeError
+            A value of another type than `to_dict` gives.
+        """
+        listed = values.get("listed_classes")
+        numbers = [values["n_classes"], values["grid"], *(listed or [])]
+        if any(type(number) is not int for number in numbers):
+            raise TypeError("classes and cells are whole numbers")
+        classes = None if listed is None else tuple(listed)
+        return cls(str(values["task"]), values["n_classes"], values["grid"], classes)
+
+    @cached_property
+    def digest(self) -> str:
+        text = json.dumps(self.to_dict(), sort_keys=True).encode()
+        return hashlib.blake2b(text, digest_size=8).hexdigest()

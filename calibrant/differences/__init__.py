@@ -1,1 +1,0 @@
-"""Two windows or two models compared: one file for each kind of answer."""

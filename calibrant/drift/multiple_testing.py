@@ -1,0 +1,68 @@
+"""Many detectors at once: slices, classes and raters overlap, so these rules hold under any dependence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def threshold_of(run_length: float, n_detectors: int) -> float:
+    """Threshold of each of several detectors that together alarm falsely as seldom as one would.
+
+    Parameters
+    ----------
+    run_length : cohorts, on average, until a false alarm of any of them
+    n_detectors : at least 1
+
+    Raises
+    ------
+    ValueError
+        No detector.
+
+    Examples
+    --------
+    >>> threshold_of(3650.0, 4)
+    14600.0
+    """
+    if n_detectors < 1:
+        raise ValueError("there is at least one detector")
+    return run_length * n_detectors
+
+
+def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> list[str]:
+    """Slices with evidence enough that, on average, at most a share of those flagged are so by chance.
+
+    Parameters
+    ----------
+    log_evidence : each slice's current log evidence since its baseline, never its running maximum
+    false_share : in (0, 1)
+
+    Returns
+    -------
+    names, most evidence first.
+
+    Raises
+    ------
+    ValueError
+        `false_share` outside (0, 1).
+
+    Source
+    ------
+    e-BH: Wang and Ramdas, False discovery rate control with e-values (JRSS B 2022).
+
+    Examples
+    --------
+    >>> flagged({"a": 5.0, "b": 3.8, "c": 0.0, "d": -1.0})
+    ['a', 'b']
+    """
+    if not 0.0 < false_share < 1.0:
+        raise ValueError("the share of false flags lies in (0, 1)")
+    names = sorted(log_evidence, key=lambda name: (-log_evidence[name], name))
+    m = len(names)
+    enough = [
+        k
+        for k, name in enumerate(names, 1)
+        if np.log(k / m) + log_evidence[name] >= -np.log(false_share)
+    ]
+    return names[: max(enough, default=0)]

@@ -1,0 +1,180 @@
+"""What to do about it: the simplest update that is no worse than a richer one, and that holds on later data.
+
+From simple to rich: shift all predictions (intercept), spread or narrow them (temperature), both (slope), a
+curve of its own (flexible map). A richer one is advised only where the simpler misses what the data show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged
+
+Floats = NDArray[np.float64]
+MIN_UNITS = 50
+MISFIT_P = 0.01
+ACTIONS = {
+    "none": "Nothing to do: predictions agree with outcomes as far as the labels tell.",
+    "collect_labels": "Collect outcomes for recent cases before changing anything: there are too few to tell what "
+    "changed.",
+    "intercept": "Shift every prediction by the same amount in log-odds: outcomes became more or less frequent than "
+    "predicted, alike at all scores. Ask first whether the mix of cases changed, which may be legitimate.",
+    "temperature": "Spread or narrow the predictions by one number, the temperature.",
+    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and spread too far "
+    "or not far enough.",
+    "flexible_map": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
+    "score, so no shift or stretch mends it. Look at the worst bins first; a data fault may be behind one of them.",
+}
+
+
+def recommended_action(
+    since_change: UnitTable, later: UnitTable | None = None, tolerance: Tolerance | None = None
+) -> dict[str, Any]:
+    """The simplest update that mends the cohorts since the change.
+
+    Parameters
+    ----------
+    since_change : UnitTable that updates are fitted to
+    later : UnitTable of cohorts after those, on which an update must hold too; none, or fewer than 50 units, where there
+        are too few yet
+    tolerance : gaps that are allowed there, none where None
+
+    Returns
+    -------
+    dict: `action`, `text`, `parameters` of the update (None for those without), fitted to all cohorts once it has held,
+    `holds_later` (None without `later`), `tried`: each candidate with the p-value of what it leaves unexplained.
+
+    Source
+    ------
+    Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
+    """
+    if since_change.n_units < MIN_UNITS:
+        return told("collect_labels")
+    if later is not None and later.n_units < MIN_UNITS:
+        later = None
+    tried: list[dict[str, Any]] = []
+    for action, fit, left in _candidates(since_change):
+        holds = None if later is None else misfit(later, fit, tolerance) >= MISFIT_P
+        tried.append({"action": action, "p_value": left, "holds_later": holds})
+        if left >= MISFIT_P and holds is not False:
+            whole = fit if later is None else _fit(action, merged([since_change, later])) or fit
+            return told(action, _parameters(whole), holds, tried)
+    return told("flexible_map", tried=tried)
+
+
+def told(
+    action: str,
+    parameters: dict[str, float] | None = None,
+    holds_later: bool | None = None,
+    tried: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """An action with its words."""
+    return {
+        "action": action,
+        "text": " ".join([ACTIONS[action], *_which_way(parameters or {})]),
+        "parameters": parameters,
+        "holds_later": holds_later,
+        "tried": tried or [],
+    }
+
+
+def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
+    """The advice where some raters' labels alone changed: they come before the model.
+
+    Examples
+    --------
+    >>> of_raters({"action": "intercept", "text": "Shift."}, ["ann"])["text"].partition(":")[0]
+    'Ask ann first'
+    """
+    told_first = "other raters' labels agree with the model as before, and no update of the model mends a rater"
+    first = f"Ask {', '.join(raters)} first: {told_first}."
+    return {**advice, "text": f"{first} {advice['text']}"}
+
+
+def _which_way(parameters: dict[str, float]) -> list[str]:
+    """What the parameters of an update say of the predictions, in words."""
+    found = []
+    slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
+    if slope <= 0:
+        found.append("High scores come true no more often than low ones: look at the data first.")
+    elif slope != 1:
+        way = (
+            "too extreme: high scores are too high and low ones too low"
+            if slope < 1
+            else "too timid"
+        )
+        found.append(
+            f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} mends that."
+        )
+    if intercept != 0:
+        found.append(f"Their odds are to be multiplied by {exp(min(intercept, 700.0)):.2f}.")
+    return found
+
+
+def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = None) -> float:
+    """p-value of the gaps that a recalibration leaves on other data, those within tolerance not counted.
+
+    Parameters
+    ----------
+    table : UnitTable that `fit` has not seen; 1 where it is empty
+    fit : Recalibration
+    tolerance : over the bins of the table
+
+    Source
+    ------
+    Hosmer and Lemeshow's statistic with every bin a degree of freedom, since nothing was fitted here.
+    """
+    filled = table.weight > 0
+    band = tolerance or Tolerance.within(0.0, table.n_bins)
+    weight, rate = table.weight[filled], fit(table.mean_confidence[filled])
+    gap = table.correct[filled] / weight - rate
+    beyond = np.maximum(gap - np.maximum(band.upper[filled], 0.0), 0.0)
+    beyond += np.minimum(gap - np.minimum(band.lower[filled], 0.0), 0.0)
+    statistic = float((weight * beyond**2 / (rate * (1.0 - rate))).sum())
+    return float(scipy.stats.chi2.sf(statistic, filled.sum())) if filled.any() else 1.0
+
+
+def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
+    """Updates from simple to rich, each with the p-value of what it leaves to the richer ones."""
+    whole = _fit("slope", table)
+    if whole is None:
+        return []
+    best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
+    single = {action: _fit(action, table) for action in ("intercept", "temperature")}
+    fits = sorted(
+        ((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood
+    )
+    rows = [
+        (
+            a,
+            f,
+            min(
+                _p(whole.log_likelihood - f.log_likelihood, 1),
+                _p(best - f.log_likelihood, n_bins - 1),
+            ),
+        )
+        for a, f in fits
+    ]
+    return [*rows, ("slope", whole, _p(best - whole.log_likelihood, n_bins - 2))]
+
+
+def _fit(action: str, table: UnitTable) -> Recalibration | None:
+    """An update fitted: intercept, temperature, or both."""
+    return recalibration(table, intercept=action != "temperature", slope=action != "intercept")
+
+
+def _p(gain: float, freedom: int) -> float:
+    """p-value of a gain in log-likelihood for so many parameters more."""
+    return float(scipy.stats.chi2.sf(2.0 * max(gain, 0.0), freedom)) if freedom > 0 else 1.0
+
+
+def _parameters(fit: Recalibration) -> dict[str, float]:
+    return {"intercept": fit.intercept, "slope": fit.slope}

@@ -1,0 +1,96 @@
+"""The table of a cohort from its rows: where units share rows across panes, classes are bet on, or scores are mapped.
+
+What a pane keeps by unit is of its own score and of one pane. Rows that were retained by id give the same table
+exactly, and more: every row of a unit in the cohort shares the unit's weight of one, of any class, under any map.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.drift.mapped_scores import Fitted, scores_of
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def row_table(
+    batch: Batch, scope: str, raters: str, fitted: Fitted | None = None, bins: int = DRIFT_BINS
+) -> tuple[UnitTable, Ints]:
+    """The unit-weighted table of a whole cohort's rows.
+
+    Parameters
+    ----------
+    batch : Batch, every row of the cohort once; `units` (or cases) name what is independent
+    scope : "score" or "class:INDEX"
+    raters : label policy
+    fitted : calibration map in force, None for scores as they were sent
+    bins : of the score
+
+    Returns
+    -------
+    UnitTable, and predictions and labelled predictions by bin, int64 (2, bins)
+
+    Examples
+    --------
+    >>> columns = {"confidences": [0.9, 0.85, 0.1], "labels": [1, 0, 0], "units": ["a", "a", "b"]}
+    >>> table, counts = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
+    >>> table.weight[[1, 12, 13]].tolist(), table.n_units, counts.sum(axis=1).tolist()
+    ([1.0, 0.5, 0.5], 2.0, [3, 3])
+    """
+    filling = Filling(batch)
+    score, klass = scores_of(batch, scope, fitted)
+    everywhere = equal_width_bin(score, bins)
+    known = filling.labelled
+    place, score, klass = everywhere[known], score[known], klass[known]
+    counts = np.stack([np.bincount(everywhere, minlength=bins), np.bincount(place, minlength=bins)])
+    omega, label = _weights(filling, raters), _labels(filling, klass, raters)
+    table = UnitTable(
+        _summed(place, omega, bins),
+        _summed(place, omega * score, bins),
+        _summed(place, omega * label, bins),
+        _squared(filling.unit_index, place, omega, bins),
+        _summed(everywhere, 1.0 / _unit_size(batch), bins),
+    )
+    return table, counts.astype(np.int64)
+
+
+def _summed(place: Ints, values: Floats, bins: int) -> Floats:
+    return np.bincount(place, values, bins).astype(np.float64)
+
+
+def _unit_size(batch: Batch) -> Floats:
+    """Rows that share each row's unit, unlabelled ones included."""
+    if batch.unit_source not in ("unit", "case"):
+        return np.ones(batch.n)
+    index = np.unique(batch.unit_hash, return_inverse=True)[1]
+    return np.bincount(index)[index].astype(np.float64)
+
+
+def _weights(filling: Filling, raters: str) -> Floats:
+    """Each labelled row's share of its unit: by rows, under `pooled` by ratings."""
+    if raters != POLICIES[0]:
+        return np.asarray(1.0 / filling.unit_size)
+    ratings = filling.n_ratings.astype(np.float64)
+    return np.asarray(ratings / np.bincount(filling.unit_index, ratings)[filling.unit_index])
+
+
+def _labels(filling: Filling, klass: Ints, raters: str) -> Floats:
+    """Each labelled row's label of its class, in [0, 1]."""
+    hits = filling.hits.where(filling.hits.klass == klass[filling.hits.row])
+    named = {"majority": hits.majority, "single": hits.single}
+    return np.bincount(hits.row, named.get(raters, hits.share), filling.n).astype(np.float64)
+
+
+def _squared(unit: Ints, place: Ints, omega: Floats, bins: int) -> Floats:
+    """Per bin, the sum over units of the square of the unit's weight in it."""
+    pair, index = np.unique(unit * bins + place, return_inverse=True)
+    return np.bincount(pair % bins, np.bincount(index, omega, len(pair)) ** 2, bins).astype(
+        np.float64
+    )

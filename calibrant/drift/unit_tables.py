@@ -1,0 +1,259 @@
+"""The unit-weighted table of a cohort: what comparisons, evidence and effects all read.
+
+Every independent unit has weight one in all, spread over its contributions, so that pixels, raters' votes and
+repeated images of one patient count once. Tables of disjoint units add, and a sealed cohort is its tables by
+label policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.units import SUMS, UNIT_BINS
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.pane import Pane
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+DRIFT_BINS = 15
+FORMAT = 1
+# Sums that were added and taken away again may miss their bounds by rounding, relative to the weight.
+SUM_TOLERANCE = 1e-9
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class UnitTable:
+    """Unit-weighted sums by equal-width bin of the score; each float64 (n_bins,).
+
+    Attributes
+    ----------
+    weight : labelled units; a unit's contributions share a weight of one
+    confidence, correct : sums of weight · score and weight · label
+    squared : sum over units of the square of the unit's weight in the bin; of finer bins put together its upper bound
+    occupancy : units by bin of the score, labelled or not
+    """
+
+    weight: Floats
+    confidence: Floats
+    correct: Floats
+    squared: Floats
+    occupancy: Floats
+
+    @classmethod
+    def empty(cls, bins: int = DRIFT_BINS) -> UnitTable:
+        """The table of nobody."""
+        return cls(*np.zeros((len(fields(cls)), bins)))
+
+    @classmethod
+    def at_scores(
+        cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS
+    ) -> UnitTable:
+        """Labelled units that lie at one score each: so many of them, and their labels, each float64 (n,).
+
+        Scores and labels that miss their bounds by rounding are moved to them.
+
+        >>> UnitTable.at_scores(np.array([0.1, 0.2, 0.9]), np.ones(3), np.array([0.0, 1.0, 1.0]), 2).correct.tolist()
+        [1.0, 1.0]
+        """
+        score, correct = np.clip(score, 0.0, 1.0), np.clip(correct, 0.0, weight)
+        place = equal_width_bin(score, bins)
+        sums = (weight, weight * score, correct, weight, weight)
+        return cls(*(np.bincount(place, values, bins).astype(np.float64) for values in sums))
+
+    @property
+    def n_bins(self) -> int:
+        return len(self.weight)
+
+    @property
+    def columns(self) -> Floats:
+        """All sums, float64 (5, n_bins), in the order of the fields."""
+        return np.stack([getattr(self, field.name) for field in fields(self)])
+
+    @property
+    def n_units(self) -> float:
+        """Labelled units."""
+        return float(self.weight.sum())
+
+    @property
+    def gap(self) -> Floats:
+        """Accuracy minus mean confidence, 0 in empty bins."""
+        return _ratio(self.correct - self.confidence, self.weight)
+
+    @property
+    def mean_confidence(self) -> Floats:
+        """Mean score of each bin, 0 in empty bins."""
+        return _ratio(self.confidence, self.weight)
+
+    @property
+    def gap_variance(self) -> Floats:
+        """Variance of the gap, a unit's contributions to a bin fully dependent; a half success and failure added."""
+        return _ratio(self._chance * self.squared, self.weight**2)
+
+    @property
+    def mean_gap_variance(self) -> float:
+        """Variance of the gap of all bins together, all of a unit's contributions fully dependent; 0 when empty.
+
+        A unit's weights sum to one, so that the square of its weighted sum of deviations is at most the weighted sum of
+        their squares.
+        """
+        return float((self._chance * self.weight).sum()) / self.n_units**2 if self.n_units else 0.0
+
+    @property
+    def _chance(self) -> Floats:
+        """Variance of a label in each bin, a half success and failure added."""
+        rate = (self.correct + 0.5) / (self.weight + 1.0)
+        return rate * (1.0 - rate)
+
+    @property
+    def n_effective(self) -> float:
+        """Independent contributions that would carry as much, were a unit's bins independent; 0 when empty."""
+        squared = float(self.squared.sum())
+        return self.n_units**2 / squared if squared else 0.0
+
+    def check(self) -> UnitTable:
+        """The table itself, where it can be one.
+
+        Raises
+        ------
+        ValueError
+            Columns of different lengths, a value that is not finite, or sums beyond the weight.
+        """
+        columns = self.columns
+        slack = SUM_TOLERANCE * np.maximum(self.weight, 1.0)
+        if not np.isfinite(columns).all() or (columns < -slack).any():
+            raise ValueError("sums of a table are finite and not negative")
+        if (columns[1:3] > self.weight + slack).any():
+            raise ValueError("a bin's confidence and correct labels are at most its weight")
+        return self
+
+
+def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
+    """The table of several disjoint sets of units; empty with `bins` bins where there is none.
+
+    Raises
+    ------
+    ValueError
+        Tables of different numbers of bins.
+
+    Examples
+    --------
+    >>> ones = UnitTable(*np.ones((5, 3)))
+    >>> merged([ones, ones]).weight.tolist()
+    [2.0, 2.0, 2.0]
+    """
+    columns = [table.columns for table in tables]
+    return UnitTable(*np.sum(columns, axis=0)) if columns else UnitTable.empty(bins)
+
+
+def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
+    """The unit-weighted table of a pane under a policy.
+
+    Sums that miss their bounds by rounding are moved to them.
+
+    Parameters
+    ----------
+    pane : Pane
+    raters : label policy
+    bins : a divisor of 60
+    """
+    fine = dict(zip(SUMS, pane["units"].blocks["bins"].sums, strict=True))
+    named = {name: values.reshape(bins, -1).sum(axis=1) for name, values in fine.items()}
+    suffix = "_pooled" if raters == POLICIES[0] else ""
+    coarse = np.arange(UNIT_BINS) // (UNIT_BINS // bins)
+    weight = np.maximum(named["weight" + suffix], 0.0)
+    return UnitTable(
+        weight,
+        np.clip(named["confidence" + suffix], 0.0, weight),
+        np.clip(named["correct_" + raters], 0.0, weight),
+        squared_together(
+            np.maximum(fine["weight" + suffix], 0.0), fine["weight_squared" + suffix], coarse, bins
+        ),
+        np.maximum(named["occupancy"], 0.0),
+    )
+
+
+def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) -> Floats:
+    """The most that `UnitTable.squared` can be when bins are put together, float64 (bins,).
+
+    Which units share bins is not known. By Minkowski's inequality roots of the sums add at most, as they do where every
+    unit has its contributions in all of the bins alike; and no unit weighs more than one, so that squares add to
+    at most the weight, as they do where every unit contributes once.
+
+    Parameters
+    ----------
+    weight, squared : float64 (n,), of the fine bins
+    place : int64 (n,), each one's coarse bin
+    bins : coarse bins
+    """
+    root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
+    return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))
+
+
+def unit_tables(
+    pane: Pane, policies: Iterable[str] = POLICIES, bins: int = DRIFT_BINS
+) -> dict[str, UnitTable]:
+    """The tables of a pane by label policy."""
+    return {raters: unit_table(pane, raters, bins) for raters in policies}
+
+
+def label_counts(pane: Pane, bins: int = DRIFT_BINS) -> Ints:
+    """Predictions and labelled predictions by bin of the score, int64 (2, bins)."""
+    counts = pane["units"].blocks["bins"].counts
+    return np.asarray(counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2))
+
+
+def label_coverage(pane: Pane, bins: int = DRIFT_BINS) -> dict[str, Any]:
+    """Share of predictions that have a label, overall and by bin; None where there is no prediction.
+
+    A share that rises or falls with the score hints at outcomes that are looked for selectively.
+    """
+    return coverage_of(label_counts(pane, bins))
+
+
+def coverage_of(counts: Ints) -> dict[str, Any]:
+    """As `label_coverage`, from what `label_counts` gave."""
+    predictions, labelled = counts
+    by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
+    n, m = int(labelled.sum()), int(predictions.sum())
+    return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}
+
+
+def pack_tables(tables: Mapping[str, UnitTable]) -> bytes:
+    """Tables by name as bytes, exactly."""
+    arrays = {name: table.columns for name, table in tables.items()}
+    return pack(arrays, {"tables": FORMAT})
+
+
+def unpack_tables(data: bytes) -> dict[str, UnitTable]:
+    """The tables that `pack_tables` was given.
+
+    Raises
+    ------
+    PackingError
+        Damaged, something else, of a newer format, or not tables.
+    """
+    arrays, about = unpack(data, largest=_MAX_BYTES)
+    if about.get("tables") != FORMAT:
+        raise PackingError(f"these are not tables in format {FORMAT}")
+    return {name: _table_of(columns) for name, columns in arrays.items()}
+
+
+def _table_of(columns: NDArray[Any]) -> UnitTable:
+    if columns.dtype != np.float64 or columns.ndim != 2 or len(columns) != len(fields(UnitTable)):
+        raise PackingError("a table has five columns of numbers")
+    try:
+        return UnitTable(*columns).check()
+    except ValueError as fault:
+        raise PackingError(str(fault)) from fault
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros(len(bottom)), where=bottom > 0)

@@ -1,0 +1,112 @@
+"""The disagreement of raters on two sides compared, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.pairing import (
+    INDEPENDENT,
+    RESAMPLED,
+    Ratio,
+    put_together,
+    ratio_difference,
+)
+from calibrant.inference.replication import refuse_if_thin
+from calibrant.inference.seeds import SEED
+from calibrant.raters.disagreement_tables import replicated
+from calibrant.raters.label_losses_by_row import Choice, rows_with_several
+
+Floats = NDArray[np.float64]
+MEANS = ("rater_disagreement", "mean_disagreement", "disagreement_loss", "epistemic_loss")
+SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
+
+
+def disagreement_difference(
+    view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
+) -> dict[str, Any]:
+    """What two answers of `disagreement_answer` differ by.
+
+    Parameters
+    ----------
+    view, other : asked the same question
+    mine, theirs : their answers
+    seed : of the resamples
+
+    Returns
+    -------
+    dict by name of `MEANS` and `SMOOTH`: `value`, `against`, `difference`, `difference_interval` with its method, or
+    `difference_reason`. Means are paired by replicates of units; what is not a mean is put together from both sides'
+    intervals as if they were independent, which is too wide for what they share.
+    """
+    told = {name: _told(mine.get(name), theirs.get(name), mine, theirs) for name in MEANS}
+    try:
+        ratios = _ratios(view, other)
+        for name, (one, two) in ratios.items():
+            if told[name]["difference"] is not None:
+                bounds = ratio_difference(one, two, view.question.ci, seed)
+                told[name] |= {"difference_interval": bounds, "difference_method": RESAMPLED}
+        for name in told.keys() - ratios.keys():
+            told[name]["difference_reason"] = "not_replicated"
+    except NotAnswerable as refusal:
+        for each in told.values():
+            each["difference_reason"] = refusal.reason
+    for name in SMOOTH:
+        (value, interval), (against, other_interval) = _smooth(name, mine), _smooth(name, theirs)
+        told[name] = _told(value, against, mine, theirs)
+        if value is None or against is None:
+            continue
+        if interval is None or other_interval is None:
+            told[name]["difference_reason"] = "no_interval"
+        else:
+            bounds = put_together((value, against), (interval, other_interval), 0.0)
+            told[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
+    return told
+
+
+def _told(
+    value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "value": value, "against": against, "difference": None, "difference_interval": None,
+    }  # fmt: skip
+    if value is None or against is None:
+        return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
+    return told | {"difference": value - against}
+
+
+def _smooth(name: str, answer: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
+    """Value and interval of a number that is no mean."""
+    if name == "concentration":
+        found = answer["concentration"]
+        return (None, None) if found is None else (found["value"], found["interval"])
+    bounds = answer.get("calibration_loss_interval")
+    if name == "calibration_loss" or bounds is None:
+        return answer[name], bounds
+    # The root is monotone, and so are its bounds.
+    return answer[name], [float(np.sqrt(max(bound, 0.0))) for bound in bounds]
+
+
+def _ratios(view: View, other: View) -> dict[str, tuple[Ratio, Ratio]]:
+    sides = [_sums(each) for each in (view, other)]
+    return {name: (sides[0][name], sides[1][name]) for name in sides[0]}
+
+
+def _sums(view: View) -> dict[str, Ratio]:
+    """Numerator and denominator by replicate of each mean."""
+    refuse_if_thin(view)
+    choice = Choice.of(view)
+    rows = rows_with_several(view, choice)
+    sums = {
+        "rater_disagreement": (rows.irreducible, rows.weight),
+        "disagreement_loss": (rows.disagreement_loss, rows.weight),
+        "epistemic_loss": (rows.epistemic, rows.weight),
+    }
+    if choice.by_ratings:
+        return sums
+    weight, predicted, _ = replicated(view).sum(axis=2)
+    return sums | {"mean_disagreement": (predicted, weight)}

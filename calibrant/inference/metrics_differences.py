@@ -1,0 +1,167 @@
+"""Two windows, or two models, compared metric by metric: the difference with an interval.
+
+A mean over predictions is a ratio of sums, and its difference is resampled as it is. A calibration error is biased upwards where
+it is small, which no resample undoes; there the sides' own intervals, which know of the bias, are put together, with the
+correlation of the resamples. What else has an interval on both sides is put together as if they were independent, which
+is too wide for what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.pairing import (
+    BY_REPLICATES,
+    INDEPENDENT,
+    RESAMPLED,
+    Ratio,
+    put_together,
+    ratio_difference,
+)
+from calibrant.inference.replication import (
+    ReplicateTables,
+    class_tables,
+    refuse_if_thin,
+    resamples,
+    score_columns,
+    tables_for,
+)
+from calibrant.inference.seeds import SEED
+from calibrant.metrics import METRICS, compute_metrics
+from calibrant.metrics.base import (
+    ClasswiseGapMetric,
+    FunctionMetric,
+    GapMetric,
+    Metric,
+    SumMetric,
+    mean_over_classes,
+)
+
+_HARDLY_ANY = 1e-3
+_TOLD_APART = 0.1
+Floats = NDArray[np.float64]
+
+
+def differences(
+    view: View, other: View, slugs: Iterable[str], seed: int = SEED
+) -> dict[str, dict[str, Any]]:
+    """Each metric of `view` as `compute_metrics` tells it, with `against`, `difference` and `difference_interval`.
+
+    Parameters
+    ----------
+    view, other : asked the same question
+    slugs : metrics
+    seed : of the resamples
+
+    Returns
+    -------
+    dict by slug; a difference that cannot be told is None, an interval that cannot has `difference_reason`
+    """
+    slugs = list(slugs)
+    mine, theirs = compute_metrics(view, slugs, seed), compute_metrics(other, slugs, seed)
+    return {
+        slug: mine[slug] | _difference(METRICS[slug], view, other, mine[slug], theirs[slug], seed)
+        for slug in slugs
+    }
+
+
+def _difference(
+    metric: Metric, view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "against": theirs["value"],
+        "difference": None,
+        "difference_interval": None,
+    }
+    if mine["value"] is None or theirs["value"] is None:
+        return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
+    told["difference"] = mine["value"] - theirs["value"]
+    try:
+        ratios = [_sums(metric, each) for each in (view, other)]
+        if ratios[0] is not None and ratios[1] is not None:
+            bounds = ratio_difference(ratios[0], ratios[1], view.question.ci, seed)
+            return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
+        return told | _put_together(metric, view, other, (mine, theirs), seed)
+    except NotAnswerable as refusal:
+        return told | {"difference_reason": refusal.reason}
+
+
+def _sums(metric: Metric, view: View) -> Ratio | None:
+    """Numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
+    if isinstance(metric, SumMetric):
+        columns = score_columns(view)
+        places = columns["places"].astype(np.int64)
+        whole = np.zeros((2, N_REPLICATES))
+        whole[:, places] = columns[metric.column], columns[metric.weight]
+        return whole[0], whole[1]
+    if isinstance(metric, FunctionMetric) and metric.ratio is not None:
+        refuse_if_thin(view)
+        return metric.ratio(view)
+    return None
+
+
+def _put_together(
+    metric: Metric,
+    view: View,
+    other: View,
+    answers: tuple[dict[str, Any], dict[str, Any]],
+    seed: int,
+) -> dict[str, Any]:
+    mine, theirs = answers
+    for each in answers:
+        if each.get("interval") is None:
+            raise NotAnswerable(
+                each.get("interval_reason") or "no_interval", "a side has no interval"
+            )
+    intervals = (mine["interval"], theirs["interval"])
+    if not isinstance(metric, GapMetric | ClasswiseGapMetric):
+        bounds = put_together((mine["value"], theirs["value"]), intervals, 0.0)
+        return {"difference_interval": bounds, "difference_method": INDEPENDENT}
+    drawn = resamples(N_REPLICATES, seed)
+    one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
+    # Where a side cannot be told from a calibrated one, the signs of its gaps are not known, and so not what it shares.
+    told_apart = all(each["interval"][0] > _TOLD_APART * each["value"] for each in answers)
+    spread = float(one.std() * two.std()) if told_apart else 0.0
+    correlation = (
+        float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
+    )
+    bounds = put_together(
+        (_middle(metric, view, seed), _middle(metric, other, seed)), intervals, correlation
+    )
+    return {"difference_interval": bounds, "difference_method": BY_REPLICATES}
+
+
+def _middle(metric: Metric, view: View, seed: int) -> float:
+    """The truth under which the observed value is the middle one: where an interval of hardly any level lies."""
+    narrow = View(view.pane, view.question)
+    # Below the level that anybody may ask for.
+    narrow.question = replace(view.question, ci=_HARDLY_ANY)
+    bounds = metric.estimate(narrow, seed).interval
+    if bounds is None:
+        raise NotAnswerable("no_interval", "a side has no interval")
+    return (bounds[0] + bounds[1]) / 2.0
+
+
+def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -> Floats:
+    """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
+    bins = view.question.bins
+    if isinstance(metric, GapMetric):
+        return np.asarray(
+            metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
+        )
+    return np.asarray(mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn)))
+
+
+def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:
+    """Weight and gap of the resampled tables, each (n_draws, n_tables, n_bins)."""
+    chosen = drawn[:, tables.places]
+    weight = np.tensordot(chosen, tables.weight, axes=1)
+    difference = np.tensordot(chosen, tables.difference, axes=1)
+    return weight, np.divide(difference, weight, out=np.zeros_like(weight), where=weight > 0)

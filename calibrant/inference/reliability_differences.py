@@ -1,0 +1,128 @@
+"""Two reliability tables compared bin by bin: how much further from the diagonal one side is than the other.
+
+The interval of a bin's gap is that of its accuracy, Wilson's, less the mean confidence. Both sides' are put together with the
+correlation of what each replicate of units brings to either gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.pairing import (
+    BY_REPLICATES,
+    INDEPENDENT,
+    RESAMPLED,
+    put_together,
+    ratio_difference,
+    replicate_correlation,
+)
+from calibrant.inference.replication import ReplicateTables, tables_for
+from calibrant.inference.seeds import SEED
+
+Floats = NDArray[np.float64]
+
+
+def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[str, Any]:
+    """The table of `view`, each bin with the other side's gap and the difference of the two.
+
+    Parameters
+    ----------
+    view, other : asked the same question, of equal-width bins
+    seed : of the resamples
+
+    Returns
+    -------
+    dict as `reliability` has it. Each bin has `against` (weight, mean confidence, accuracy, gap of the other side),
+    `difference` of the gaps and its `difference_interval`; bins that are empty on a side have None. Beside the table
+    `gap` and `against_gap` are those of all bins together, accuracy less mean confidence, with `difference`,
+    `difference_interval`, `difference_method`, and `difference_reason` where there is no interval.
+    """
+    mine, theirs = reliability(view), reliability(other)
+    correlation, method = _correlation(view, other)
+    rows = [
+        row | _row_difference(row, twin, correlation[row["bin"]])
+        for row, twin in zip(mine["table"], theirs["table"], strict=True)
+    ] if mine["table"] and theirs["table"] else mine["table"]  # fmt: skip
+    return (
+        mine | {"table": rows, "table_method": method} | _overall(view, other, mine, theirs, seed)
+    )
+
+
+def _row_difference(
+    row: dict[str, Any], twin: dict[str, Any], correlation: float
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "against": {
+            name: twin[name]
+            for name in ("weight", "mean_confidence", "accuracy", "gap", "interval")
+        },
+        "difference": None,
+        "difference_interval": None,
+    }
+    if row["gap"] is None or twin["gap"] is None:
+        return told
+    intervals = tuple(
+        [bound - each["mean_confidence"] for bound in each["interval"]] for each in (row, twin)
+    )
+    told["difference"] = row["gap"] - twin["gap"]
+    told["difference_interval"] = put_together(
+        (row["gap"], twin["gap"]), (intervals[0], intervals[1]), correlation
+    )
+    return told
+
+
+def _overall(
+    view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
+) -> dict[str, Any]:
+    """Accuracy less mean confidence of either side, and the difference."""
+    gaps = [
+        each["accuracy"] - each["mean_confidence"] if each["mean_confidence"] is not None else None
+        for each in (mine, theirs)
+    ]
+    told: dict[str, Any] = {
+        "gap": gaps[0], "against_gap": gaps[1], "difference": None, "difference_interval": None,
+    }  # fmt: skip
+    if gaps[0] is None or gaps[1] is None:
+        return told | {"difference_reason": mine.get("reason") or theirs.get("reason") or "no_data"}
+    told["difference"] = gaps[0] - gaps[1]
+    try:
+        sums = [_whole(tables_for(each, each.scope, 1)) for each in (view, other)]
+    except NotAnswerable as refusal:
+        return told | {"difference_reason": refusal.reason}
+    ratios = [(gap.sum(axis=1), weight.sum(axis=1)) for weight, gap in sums]
+    bounds = ratio_difference(ratios[0], ratios[1], view.question.ci, seed)
+    return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
+
+
+def _correlation(view: View, other: View) -> tuple[Floats, str]:
+    """Correlation of both sides' gaps by bin, float64 (bins,), and how it was had; 0 where replicates have other bins."""
+    bins = view.question.bins
+    apart = np.zeros(bins), INDEPENDENT
+    try:
+        tables = [tables_for(each, each.scope, bins) for each in (view, other)]
+    except NotAnswerable:
+        return apart
+    if any(each.bins != bins for each in tables):
+        return apart
+    errors = [_errors(*_whole(each)) for each in tables]
+    return replicate_correlation(errors[0], errors[1]), BY_REPLICATES
+
+
+def _whole(tables: ReplicateTables) -> tuple[Floats, Floats]:
+    """Weight and gap sums of all tables together, float64 (64, bins), zero in replicates that nothing fills."""
+    whole = np.zeros((2, N_REPLICATES, tables.bins))
+    whole[:, tables.places] = tables.weight.sum(axis=1), tables.difference.sum(axis=1)
+    return whole[0], whole[1]
+
+
+def _errors(weight: Floats, difference: Floats) -> Floats:
+    """What each replicate brings to the gap of each bin, of mean 0."""
+    total = weight.sum(axis=0)
+    gap = np.divide(difference.sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(difference - gap * weight)

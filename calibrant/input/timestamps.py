@@ -1,0 +1,79 @@
+"""Event times of a request as microseconds since 1970."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.input.violations import ViolationCollector
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+_EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970 on
+_NO_INSTANT = (
+    "rfc3339",
+    "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z",
+)
+OUT_OF_RANGE = (
+    "range",
+    "an event time lies in the years 1970 to 9999 (UTC): panes are counted from 1970 on",
+)
+
+
+def event_times(
+    column: Sequence[Any] | NDArray[Any], violations: ViolationCollector
+) -> NDArray[np.int64]:
+    """Microseconds since 1970 of every row; rows that have no instant are noted."""
+    if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
+        return _instants(column, violations)
+    result = np.zeros(len(column), np.int64)
+    for i, text in enumerate(column):
+        micros = instant(text)
+        if micros is None:
+            violations.row("event_times", i, *refusal(text))
+        else:
+            result[i] = micros
+    return result
+
+
+def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
+    """Instants that came as datetime64 or as whole microseconds since 1970."""
+    none = np.zeros(len(column), np.bool_)
+    if column.dtype.kind == "M":
+        none = np.isnat(column)
+        seconds = column.astype("datetime64[s]").astype(np.int64)
+        near = (seconds >= _EARLIEST // 10**6) & (seconds < _YEAR_10000 // 10**6)
+        column = np.where(near, column, np.datetime64(0, "s")).astype("datetime64[us]")
+    else:
+        near = (column >= _EARLIEST) & (column < _YEAR_10000)
+    violations.rows("event_times", none, *_NO_INSTANT)
+    violations.rows("event_times", ~near & ~none, *OUT_OF_RANGE)
+    return np.where(near, column.astype(np.int64), 0)
+
+
+def instant(text: Any) -> int | None:
+    """Microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or lies before 1970."""
+    micros = _micros(text)
+    return micros if micros is not None and _EARLIEST <= micros < _YEAR_10000 else None
+
+
+def refusal(text: Any) -> tuple[str, str]:
+    """Rule and detail of what `instant` does not take."""
+    return _NO_INSTANT if _micros(text) is None else OUT_OF_RANGE
+
+
+def _micros(text: Any) -> int | None:
+    if not isinstance(text, str) or len(text) > 64 or not _RFC3339.fullmatch(text):
+        return None
+    try:
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
+        return None

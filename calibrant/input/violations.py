@@ -1,0 +1,41 @@
+"""What is wrong with rows, while columns are read."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError, Violation
+
+MAX_VIOLATIONS = 100
+
+
+class ViolationCollector:
+    """The violations found so far, and the rows that they spoil."""
+
+    def __init__(self) -> None:
+        self._of_row: dict[int, Violation] = {}
+
+    @property
+    def found(self) -> list[Violation]:
+        """One violation for each bad row, in the order of rows."""
+        return [self._of_row[row] for row in sorted(self._of_row)]
+
+    def row(self, column: str, row: int, rule: str, detail: str) -> None:
+        """A row that breaks a rule; only its first violation is kept."""
+        if row not in self._of_row:
+            self._of_row[row] = Violation(f"/{column}/{row}", rule, detail)
+
+    def rows(self, column: str, bad: NDArray[np.bool_], rule: str, detail: str) -> None:
+        """All rows marked in `bad` break a rule."""
+        for row in np.flatnonzero(bad):
+            self.row(column, int(row), rule, detail)
+
+    def bad_rows(self, n: int) -> NDArray[np.bool_]:
+        bad = np.zeros(n, bool)
+        bad[list(self._of_row)] = True
+        return bad
+
+    def refuse(self) -> None:
+        """Raise what was found, the first rows first."""
+        raise CalibrationInputError(self.found[:MAX_VIOLATIONS])

@@ -1,1 +1,0 @@
-"""Losses over one temperature and over one for each of two classes, from cells and confidence histograms."""

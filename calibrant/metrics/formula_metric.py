@@ -1,0 +1,159 @@
+"""Metrics with a formula of their own: the value first, then interval and null reference where they exist.
+
+Formula and what it was made of come as a `MetricValue`; a metric says how to draw an interval and what a calibrated model
+would show, or names the reason why it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.cells import Cells
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.intervals import GapStatistic, gap_interval, resampled_gaps
+from calibrant.inference.replication import tables_for
+from calibrant.metrics.base import INTERVAL_METHOD, Estimate, Metric
+
+Floats = NDArray[np.float64]
+JACKKNIFE = "jackknife of 64 unit replicates"
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """A value with what it was made of, JSON-able."""
+
+    value: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds with how they were made."""
+
+    bounds: tuple[float, float]
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OfBins:
+    """What a metric is of equal-width bins alone: its statistic for a number of them, and the number that it wants."""
+
+    statistic: Callable[[int], GapStatistic]
+    bins: int = SCORE_BINS
+
+
+def _unread(view: View) -> MetricValue | None:
+    return None
+
+
+@dataclass(frozen=True)
+class FormulaMetric(Metric):
+    """A metric with a formula of its own.
+
+    Attributes
+    ----------
+    read : the value from a view, None where there is no data
+    of_bins : what the value is of bins, which gives an interval and a stability curve from replicates
+    of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
+        float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
+    interval : from view, reading, seed, in place of `of_bins`; without either `no_interval` is the reason
+    null : mean and 95 % quantile for a calibrated model, from view, reading, seed; without it `no_null` is the reason
+    """
+
+    read: Callable[[View], MetricValue | None] = _unread
+    of_bins: Callable[[View, MetricValue], OfBins] | None = None
+    of_resamples: Callable[[View, Floats], Floats] | None = None
+    interval: Callable[[View, MetricValue, int], Interval] | None = None
+    no_interval: str = "estimator_not_replicated"
+    null: Callable[[View, MetricValue, int], tuple[float, float]] | None = None
+    no_null: str = "not_simulated"
+
+    def value(self, view: View) -> float | None:
+        reading = self.read(view)
+        return None if reading is None else reading.value
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        reading = self.read(view)
+        if reading is None:
+            return Estimate(None, "no_data")
+        extra = dict(reading.extra)
+        bounds = None
+        try:
+            found = self._interval(view, reading, seed)
+            bounds = found.bounds
+            extra |= found.about
+        except NotAnswerable as refusal:
+            extra["interval_reason"] = refusal.reason
+        if self.null is None:
+            return Estimate(
+                reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null}
+            )
+        try:
+            null = self.null(view, reading, seed)
+        except NotAnswerable as refusal:
+            return Estimate(
+                reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason}
+            )
+        return Estimate(reading.value, interval=bounds, null=null, extra=extra)
+
+    def _interval(self, view: View, reading: MetricValue, seed: int) -> Interval:
+        if self.interval is not None:
+            return self.interval(view, reading, seed)
+        if self.of_bins is None:
+            raise NotAnswerable(self.no_interval, "")
+        return interval_of_bins(view, self.of_bins(view, reading), seed, reading.value)
+
+
+def bounded(bound: float | None, why: str) -> dict[str, Any]:
+    """How the error bound of an estimate from cells is told: where there is none, or no finite one, with the reason."""
+    if bound is not None and np.isfinite(bound):
+        return {"error_bound": bound}
+    return {"error_bound": None, "error_bound_reason": why}
+
+
+def scored_cells(view: View) -> Cells:
+    """Cells of the asked scope that have weight, one for each distinct score where raw rows are at hand.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or the classes' cells are not kept.
+    """
+    view.refuse_histograms()
+    return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
+
+
+def interval_of_bins(view: View, of_bins: OfBins, seed: int, value: float) -> Interval:
+    """Interval of a statistic of gaps from the replicates' tables of the asked scope, widened to hold the value.
+
+    Of the bins that are wanted the replicates give the nearest number that they can.
+
+    Raises
+    ------
+    NotAnswerable
+        As `replication.tables_for`.
+    """
+    key = ("resampled", view.scope, seed, of_bins.bins)
+    gaps = view.once(key, lambda: resampled_gaps(tables_for(view, view.scope, of_bins.bins), seed))
+    made = of_bins.statistic(gaps.bins)
+    lower, upper = gap_interval(made, made, gaps, view.question.ci)
+    about = {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
+    return Interval((min(lower, value), max(upper, value)), about)
+
+
+def bin_scores(view: View, bins: int) -> Floats:
+    """Mean score of each of `bins` equal-width bins of the asked scope, middles of empty ones; float64 (bins,)."""
+    cells = view.cells_of(view.scope)
+    middle = (np.arange(bins) + 0.5) / bins
+    place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(
+        np.int64
+    )
+    weight = np.bincount(place, cells.weight, bins)
+    total = np.bincount(place, cells.confidence, bins)
+    return np.divide(total, weight, out=middle, where=weight > 0)

@@ -1,0 +1,1 @@
+"""Raters: disagreement, label losses, label distributions and posteriors."""

@@ -1,0 +1,182 @@
+"""Alpha-calibration side by side: raw, alpha, temperature, temperature with alpha, both at once, a head on features.
+
+Which of them predicts disagreement best depends on the data: a concentration can only lower the predicted disagreement,
+and so helps where raters agree more than predicted and harms where they do not. So all are fitted on one half of the
+units and compared on the other, and the best there is named.
+
+Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), sections 5.1 to 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.calibrators.rows import mean_by_unit
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import NotAnswerable
+from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
+from calibrant.raters.concentration import PENALTY
+from calibrant.raters.disagreement_tables import table_of_rows
+from calibrant.raters.rated_rows import VotedRows, voted_rows
+
+Floats = NDArray[np.float64]
+CRITERIA = ("disagreement_loss", "epistemic_loss_after_one_vote")
+MIN_UNITS = 20
+ROWS_A_COEFFICIENT = 2
+
+
+def compared(batch: Batch, **options: Any) -> dict[str, Any]:
+    """What `compare_calibrations` says; where it cannot, `best` is None with a `reason` and a `detail`.
+
+    Examples
+    --------
+    >>> compared(Batch.from_columns({"probabilities": [[0.5, 0.5]], "labels": [0]}).batch)["reason"]
+    'one_vote'
+    """
+    try:
+        return {"reason": None, **compare_calibrations(batch, **options)}
+    except NotAnswerable as fault:
+        return {"best": None, "reason": fault.reason, "detail": fault.detail}
+
+
+def compare_calibrations(
+    batch: Batch,
+    *,
+    penalty: float = PENALTY,
+    criterion: str = "disagreement_loss",
+    bins: int = 15,
+    ci: float = 0.95,
+    features: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """Every way of alpha-calibration on the same validation part, and the best there.
+
+    Parameters
+    ----------
+    batch : Batch, raw rows or a pane's kept sample
+    penalty : factor of the mean of (log alpha0)^2
+    criterion : one of `CRITERIA`, by which the best is picked
+    bins : equal-width bins of the predicted disagreement for `disagreement_ce`
+    ci : nominal coverage of the gains over raw
+    features : float64 (n, n_features) for the head; log-probabilities where None
+
+    Returns
+    -------
+    dict with `best`, `criterion`, `n_fit`, `n_validation`, `n_one_vote`, `n_zero_probability`, and `methods`: for each
+    of `METHODS` the `disagreement_loss`, `disagreement_ce`, `epistemic_loss` and `epistemic_loss_after_one_vote` of the
+    validation part, the `gain` over raw by the criterion with its interval, `temperature`, `concentration` (of the
+    head: its median), `coefficients` and `proof` from the other part. A head with fewer than two units a coefficient
+    there is not fitted (`reason` is "few_rows").
+
+    Raises
+    ------
+    NotAnswerable
+        `one_vote`, `zero_probability` or `few_units`.
+    CalibrationInputError
+        An option outside its range.
+    """
+    if criterion not in CRITERIA:
+        detail = f"criterion is one of {', '.join(CRITERIA)}"
+        raise CalibrationInputError.at("/criterion", "one_of", detail)
+    if not 0.0 <= penalty <= 1e6:
+        raise CalibrationInputError.at("/penalty", "range", "penalty lies in 0 to 1e6")
+    rows = voted_rows(batch, features)
+    _refuse(rows)
+    fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))
+    fits = {
+        method: fit_method(method, fit_part, penalty)
+        for method in METHODS
+        if method != "head" or _fits_a_head(fit_part)
+    }
+    losses = {method: row_losses(fit, validation) for method, fit in fits.items()}
+    total = float(validation.weight.sum())
+    shown: dict[str, Any] = {}
+    for method, fit in fits.items():
+        means = {
+            name: float(validation.weight @ each) / total for name, each in losses[method].items()
+        }
+        predicted = _predicted(fit, validation)
+        difference = (losses["raw"][criterion] - losses[method][criterion]) * validation.weight
+        alpha = fit.concentration(validation)
+        shown[method] = {
+            **means,
+            "disagreement_ce": table_of_rows(
+                predicted, validation.disagreement, bins, weight=validation.weight
+            ).error(),
+            "gain": mean_by_unit(difference, validation.weight, validation.unit, ci),
+            "temperature": float(np.exp(-fit.log_beta)),
+            "concentration": None if alpha is None else float(np.median(alpha)),
+            "coefficients": _coefficients(fit) if method == "head" else None,
+            "proof": fit.proof or None,
+        }
+    best = min(shown, key=lambda method: shown[method][criterion])
+    shown |= {method: {"reason": "few_rows"} for method in METHODS if method not in shown}
+    return {
+        "best": best,
+        "criterion": criterion,
+        "penalty": penalty,
+        "bins": bins,
+        "ci": ci,
+        "n_fit": len(fit_part),
+        "n_validation": len(validation),
+        "n_one_vote": rows.n_one_vote,
+        "n_zero_probability": rows.n_zero_probability,
+        "methods": shown,
+    }
+
+
+def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
+    """Unbiased losses of each row, (n,) each: of predicted disagreement, of probabilities before and after a vote.
+
+    After one vote the error is alpha0 / (alpha0 + 1) of the prediction's and 1 / (alpha0 + 1) of the vote's.
+    """
+    n = rows.total[:, None]
+    share, observed = rows.votes / n, rows.disagreement
+    predicted = _predicted(fit, rows)
+    chance = (share * (1.0 - share) / (n - 1.0)).sum(axis=1)
+    epistemic = ((share - fit.mean(rows)) ** 2).sum(axis=1) - chance
+    alpha = fit.concentration(rows)
+    pull = np.ones(len(rows)) if alpha is None else alpha / (alpha + 1.0)
+    return {
+        "disagreement_loss": predicted**2 - 2.0 * predicted * observed + observed,
+        "epistemic_loss": epistemic,
+        "epistemic_loss_after_one_vote": pull**2 * epistemic + (1.0 - pull) ** 2 * observed,
+    }
+
+
+def _fits_a_head(rows: VotedRows) -> bool:
+    n_coefficients: int = rows.features.shape[1] + 1
+    n_units = len(np.unique(rows.unit))
+    return n_units >= ROWS_A_COEFFICIENT * n_coefficients
+
+
+def _refuse(rows: VotedRows) -> None:
+    if not len(rows):
+        if rows.n_zero_probability:
+            detail = "every prediction has a vote for a class at probability 0"
+            raise NotAnswerable("zero_probability", detail)
+        raise NotAnswerable(
+            "one_vote", "one vote a prediction leaves the concentration unidentified"
+        )
+    if min(len(np.unique(rows.unit[rows.half == side])) for side in (0, 1)) < MIN_UNITS:
+        detail = f"fewer than {MIN_UNITS} units with two votes in a half of the data"
+        raise NotAnswerable("few_units", detail)
+
+
+def _predicted(fit: Fit, rows: VotedRows) -> Floats:
+    """Predicted disagreement, (n,)."""
+    mean, alpha = fit.mean(rows), fit.concentration(rows)
+    point = 1.0 - np.einsum("nk,nk->n", mean, mean)
+    return point if alpha is None else np.asarray(alpha / (alpha + 1.0) * point)
+
+
+def _coefficients(fit: Fit) -> dict[str, Any] | None:
+    """Of log alpha0 on the features as they are."""
+    if fit.coefficients is None:
+        return None
+    slopes = fit.coefficients[:-1] / fit.scale
+    intercept = float(fit.coefficients[-1] - slopes @ fit.middle)
+    return {"slopes": slopes.tolist(), "intercept": intercept, "log_bounds": list(LOG_ALPHA)}

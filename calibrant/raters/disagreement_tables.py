@@ -1,0 +1,220 @@
+"""Tables of predicted against observed disagreement of raters, their losses, and intervals of those.
+
+Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.accumulators.disagreement import (
+    DISAGREEMENT_GRID,
+    MOMENTS,
+    REPLICATE_BINS,
+    REPLICATE_SUMS,
+)
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.grid import Edges, equal_width_bin
+from calibrant.core.reliability_table import wilson
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.intervals import gap_interval, resampled_gaps
+from calibrant.inference.replication import MIN_FILLED, ReplicateTables, nearest_divisor
+from calibrant.raters.label_losses_by_bin import BOOTSTRAP, mean_variance, share, squares_about
+from calibrant.raters.label_losses_by_row import (
+    Choice,
+    Interval,
+    refuse_one_vote,
+    refuse_weightless,
+    row_interval,
+    rows_with_several,
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DisagreementTable:
+    """Bins of the predicted disagreement; sums over predictions with at least two votes, each array (bins,).
+
+    Attributes
+    ----------
+    count : int64, predictions
+    sums : float64 by name, `accumulators.disagreement.MOMENTS`
+    """
+
+    count: NDArray[np.int64]
+    sums: Mapping[str, Floats]
+
+    @property
+    def weight(self) -> Floats:
+        return self.sums["weight"]
+
+    def gap(self, factor: float = 1.0) -> Floats:
+        """Observed minus predicted disagreement of each bin, the prediction multiplied by `factor`; 0 in empty bins."""
+        return _ratio(self.sums["disagreement"] - factor * self.sums["predicted"], self.weight)
+
+    def loss(self, factor: float = 1.0) -> float:
+        """Squared loss of the predicted disagreement, unbiased."""
+        at = self.sums
+        terms = (
+            factor**2 * at["predicted_squared"] - 2.0 * factor * at["product"] + at["disagreement"]
+        )
+        return float(terms.sum() / self.weight.sum())
+
+    def calibration_plugin(self, factor: float = 1.0) -> float:
+        """Weighted mean of squared gaps."""
+        return float(share(self.weight) @ self.gap(factor) ** 2)
+
+    @property
+    def variance(self) -> Floats:
+        """Of each bin's gap, from the chance of votes and rows; 0 where fewer than two predictions tell."""
+        at = self.sums
+        names = (
+            "weight_squared",
+            "disagreement_weight_squared",
+            "disagreement_squared_weight_squared",
+        )
+        # About the prediction, which no vote moves, so that only the gap's own chance is left.
+        moments = tuple(at[name] for name in names)
+        second = squares_about(_ratio(at["predicted"], self.weight), moments)
+        return mean_variance(self.weight, self.gap(), moments[0], second, self.count)
+
+    @property
+    def bias(self) -> float:
+        """What the chance of votes and rows adds to the plug-in, whatever the factor."""
+        return float(share(self.weight) @ self.variance)
+
+    def intervals(self, ci: float) -> tuple[Floats, Floats]:
+        """Wilson's interval of each bin's observed disagreement, with as many trials as have the gap's variance."""
+        observed = np.clip(_ratio(self.sums["disagreement"], self.weight), 0.0, 1.0)
+        chance, variance = observed * (1.0 - observed), self.variance
+        known = (variance > 0) & (chance > 0)
+        trials = np.divide(chance, variance, out=self.count.astype(np.float64), where=known)
+        return wilson(observed, trials, ci)
+
+    def calibration(self, factor: float = 1.0) -> float:
+        """Debiased calibration loss; may fall below 0 by chance."""
+        return self.calibration_plugin(factor) - self.bias
+
+    def error(self, factor: float = 1.0) -> float:
+        """Calibration error: the root of the debiased loss, 0 where that is not positive."""
+        return math.sqrt(max(self.calibration(factor), 0.0))
+
+
+def disagreement_table(
+    view: View, by_ratings: bool = False, bins: int | None = None
+) -> DisagreementTable:
+    """The question's equal-width bins of 1 - sum z^2.
+
+    Raises
+    ------
+    NotAnswerable
+        No prediction has two votes, plain histograms, or bins that are no divisor of 120.
+    """
+    refuse_one_vote(view)
+    bins = bins or view.question.bins
+    if DISAGREEMENT_GRID.cells % bins:
+        exact = ", ".join(map(str, DISAGREEMENT_GRID.exact_bins))
+        detail = f"the grid of predicted disagreement gives {exact} bins, not {bins}"
+        raise NotAnswerable("bins_not_exact", detail)
+    block = view.pane["disagreement"].blocks["cells"]
+    place = DISAGREEMENT_GRID.bins(bins, view.question.edges)
+    columns = block.sums.reshape(2, len(MOMENTS), -1)[int(by_ratings)]
+    table = _table(place, block.counts[0].astype(np.float64), columns, bins)
+    refuse_weightless(table.weight)
+    return table
+
+
+def table_of_rows(
+    predicted: ArrayLike,
+    disagreement: ArrayLike,
+    bins: int = 15,
+    edges: Edges = "right",
+    epistemic: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+) -> DisagreementTable:
+    """The same table from rows.
+
+    Parameters
+    ----------
+    predicted : float64 (n,) in [0, 1], predicted probability of disagreement, from any belief
+    disagreement : float64 (n,), observed share, as `label_statistics.disagreement`
+    bins, edges : equal-width bins of `predicted`
+    epistemic : float64 (n,), unbiased squared distance of each prediction from its label distribution; 0 where None
+    weight : float64 (n,), or one of all rows
+    """
+    d, phi = np.asarray(predicted, np.float64), np.asarray(disagreement, np.float64)
+    place = equal_width_bin(d, bins, edges)
+    w = np.broadcast_to(np.asarray(weight, np.float64), d.shape)
+    distance = np.zeros(len(d)) if epistemic is None else np.asarray(epistemic, np.float64)
+    columns = (
+        w,
+        w * d,
+        w * phi,
+        w * d**2,
+        w * d * phi,
+        w**2,
+        w**2 * phi,
+        w**2 * phi**2,
+        w * distance,
+    )
+    return _table(place, np.ones(len(d)), columns, bins)
+
+
+def _table(
+    place: NDArray[np.int64], count: Floats, columns: Iterable[Floats], bins: int
+) -> DisagreementTable:
+    """Counts and columns, in the order of `MOMENTS`, added up by bin."""
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(place, values, bins).astype(np.float64)
+
+    sums = {name: total(column) for name, column in zip(MOMENTS, columns, strict=True)}
+    return DisagreementTable(total(count).astype(np.int64), sums)
+
+
+def disagreement_loss_interval(view: View, choice: Choice) -> Interval:
+    """Interval of the disagreement's squared loss."""
+    rows = rows_with_several(view, choice)
+    return row_interval(view, rows.disagreement_loss, rows)
+
+
+def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
+    """Interval of the disagreement's calibration loss, from replicates; weight one only."""
+    if choice.by_ratings:
+        return None, {"interval_reason": "not_replicated"}
+    weight, predicted, observed = replicated(view)
+    filled = weight.sum(axis=1) > 0
+    if filled.sum() < MIN_FILLED:
+        return None, {"interval_reason": "too_few_units"}
+    bins = nearest_divisor(REPLICATE_BINS, view.question.bins)
+    shape = (int(filled.sum()), 1, bins, REPLICATE_BINS // bins)
+    tables = ReplicateTables(
+        weight[filled].reshape(shape).sum(axis=3),
+        (observed - predicted)[filled].reshape(shape).sum(axis=3),
+        bins,
+        np.flatnonzero(filled),
+    )
+    bias = disagreement_table(view, bins=bins).bias
+
+    def loss(weight: Floats, gap: Floats) -> Floats:
+        return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
+
+    gaps = resampled_gaps(tables, seed)
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
+    return bounds, {"interval_method": BOOTSTRAP, "interval_bins": bins}
+
+
+def replicated(view: View) -> Floats:
+    """Weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); every prediction of weight one."""
+    block = view.pane["disagreement"].blocks["replicates"]
+    return np.asarray(block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS))
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros(np.shape(bottom)), where=bottom > 0)

@@ -1,0 +1,78 @@
+"""Which predictions have labels: how many, at which scores, after how long.
+
+Where labels are missing at some scores more than at others, outcomes may have been looked for selectively, and what the
+labelled ones show may not hold for the rest (verification bias). The gradient is the change of the labelled share over
+the range of the score.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy
+
+from calibrant.accumulators.delays import RELATIVE_ERROR, Delays
+from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.pane import Pane
+from calibrant.drift.unit_tables import DRIFT_BINS, label_coverage
+
+PARTS = ("units", "delays")
+QUANTILES = {"median_s": 0.5, "q90_s": 0.9, "q99_s": 0.99}
+
+
+def coverage(pane: Pane, bins: int = DRIFT_BINS, ci: float = 0.95) -> dict[str, Any]:
+    """Share of predictions with a label, overall and by equal bins of the score, its gradient, and delays of labels.
+
+    Parameters
+    ----------
+    pane : Pane with the accumulators of `PARTS`
+    bins : a divisor of 60
+    ci : level of the gradient's interval
+    """
+    told = label_coverage(pane, bins)
+    return {
+        "coverage": told["labelled"],
+        "n_predictions": told["n_predictions"],
+        "n_labelled": told["n_labelled"],
+        "by_bin": told["by_bin"],
+        "gradient": gradient(pane, ci),
+        "delay": _delays(pane),
+    }
+
+
+def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
+    """Slope of the labelled share in the score by least squares over sixty bins, weighted by their predictions.
+
+    Returns
+    -------
+    dict with `slope` (the change of the share from score 0 to score 1), its `interval` and `p_value`; None where all
+    predictions fall into one bin, 0 where every bin has the same share. The variance is that of independent
+    predictions.
+    """
+    predictions, labelled = pane["units"].blocks["bins"].counts.astype(np.float64)
+    total = predictions.sum()
+    nothing = {"slope": None, "interval": None, "p_value": None}
+    if not total:
+        return nothing
+    score = (np.arange(UNIT_BINS) + 0.5) / UNIT_BINS
+    centred = score - (predictions * score).sum() / total
+    spread = float((predictions * centred**2).sum())
+    if not spread:
+        return nothing
+    # Of what a constant share would give; a rest within the rounding of its terms is none.
+    terms = (labelled - predictions * (labelled.sum() / total)) * centred
+    rounding = UNIT_BINS * np.finfo(np.float64).eps * float((labelled * np.abs(centred)).sum())
+    slope = float(terms.sum() / spread) if abs(terms.sum()) > rounding else 0.0
+    share = np.divide(labelled, predictions, out=np.zeros(UNIT_BINS), where=predictions > 0)
+    variance = float((predictions * share * (1.0 - share) * centred**2).sum()) / spread**2
+    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0)) * variance**0.5
+    p_value = float(2.0 * scipy.stats.norm.sf(abs(slope) / variance**0.5)) if variance else None
+    return {"slope": slope, "interval": [slope - reach, slope + reach], "p_value": p_value}
+
+
+def _delays(pane: Pane) -> dict[str, Any]:
+    delays = pane["delays"]
+    assert isinstance(delays, Delays)
+    found: dict[str, Any] = {name: delays.quantile(share) for name, share in QUANTILES.items()}
+    return {"n": delays.n, **found, "relative_error": RELATIVE_ERROR}

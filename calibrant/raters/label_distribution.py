@@ -1,0 +1,143 @@
+"""Each prediction against the distribution of its ratings: entropy, distance, order, and how far raters disagree.
+
+A mean over predictions of these compares with the label distribution as it was voted; with few votes much of the
+distance is the votes' own chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.summing import over_classes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Prediction by prediction, (n,).
+
+    Attributes
+    ----------
+    entropy_gap : float64, entropy of the ratings less that of the prediction, in nats
+    distance : float64, total variation distance of the two distributions
+    same_order : bool, stable argsorts of both agree
+    same_strict_order : bool, every two classes that votes tell apart are told apart the same way by the prediction
+    untied : bool, no two classes have equally many votes
+    disagreement : float64, share of pairs of raters that differ; nan with fewer than two ratings
+    """
+
+    entropy_gap: Floats
+    distance: Floats
+    same_order: Bools
+    same_strict_order: Bools
+    untied: Bools
+    disagreement: Floats
+
+
+def compare(
+    probabilities: Floats, label_counts: Ints, own_entropy: Floats | None = None
+) -> Comparisons:
+    """Compare predictions with their ratings.
+
+    Parameters
+    ----------
+    probabilities : float64 (n, n_classes)
+    label_counts : int64 (n, n_classes), at least one rating a row
+    own_entropy : float64 (n,), entropy of the probabilities where it is known already
+
+    Returns
+    -------
+    Comparisons
+
+    Source
+    ------
+    Baan, Aziz, Plank, Fernandez, Stop measuring calibration when humans disagree (EMNLP 2022); order with ties and
+    disagreement: Mimori et al. (2021).
+
+    Examples
+    --------
+    >>> found = compare(np.array([[0.1, 0.2, 0.7]]), np.array([[1, 0, 3]]))
+    >>> round(float(found.distance[0]), 6), bool(found.same_order[0]), float(found.disagreement[0])
+    (0.2, False, 0.5)
+    """
+    scores, votes = np.ascontiguousarray(probabilities.T), np.ascontiguousarray(label_counts.T)
+    total = votes.sum(axis=0)
+    shares = votes / total
+    pairs = total * (total - 1.0)
+    agreeing = (votes * (votes - 1.0)).sum(axis=0)
+    own = entropy_of_columns(scores) if own_entropy is None else own_entropy
+    same_order, same_strict_order, untied = _orders(scores, votes)
+    return Comparisons(
+        entropy_gap=entropy_of_columns(shares) - own,
+        distance=over_classes(np.abs(shares - scores)) / 2.0,
+        same_order=same_order,
+        same_strict_order=same_strict_order,
+        untied=untied,
+        disagreement=np.divide(
+            pairs - agreeing, pairs, out=np.full(len(total), np.nan), where=pairs > 0
+        ),
+    )
+
+
+def entropy(distribution: Floats) -> Floats:
+    """Entropy of each row, in nats; (n, n_classes) to (n,)."""
+    return entropy_of_columns(np.ascontiguousarray(distribution.T))
+
+
+def entropy_of_columns(columns: Floats) -> Floats:
+    """The same of distributions by class, (n_classes, n) to (n,).
+
+    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it
+    was put into.
+    """
+    terms = np.log(
+        columns if columns.min(initial=1.0) > 0.0 else np.where(columns > 0.0, columns, 1.0)
+    )
+    terms *= columns
+    return np.abs(over_classes(terms))
+
+
+def _orders(scores: Floats, votes: Ints) -> tuple[Bools, Bools, Bools]:
+    """`same_order`, `same_strict_order` and `untied` of distributions by class, (n_classes, n).
+
+    What neighbouring classes say, and classes with votes against those without, decides most rows without sorting them.
+    """
+    rising = votes[1:] >= votes[:-1]
+    same_order = np.asarray(((scores[1:] >= scores[:-1]) == rising).all(axis=0))
+    voted = votes > 0
+    n_voted = np.count_nonzero(voted, axis=0)
+    strict = np.where(voted, -1.0, scores).max(axis=0) < np.where(voted, scores, 2.0).min(axis=0)
+    one_level = votes.max(axis=0) * n_voted == votes.sum(axis=0)
+    untied = n_voted >= len(votes) - 1
+    rows = np.flatnonzero(same_order | untied | (strict & ~one_level))
+    if len(rows):
+        own_votes, own_scores = votes[:, rows].T, scores[:, rows].T
+        order = np.argsort(own_votes, axis=1, kind="stable")
+        sorted_votes = np.take_along_axis(own_votes, order, axis=1)
+        sorted_scores = np.take_along_axis(own_scores, order, axis=1)
+        step = sorted_votes[:, 1:] > sorted_votes[:, :-1]
+        same_order[rows] = _is_stably_sorted(sorted_scores, order)
+        strict[rows] = _separates(sorted_scores, step)
+        untied[rows] = step.all(axis=1)
+    return same_order, strict, untied
+
+
+def _is_stably_sorted(values: Floats, order: Ints) -> Bools:
+    """Whether a stable sort of the rows would give this very order: none falls, and equals keep their places."""
+    before, after = values[:, :-1], values[:, 1:]
+    return np.asarray(
+        ((before < after) | ((before == after) & (order[:, :-1] < order[:, 1:]))).all(axis=1)
+    )
+
+
+def _separates(values: Floats, step: Bools) -> Bools:
+    """Whether at each marked step all values before lie below all values after."""
+    below = np.maximum.accumulate(values, axis=1)[:, :-1]
+    above = np.minimum.accumulate(values[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    return np.asarray(((below < above) | ~step).all(axis=1))

@@ -1,0 +1,242 @@
+"""Bins of every class: gaps between votes and probabilities, and what the votes' chance adds to their squares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.label_bins import LABEL_GRID
+from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
+from calibrant.accumulators.replicates import CLASS_BINS
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.intervals import gap_interval, resampled_gaps
+from calibrant.inference.replication import class_tables, nearest_divisor
+from calibrant.raters.label_losses_by_row import Choice, Floats, Interval, n_one_vote, refuse_empty
+
+BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
+
+
+@dataclass(frozen=True)
+class ClassBins:
+    """Bins of every class's probability, each array (n_classes, bins).
+
+    Attributes
+    ----------
+    count : predictions
+    weight : their weight
+    gap : mean share of votes minus mean probability
+    variance : estimated variance of the bin's mean share, 0 where there is one prediction
+    residual_variance : the same of the gap itself, None where the state does not hold it
+    """
+
+    count: NDArray[np.int64]
+    weight: Floats
+    gap: Floats
+    variance: Floats
+    residual_variance: Floats | None
+
+    @property
+    def plugin_by_class(self) -> Floats:
+        return np.asarray((share(self.weight) * self.gap**2).sum(axis=1))
+
+    @property
+    def by_class(self) -> Floats:
+        return np.asarray(self.plugin_by_class - (share(self.weight) * self.variance).sum(axis=1))
+
+    @property
+    def plugin(self) -> float:
+        return float(self.plugin_by_class.sum())
+
+    @property
+    def debiased(self) -> float:
+        return float(self.by_class.sum())
+
+    @property
+    def residual_debiased(self) -> float | None:
+        """Less the variance of share minus probability: unbiased also where probabilities vary inside a bin."""
+        if self.residual_variance is None:
+            return None
+        return self.plugin - float((share(self.weight) * self.residual_variance).sum())
+
+    @property
+    def n_single(self) -> int:
+        """Bins with one prediction, which keep their plug-in value."""
+        return int((self.count == 1).sum())
+
+
+def class_bins(
+    view: View, choice: Choice, *, several_only: bool = False, bins: int | None = None
+) -> ClassBins:
+    """Equal-width bins of the classes' probabilities.
+
+    Parameters
+    ----------
+    view, choice : what is asked of which pane
+    several_only : leave predictions with one vote out
+    bins : instead of the question's
+
+    Raises
+    ------
+    NotAnswerable
+        Plain histograms, no labels, classes that are not kept, or bins that the state does not hold: leaving
+        single votes out of a mixed window and weights by votes are kept for divisors of 60.
+    """
+    view.refuse_histograms()
+    refuse_empty(view)
+    bins = bins or view.question.bins
+    several_only = several_only and n_one_vote(view) > 0
+    key = ("class_bins", choice.by_ratings, several_only, bins)
+    return view.once(key, lambda: _class_bins(view, choice.by_ratings, several_only, bins))
+
+
+def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> ClassBins:
+    twin = under_policy(view, "pooled" if by_ratings else "mean")
+    tables = [
+        twin.binned(f"class:{k}", "equal_width", bins).cells for k in range(view.spec.n_classes)
+    ]
+    at = {
+        name: np.stack([getattr(cells, name) for cells in tables])
+        for name in (
+            "predictions",
+            "weight",
+            "confidence",
+            "correct",
+            "correct_squared",
+            "weight_squared",
+        )
+    }
+    kept = LABEL_GRID.cells % bins == 0
+    if not kept and (by_ratings or several_only):
+        exact = ", ".join(map(str, LABEL_GRID.exact_bins))
+        detail = f"weights by votes and mixed windows are kept for {exact} bins, not {bins}"
+        raise NotAnswerable("bins_not_exact", detail)
+    own = _own_bins(view, bins) if kept else {}
+    if several_only:
+        at = _without_one_vote(at, own)
+    gap = _ratio(at["correct"] - at["confidence"], at["weight"])
+    if by_ratings:
+        moments: tuple[Floats, ...] = (
+            own["ratings_squared"],
+            own["correct_ratings_squared"],
+            own["correct_squared_ratings_squared"],
+        )
+        if several_only:
+            one = (
+                own["one_weight_squared"],
+                own["one_correct_weight_squared"],
+                own["one_correct_weight_squared"],
+            )
+            moments = tuple(whole - part for whole, part in zip(moments, one, strict=True))
+        second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
+        variance = mean_variance(at["weight"], gap, moments[0], second, at["predictions"])
+    else:
+        variance = share_variance(at)
+    residual = None
+    if kept and not by_ratings and not several_only:
+        squares, second = at["weight_squared"], own["residual_squared"]
+        residual = mean_variance(at["weight"], gap, squares, second, at["predictions"])
+    return ClassBins(at["predictions"], at["weight"], gap, variance, residual)
+
+
+def under_policy(view: View, raters: str) -> View:
+    """The same pane under another label policy, without a least count."""
+    question = replace(view.question, raters=raters, min_count=0)
+    twin = View(view.pane, question)
+    twin.filling = view.filling
+    return twin
+
+
+def _own_bins(view: View, bins: int) -> dict[str, Floats]:
+    """Sums of the label bins, and predictions with one vote, each (n_classes, bins)."""
+    block = view.pane["label_bins"].blocks["bins"]
+    place = LABEL_GRID.bins(bins, view.question.edges)
+    columns = (*block.sums, block.counts[1].astype(np.float64))
+    shape = (view.spec.n_classes, LABEL_GRID.n_positions)
+    grouped = [
+        np.stack([np.bincount(place, row, bins) for row in column.reshape(shape)]).astype(float)
+        for column in columns
+    ]
+    return dict(zip((*BIN_SUMS, "one_vote"), grouped, strict=True))
+
+
+def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str, Floats]:
+    rest = {
+        "predictions": at["predictions"] - np.round(own["one_vote"]).astype(np.int64),
+        "weight": at["weight"] - own["one_weight"],
+        "confidence": at["confidence"] - own["one_confidence"],
+        "correct": at["correct"] - own["one_correct"],
+        "correct_squared": at["correct_squared"] - own["one_correct"],
+        "weight_squared": at["weight_squared"] - own["one_weight_squared"],
+    }
+    empty = rest["predictions"] == 0
+    return {name: np.where(empty, 0, values) for name, values in rest.items()}
+
+
+def share_variance(at: dict[str, Floats]) -> Floats:
+    """Variance of the mean share of each bin: the shares' own divided by their number less one.
+
+    For weighted predictions the number is the effective one. 0 where a bin holds fewer than two.
+    """
+    number = _ratio(at["weight"] ** 2, at["weight_squared"])
+    enough = (at["predictions"] >= 2) & (number > 1.0 + 1e-9)
+    mean = _ratio(at["correct"], at["weight"])
+    spread = np.maximum(_ratio(at["correct_squared"], at["weight"]) - mean**2, 0.0)
+    return np.where(enough, spread / np.where(enough, number - 1.0, 1.0), 0.0)
+
+
+def mean_variance(
+    weight: Floats, mean: Floats, squares: Floats, second: Floats, count: NDArray[np.int64]
+) -> Floats:
+    """Variance of weighted means whose terms may have unequal variances.
+
+    Unbiased whatever weights and variances are, where the terms are independent and have one expectation: the squared
+    mean less it is the weighted mean of products x_i x_j over all pairs of different terms. By chance it may be
+    negative where weights are unequal; with equal weights it is the population variance of x over count - 1.
+
+    Parameters
+    ----------
+    weight, mean : sums of weights and weighted means of x
+    squares, second : sums of w^2 and of (w x)^2
+    count : of terms; fewer than two give 0
+
+    Returns
+    -------
+    float64, the same shape
+    """
+    left = weight**2 - squares
+    enough = (count >= 2) & (left > 1e-9 * weight**2)
+    return np.divide(second - mean**2 * squares, left, out=np.zeros_like(left), where=enough)
+
+
+def squares_about(origin: Floats, moments: tuple[Floats, ...]) -> Floats:
+    """Sum of (w (x - origin))^2 from the sums of w^2, w^2 x and (w x)^2."""
+    squares, first, second = moments
+    return np.asarray(second - 2.0 * origin * first + origin**2 * squares)
+
+
+def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
+    """Interval of the calibration loss over all predictions, from the replicates' class tables."""
+    try:
+        twin = under_policy(view, "pooled" if choice.by_ratings else "mean")
+        gaps = resampled_gaps(class_tables(twin, view.question.bins), seed)
+        coarse = class_bins(view, choice, bins=nearest_divisor(CLASS_BINS, view.question.bins))
+    except NotAnswerable as refusal:
+        return None, {"interval_reason": refusal.reason}
+    bias = coarse.plugin - coarse.debiased
+
+    def loss(weight: Floats, gap: Floats) -> Floats:
+        return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
+
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
+    return bounds, {"interval_method": BOOTSTRAP, "interval_bins": gaps.bins}
+
+
+def share(weight: Floats) -> Floats:
+    """Weights divided by their total over bins, 0 where there is none."""
+    return _ratio(weight, np.broadcast_to(weight.sum(axis=-1, keepdims=True), weight.shape))
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros(np.shape(bottom)), where=bottom > 0)

@@ -1,0 +1,177 @@
+"""Sums of the losses over predictions, and the options that all of them take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
+from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.intervals import ratio_interval
+from calibrant.inference.replication import MIN_FILLED
+
+Floats = NDArray[np.float64]
+Interval = tuple[tuple[float, float] | None, dict[str, Any]]
+JACKKNIFE = "jackknife of 64 unit replicates"
+SINGLE_VOTE = Option(
+    "single_vote",
+    "exclude",
+    "Predictions with one vote: left out of what needs two, or kept uncorrected, which biases upwards.",
+    allowed=("exclude", "keep"),
+)
+LOSS_WEIGHT = Option(
+    "loss_weight", "1", "Weight of a prediction: one, or its number of votes.", allowed=("1", "n")
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Options of these losses.
+
+    Parameters
+    ----------
+    keep_one_vote : leave predictions with one vote in, uncorrected
+    by_ratings : weight each prediction by its number of votes instead of one
+    """
+
+    keep_one_vote: bool
+    by_ratings: bool
+
+    @classmethod
+    def of(cls, view: View) -> Choice:
+        """The choice in a question's options `single_vote` and `loss_weight`.
+
+        Raises
+        ------
+        CalibrationInputError
+            An option has none of its values.
+        """
+        return cls(SINGLE_VOTE.of(view.question) == "keep", LOSS_WEIGHT.of(view.question) == "n")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The options as a question has them."""
+        return {
+            "single_vote": "keep" if self.keep_one_vote else "exclude",
+            "loss_weight": "n" if self.by_ratings else "1",
+        }
+
+
+@dataclass(frozen=True)
+class RowLosses:
+    """Sums over predictions by replicate, each float64 (64,), as in `label_rows.LabelRows`.
+
+    The squared loss is (gap + spread) / weight, the epistemic one (gap - correction) / weight, the irreducible one
+    (spread + correction) / weight.
+    """
+
+    weight: Floats
+    squared_gap: Floats
+    spread: Floats
+    correction: Floats
+    disagreement_loss: Floats
+
+    @property
+    def squared(self) -> Floats:
+        return np.asarray(self.squared_gap + self.spread)
+
+    @property
+    def epistemic(self) -> Floats:
+        return np.asarray(self.squared_gap - self.correction)
+
+    @property
+    def irreducible(self) -> Floats:
+        """Also the sum of the rows' disagreement: two votes differ as often as their distribution is spread."""
+        return np.asarray(self.spread + self.correction)
+
+    def mean(self, sums: Floats) -> float:
+        return float(sums.sum() / self.weight.sum())
+
+
+def n_one_vote(view: View) -> int:
+    """Labelled predictions with one vote."""
+    return int(view.counts["n_one_rating"])
+
+
+def row_losses(view: View, choice: Choice) -> RowLosses:
+    """Sums over all labelled predictions.
+
+    Raises
+    ------
+    NotAnswerable
+        The window holds plain histograms, or no votes.
+    """
+    return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
+
+
+def rows_with_spread(view: View, choice: Choice) -> RowLosses:
+    """Sums over the predictions that estimates of spread rest on: those with several votes, or all under `keep`.
+
+    Raises
+    ------
+    NotAnswerable
+        As `row_losses`, or no prediction has two votes.
+    """
+    refuse_one_vote(view)
+    return _row_losses(
+        view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,)
+    )
+
+
+def rows_with_several(view: View, choice: Choice) -> RowLosses:
+    """Sums over the predictions with several votes, whatever `single_vote` says: disagreement takes two.
+
+    Raises
+    ------
+    NotAnswerable
+        As `rows_with_spread`.
+    """
+    refuse_one_vote(view)
+    return _row_losses(view, choice.by_ratings, (SEVERAL,))
+
+
+def refuse_one_vote(view: View) -> None:
+    """Raise where there are predictions with a label and none has two."""
+    view.refuse_histograms()
+    refuse_empty(view)
+    if view.counts["n_labelled"] == n_one_vote(view):
+        detail = "every prediction has one vote, and the spread of a label distribution shows in two or more"
+        raise NotAnswerable("one_vote", detail)
+
+
+def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLosses:
+    view.refuse_histograms()
+    refuse_empty(view)
+    sums = view.pane["label_uncertainty"].blocks["sums"].sums
+    table = sums.reshape(2, len(MOMENTS), N_REPLICATES, 2)[int(by_ratings)]
+    rows = RowLosses(*table[:, :, list(groups)].sum(axis=2))
+    refuse_weightless(rows.weight)
+    return rows
+
+
+def refuse_weightless(weight: Floats) -> None:
+    """Raise where none of the predictions that are asked for has weight."""
+    if not weight.sum() > 0:
+        raise NotAnswerable("no_data", "no prediction with as many ratings as needed has weight")
+
+
+def refuse_empty(view: View) -> None:
+    """Raise where there is no label, or none of weight."""
+    if not view.counts["n_labelled"]:
+        raise NotAnswerable("no_data", "no prediction of the window has a label")
+    if not view.pane.weight:
+        raise NotAnswerable("no_data", "no labelled prediction of the window has weight")
+
+
+def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
+    """Interval of a mean over predictions and how it was made, or why there is none."""
+    filled = rows.weight > 0
+    if filled.sum() < MIN_FILLED:
+        return None, {"interval_reason": "too_few_units"}
+    bounds = ratio_interval(numerator[filled], rows.weight[filled], view.question.ci)
+    return bounds, {"interval_method": JACKKNIFE}

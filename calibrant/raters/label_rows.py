@@ -1,0 +1,81 @@
+"""What a row of votes says on its own: its spread, its disagreement and their distance from the prediction.
+
+With mu = y / n, the votes' shares, everything here is exact arithmetic of one row, and unbiased given the row's
+label distribution q for n >= 2 votes: `spread` + `correction` for sum q (1 - q), `squared_gap` - `correction`
+for the squared distance of z from q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch_sums import Filling
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LabelRows:
+    """Statistics of labelled predictions, each float64 (n,).
+
+    Attributes
+    ----------
+    n_ratings : votes of the row, at least 1
+    squared_gap : sum over classes of (mu - z)^2
+    spread : sum of mu (1 - mu)
+    predicted : disagreement probability of the prediction taken as the label distribution, 1 - sum z^2
+    """
+
+    n_ratings: Floats
+    squared_gap: Floats
+    spread: Floats
+    predicted: Floats
+
+    @property
+    def several(self) -> NDArray[np.bool_]:
+        """Rows with at least two votes: those that say anything about disagreement."""
+        return self.n_ratings > 1
+
+    @cached_property
+    def correction(self) -> Floats:
+        """sum mu (1 - mu) / (n - 1), the bias of `squared_gap` as a distance from q; 0 with one vote."""
+        return np.divide(
+            self.spread, self.n_ratings - 1.0, out=np.zeros_like(self.spread), where=self.several
+        )
+
+    @property
+    def disagreement(self) -> Floats:
+        """Share of the row's pairs of votes that differ, 1 - sum y (y - 1) / (n (n - 1)); 0 with one vote."""
+        return np.asarray(self.spread + self.correction)
+
+    @property
+    def disagreement_loss(self) -> Floats:
+        """(phi - predicted)^2 + phi (1 - phi) with phi the row's disagreement; 0 with one vote."""
+        phi = self.disagreement
+        return np.asarray(
+            np.where(self.several, self.predicted * (self.predicted - 2.0 * phi) + phi, 0.0)
+        )
+
+
+def label_rows(filling: Filling) -> LabelRows:
+    """The rows of a batch's labelled predictions."""
+    return filling.once(_label_rows)
+
+
+def _label_rows(filling: Filling) -> LabelRows:
+    hits, n = filling.hits, filling.n
+    squares = filling.squares
+    total = filling.n_ratings.astype(np.float64)
+    share_squared = np.bincount(hits.row, hits.votes**2, n) / total**2
+    cross = filling.voted_probability / total
+    spread = 1.0 - share_squared
+    return LabelRows(
+        total,
+        np.maximum(share_squared - 2.0 * cross + squares, 0.0),
+        spread,
+        1.0 - squares,
+    )

@@ -1,0 +1,307 @@
+"""Class probabilities after some raters have spoken, and the disagreement that a belief predicts.
+
+A belief is a distribution over a prediction's label distribution zeta: a point, a Dirichlet of mean f and
+concentration alpha0, an ensemble of points, or an ensemble of Dirichlets. All answers are closed forms. The
+likelihood of votes y under a member is the product over classes of zeta_k ** y_k.
+
+Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 17 to 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.core.errors import CalibrationInputError, Violation
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A belief after votes.
+
+    Attributes
+    ----------
+    probabilities : float64 (n, n_classes), means of the label distributions
+    disagreement : float64 (n,), probability that two further raters differ
+    weights : float64 (members, n), the members' weights; None without an ensemble
+    """
+
+    probabilities: Floats
+    disagreement: Floats
+    weights: Floats | None = None
+
+
+def point_disagreement(probabilities: ArrayLike) -> Floats:
+    """Probability that two raters differ if the prediction is the label distribution: 1 - sum f^2.
+
+    Parameters
+    ----------
+    probabilities : float64 (..., n_classes)
+
+    Returns
+    -------
+    float64 (...,) in [0, 1 - 1 / n_classes]
+
+    Examples
+    --------
+    >>> float(point_disagreement([0.5, 0.5]))
+    0.5
+    """
+    f = np.asarray(probabilities, np.float64)
+    return np.asarray(1.0 - np.einsum("...k,...k->...", f, f))
+
+
+def dirichlet_disagreement(probabilities: ArrayLike, concentration: ArrayLike) -> Floats:
+    """Probability that two raters differ under a Dirichlet: alpha0 / (alpha0 + 1) times the point's.
+
+    Parameters
+    ----------
+    probabilities : float64 (..., n_classes), the mean
+    concentration : float64 (...,) or a number, positive; infinity is the point
+
+    Returns
+    -------
+    float64 (...,)
+
+    Raises
+    ------
+    CalibrationInputError
+        A concentration that is not positive.
+
+    Examples
+    --------
+    >>> float(dirichlet_disagreement([0.5, 0.5], 1.0))
+    0.25
+    """
+    alpha = _positive(concentration)
+    return np.asarray(1.0 / (1.0 + 1.0 / alpha) * point_disagreement(probabilities))
+
+
+def ensemble_disagreement(members: ArrayLike, weights: ArrayLike | None = None) -> Floats:
+    """Probability that two raters differ under an ensemble of points: the weighted mean of theirs.
+
+    Parameters
+    ----------
+    members : float64 (members, n, n_classes)
+    weights : float64 (members,) or (members, n), not negative; equal where None
+
+    Returns
+    -------
+    float64 (n,)
+    """
+    return _mean_over_members(point_disagreement(members), weights)
+
+
+def dirichlet_ensemble_disagreement(
+    members: ArrayLike, concentrations: ArrayLike, weights: ArrayLike | None = None
+) -> Floats:
+    """Probability that two raters differ under an ensemble of Dirichlets.
+
+    Parameters
+    ----------
+    members : float64 (members, n, n_classes), their means
+    concentrations : float64 (members, n), (members, 1) or a number, positive
+    weights : as `ensemble_disagreement`
+
+    Returns
+    -------
+    float64 (n,)
+    """
+    return _mean_over_members(dirichlet_disagreement(members, concentrations), weights)
+
+
+def dirichlet_posterior(
+    probabilities: ArrayLike, concentration: ArrayLike, label_counts: ArrayLike
+) -> Posterior:
+    """A Dirichlet after any number of votes: mean (alpha0 f + y) / (alpha0 + n), concentration alpha0 + n.
+
+    Parameters
+    ----------
+    probabilities : float64 (n, n_classes)
+    concentration : float64 (n,) or a number, positive
+    label_counts : int (n, n_classes), votes by class; a row without votes keeps its probabilities
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    CalibrationInputError
+        Shapes that do not fit, negative votes, or a concentration that is not positive.
+
+    Source
+    ------
+    Mimori et al. (AISTATS 2021), eq. 19, for n votes.
+
+    Examples
+    --------
+    >>> dirichlet_posterior([[0.5, 0.5]], 2.0, [[2, 0]]).probabilities.tolist()
+    [[0.75, 0.25]]
+    """
+    f, votes = _matched(probabilities, label_counts)
+    alpha = np.broadcast_to(_positive(concentration), f.shape[:1])
+    total = votes.sum(axis=1)
+    pull = 1.0 / (1.0 + total / alpha)  # weight of the prediction, alpha0 / (alpha0 + n)
+    share = np.divide(votes, total[:, None], out=np.zeros_like(f), where=total[:, None] > 0)
+    mean = np.where(total[:, None] > 0, pull[:, None] * f + (1.0 - pull[:, None]) * share, f)
+    return Posterior(mean, dirichlet_disagreement(mean, alpha + total))
+
+
+def ensemble_posterior(
+    members: ArrayLike, label_counts: ArrayLike, weights: ArrayLike | None = None
+) -> Posterior:
+    """An ensemble of points after votes: members weighted by the likelihood of the votes, prod_k zeta_k ** y_k.
+
+    Parameters
+    ----------
+    members : float64 (members, n, n_classes)
+    label_counts : int (n, n_classes)
+    weights : float64 (members,), before the votes; equal where None
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    CalibrationInputError
+        Shapes that do not fit, negative votes, or votes that every member holds impossible.
+
+    Examples
+    --------
+    >>> after = ensemble_posterior([[[0.9, 0.1]], [[0.1, 0.9]]], [[1, 0]])
+    >>> after.weights[:, 0].round(3).tolist(), after.probabilities[0].round(3).tolist()
+    ([0.9, 0.1], [0.82, 0.18])
+    """
+    points, votes = _matched(members, label_counts)
+    after = _reweighted(scipy.special.xlogy(votes, points).sum(axis=2), weights)
+    mean = np.einsum("sn,snk->nk", after, points)
+    return Posterior(mean, ensemble_disagreement(points, after), after)
+
+
+def dirichlet_ensemble_posterior(
+    members: ArrayLike,
+    concentrations: ArrayLike,
+    label_counts: ArrayLike,
+    weights: ArrayLike | None = None,
+) -> Posterior:
+    """An ensemble of Dirichlets after votes: each member updated, weighted by its Dirichlet-multinomial evidence.
+
+    Parameters
+    ----------
+    members : float64 (members, n, n_classes), means
+    concentrations : float64 (members, n), (members, 1) or a number, positive and finite
+    label_counts : int (n, n_classes)
+    weights : float64 (members,), before the votes; equal where None
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    CalibrationInputError
+        As `ensemble_posterior` and `dirichlet_posterior`.
+    """
+    means, votes = _matched(members, label_counts)
+    alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
+    if not np.isfinite(alpha).all():
+        raise CalibrationInputError.at(
+            "/concentrations", "finite", "a member's concentration is finite"
+        )
+    prior = alpha[:, :, None] * means
+    total = votes.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        terms = np.where(
+            votes > 0, scipy.special.gammaln(prior + votes) - scipy.special.gammaln(prior), 0.0
+        )
+    evidence = (
+        terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
+    )
+    after = _reweighted(evidence, weights)
+    updated = (prior + votes) / (alpha + total)[:, :, None]
+    mean = np.einsum("sn,snk->nk", after, updated)
+    return Posterior(mean, dirichlet_ensemble_disagreement(updated, alpha + total, after), after)
+
+
+def posterior_epistemic_loss(
+    epistemic: float, irreducible: float, concentration: float, n_votes: int = 1
+) -> float:
+    """Mean squared distance from the label distribution after n further votes, under one concentration.
+
+    The update is alpha0 / (alpha0 + n) of the prediction's error and n / (alpha0 + n) of the votes' mean error,
+    which are independent; so the loss follows from EL and IL alone, and is unbiased where they are.
+
+    Parameters
+    ----------
+    epistemic, irreducible : EL and IL, unbiased
+    concentration : alpha0, positive; infinity leaves EL
+    n_votes : int, at least 0
+
+    Returns
+    -------
+    float; least at concentration IL / EL (Mimori et al., Theorem 1.2, for one vote).
+
+    Examples
+    --------
+    >>> posterior_epistemic_loss(0.5, 0.5, 1.0)
+    0.25
+    """
+    pull = 1.0 / (1.0 + n_votes / concentration)
+    spread = (1.0 - pull) ** 2 * irreducible / n_votes if n_votes else 0.0
+    return pull**2 * epistemic + spread
+
+
+def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats, Floats]:
+    """Both as float64, checked: the last two axes of the first are the second's."""
+    f, votes = np.asarray(probabilities, np.float64), np.asarray(label_counts, np.float64)
+    if votes.ndim != 2 or f.shape[-2:] != votes.shape or f.ndim > 3:
+        detail = f"votes {votes.shape} do not fit probabilities {f.shape}"
+        raise CalibrationInputError.at("/label_counts", "shape", detail)
+    bad = np.flatnonzero(
+        ((votes < 0) | (votes != np.floor(votes)) | ~np.isfinite(votes)).any(axis=1)
+    )
+    if len(bad):
+        raise CalibrationInputError(
+            [
+                Violation(f"/label_counts/{row}", "counts", "votes are whole and not negative")
+                for row in bad
+            ]
+        )
+    return f, votes
+
+
+def _positive(concentration: ArrayLike) -> Floats:
+    alpha = np.asarray(concentration, np.float64)
+    if not (alpha > 0).all():
+        raise CalibrationInputError.at("/concentration", "range", "a concentration is positive")
+    return alpha
+
+
+def _mean_over_members(values: Floats, weights: ArrayLike | None) -> Floats:
+    if weights is None:
+        return np.asarray(values.mean(axis=0))
+    given = np.asarray(weights, np.float64)
+    spread = np.broadcast_to(given[:, None] if given.ndim == 1 else given, values.shape)
+    return np.asarray((spread * values).sum(axis=0) / spread.sum(axis=0))
+
+
+def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
+    """Members' weights after votes, float64 (members, n)."""
+    prior = np.ones(len(log_likelihood)) if weights is None else np.asarray(weights, np.float64)
+    with np.errstate(divide="ignore"):
+        joint = log_likelihood + np.log(prior)[:, None]
+    total = scipy.special.logsumexp(joint, axis=0)
+    bad = np.flatnonzero(~np.isfinite(total))
+    if len(bad):
+        detail = "every member holds these votes impossible"
+        raise CalibrationInputError(
+            [Violation(f"/label_counts/{row}", "impossible", detail) for row in bad]
+        )
+    return np.asarray(np.exp(joint - total))

@@ -1,0 +1,103 @@
+"""Predictions with several votes: what concentrations are fitted to and judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.calibrators.base import CLIP
+from calibrant.calibrators.rows import log_probabilities
+from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import Filling
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.hashing import mix
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MAX_FEATURE = 1e100
+
+
+@dataclass(frozen=True)
+class VotedRows:
+    """Predictions with at least two votes, none of them for a class at probability 0.
+
+    Attributes
+    ----------
+    logits : float64 (n, n_classes), log-probabilities held at ln 1e-12 from below
+    votes : float64 (n, n_classes)
+    weight : float64 (n,)
+    features : float64 (n, n_features), of the head
+    unit, half : int64 (n,)
+    n_one_vote, n_zero_probability : predictions left out
+    """
+
+    logits: Floats
+    votes: Floats
+    weight: Floats
+    features: Floats
+    unit: Ints
+    half: Ints
+    n_one_vote: int
+    n_zero_probability: int
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def take(self, index: NDArray[Any]) -> VotedRows:
+        names = ("logits", "votes", "weight", "features", "unit", "half")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
+
+    @property
+    def total(self) -> Floats:
+        """Votes of each row, (n,)."""
+        return np.asarray(self.votes.sum(axis=1))
+
+    @property
+    def disagreement(self) -> Floats:
+        """Share of pairs of votes that differ, (n,)."""
+        y, n = self.votes, self.total
+        return np.asarray(1.0 - (y * (y - 1.0)).sum(axis=1) / (n * (n - 1.0)))
+
+
+def voted_rows(batch: Batch, features: ArrayLike | None = None) -> VotedRows:
+    """Predictions of a batch that alpha-calibration can speak of.
+
+    Parameters
+    ----------
+    batch : Batch
+    features : float64 (n, n_features), of every prediction of the batch; its log-probabilities where None
+
+    Raises
+    ------
+    CalibrationInputError
+        Features that are not finite or not one row a prediction.
+    """
+    filling = Filling(batch)
+    labelled = filling.batch
+    logits = log_probabilities(labelled)
+    x = np.maximum(logits, np.log(CLIP))
+    design = x
+    if features is not None:
+        given = np.asarray(features, np.float64)
+        if given.ndim != 2 or len(given) != batch.n or not (np.abs(given) <= MAX_FEATURE).all():
+            detail = f"features are numbers up to {MAX_FEATURE:g}, one row for each of {batch.n} predictions"
+            raise CalibrationInputError.at("/features", "shape", detail)
+        design = given[filling.labelled]
+    votes = labelled.label_counts.astype(np.float64)
+    several = votes.sum(axis=1) >= 2
+    impossible = several & ((votes > 0) & ~np.isfinite(logits)).any(axis=1)
+    hashes = labelled.unit_hash
+    rows = VotedRows(
+        logits=x,
+        votes=votes,
+        weight=filling.weights,
+        features=design,
+        unit=np.unique(hashes, return_inverse=True)[1].astype(np.int64),
+        half=(mix(hashes ^ np.uint64(0xC3C3C3C3)) >> np.uint64(63)).astype(np.int64),
+        n_one_vote=int((~several).sum()),
+        n_zero_probability=int(impossible.sum()),
+    )
+    return rows.take(np.flatnonzero(several & ~impossible & (filling.weights > 0)))

@@ -1,0 +1,104 @@
+"""One batch scored at once, from its raw rows: what `POST /v1/score` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.reliability_table import reliability
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
+from calibrant.metrics import DEFAULT_METRICS, chosen, compute_metrics
+from calibrant.raters.label_statistics import disagreement
+from calibrant.report_sections import PARAMETERS, answer_sections
+from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant.stability.baselines import of_raters, values_by_policy
+
+_QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+_ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
+
+
+def score_batch(
+    batch: Batch, params: Mapping[str, Any], raters: Mapping[str, NDArray[np.int64]] | None = None
+) -> dict[str, Any]:
+    """Metrics, reliability table and temperature of a batch.
+
+    Parameters
+    ----------
+    batch : with at least one labelled prediction
+    params : `metrics` (slugs), `objective` of the temperature, the fields of `PaneQuery`, `include` (names of
+        `sections.SECTIONS`) with the sections' own parameters, and further options by name
+    raters : each named rater's class for every row of the batch, -1 where he gave none
+
+    Returns
+    -------
+    dict of JSON-able values
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range, or an unknown metric.
+    """
+    question = question_of(params)
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill_batch(batch)
+    view = View(pane, question, batch)
+    slugs = params.get("metrics") or DEFAULT_METRICS
+    temperature = fit_temperature_exact(
+        batch, objective=params.get("objective", "nll"), raters=question.raters, ci=question.ci
+    )
+    compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}
+    return {
+        **compared,
+        **pane.counts,
+        "weight": pane.weight,
+        "unit_source": batch.unit_source,
+        "raters": question.raters,
+        "scope": view.scope,
+        "metrics": compute_metrics(view, slugs),
+        "reliability": reliability(view),
+        "temperature": temperature,
+        **answer_sections(view, params.get("include") or (), params),
+    }
+
+
+def raters_compared(
+    view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Each metric under every label policy and of each named rater alone, beside how often raters differ."""
+    assert view.filling is not None
+    batch, question = view.filling.whole, view.question
+    differ = disagreement(batch.label_counts[batch.row_total > 1])
+    found = {
+        metric.slug: {
+            "policies": values_by_policy(view, metric.slug),
+            **of_raters(batch, metric.slug, question, raters),
+        }
+        for metric in chosen(slugs)
+    }
+    return {
+        "disagreement": float(differ.mean()) if len(differ) else None,
+        "n_majority_ties": view.counts["n_majority_ties"],
+        "metrics": found,
+    }
+
+
+def question_of(params: Mapping[str, Any]) -> PaneQuery:
+    """The question that query parameters ask; those it does not know become its options.
+
+    `binning` may name the membership of `ml1_*` in place of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
+    """
+    if params.get("binning") in MEMBERSHIP.allowed:
+        params = {**params, "binning": "equal_width", "membership": params["binning"]}
+    known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
+    rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
+    return PaneQuery(
+        **known, options={name: value for name, value in rest.items() if value is not None}
+    )

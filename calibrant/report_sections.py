@@ -1,0 +1,168 @@
+"""What a posted batch can be asked beside metrics, reliability and temperature: one function a section.
+
+Each answers from the raw rows what an endpoint answers from a window's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import NotAnswerable, View
+from calibrant.estimators.roc import POINTS, roc
+from calibrant.metrics import compute_metrics
+from calibrant.raters.alpha_calibration import compare_calibrations
+from calibrant.raters.concentration import fit_concentration
+from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.posterior import posterior_epistemic_loss
+from calibrant.report_uncertainty import uncertainty
+from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant.segmentation.case_sensitivity import sensitivity
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.per_case_metrics import by_case
+from calibrant.stability.report import stability_answer
+
+MAX_VOTES = 5
+# Of a stability curve: about ten seconds.
+MAX_RATINGS = 200_000
+PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity")
+Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
+
+
+def answer_sections(
+    view: View, names: Iterable[str], params: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The asked sections by name; one that the rows cannot give holds a `reason` and a `detail`.
+
+    Parameters
+    ----------
+    view : with raw rows
+    names : of `SECTIONS`
+    params : `PARAMETERS` by name, where they are asked for
+
+    Raises
+    ------
+    CalibrationInputError
+        A section that there is not, or a parameter outside its range.
+    """
+    return {name: _answered(chosen(name), view, params) for name in dict.fromkeys(names)}
+
+
+def chosen(name: str) -> Section:
+    """The section of a name.
+
+    Raises
+    ------
+    CalibrationInputError
+        There is none; the known ones are listed.
+    """
+    if name not in SECTIONS:
+        detail = f"{name[:60]!r} cannot be included; known are {', '.join(SECTIONS)}"
+        raise CalibrationInputError.at("/include", "one_of", detail)
+    return SECTIONS[name]
+
+
+def _answered(section: Section, view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return section(view, params)
+    except NotAnswerable as refusal:
+        return {"reason": refusal.reason, "detail": refusal.detail}
+
+
+def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return compare_calibrations(_batch(view), bins=view.question.bins, ci=view.question.ci)
+
+
+def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return by_case(view, params.get("metric") or "ece")
+
+
+def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    found = cases_of(view, params.get("frequency_bins"))
+    if params.get("sensitivity") and not found.get("reason"):
+        found["sensitivity"] = sensitivity(view)
+    if params.get("case") is None:
+        return found
+    try:
+        return found | {"case": case_reliability(view, str(params["case"]))}
+    except NotAnswerable as refusal:
+        raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
+
+
+def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.question.raters)
+    least = view.question.min_count
+    return histogram_answer(
+        histogram, bins=view.question.bins, binning=view.question.binning, least=least
+    )
+
+
+def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return disagreement_answer(view)
+
+
+def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Epistemic loss before, and expected after further votes under the fitted concentration."""
+    losses = compute_metrics(view, ["epistemic_loss", "irreducible_loss"])
+    epistemic, irreducible = (
+        losses[slug]["value"] for slug in ("epistemic_loss", "irreducible_loss")
+    )
+    if epistemic is None or irreducible is None:
+        raise NotAnswerable(
+            losses["epistemic_loss"].get("reason", "no_data"), "the epistemic loss is not known"
+        )
+    concentration = fit_concentration(view.pane["concentration"], ci=view.question.ci)
+    after = [
+        {
+            "n_votes": n,
+            "epistemic_loss": posterior_epistemic_loss(
+                epistemic, irreducible, concentration.value, n
+            ),
+        }
+        for n in range(1, MAX_VOTES + 1)
+    ]
+    return {
+        "concentration": concentration.value,
+        "epistemic_loss": epistemic,
+        "irreducible_loss": irreducible,
+        "after_votes": after,
+    }
+
+
+def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return roc(view, params.get("points") or POINTS)
+
+
+def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    slug, subsets = params.get("metric") or "ece", params.get("subsets") or "nested"
+    return stability_answer(view, slug, subsets=subsets, most_ratings=MAX_RATINGS)
+
+
+def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return surface_answer(view)
+
+
+def _uncertainty(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return uncertainty(view)
+
+
+def _batch(view: View) -> Any:
+    assert view.filling is not None
+    return view.filling.whole
+
+
+SECTIONS: dict[str, Section] = {
+    "alpha_calibration": _alpha_calibration,
+    "by_case": _by_case,
+    "cases": _cases,
+    "confidence_histogram": _confidence_histogram,
+    "disagreement": _disagreement,
+    "posterior": _posterior,
+    "roc": _roc,
+    "stability": _stability,
+    "temperature_surface": _temperature_surface,
+    "uncertainty": _uncertainty,
+}

@@ -1,0 +1,79 @@
+"""The table behind the uncertainty diagram: share of errors by bin of the normalised entropy, and the ideal curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.reliability_table import wilson
+from calibrant.core.view import View
+from calibrant.inference.seeds import SEED
+from calibrant.metrics import compute_metrics
+from calibrant.metrics.uce import inverse_binary_entropy, table_of
+
+Floats = NDArray[np.float64]
+CURVE = np.arange(101) / 100.0
+
+
+def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
+    """What the metric `uce` says, with its bins as rows.
+
+    Returns
+    -------
+    dict of the estimate, with raters, bins, edges; `table`: a row a bin with lower, upper, weight, `mean_uncertainty`,
+    `error_rate` with its `interval` and, of two classes, `ideal_error` (None where the bin is empty); `ideal_curve` of two classes.
+
+    Source
+    ------
+    Laves et al. (2019); Kock, Thielke et al., appendix D.
+    """
+    question = view.question
+    told = compute_metrics(view, ["uce"], seed)["uce"]
+    found = told.pop("table", None) or {"bin": [], "weight": [], "uncertainty": [], "error": []}
+    ideal = told.pop("ideal_error", None)
+    held = {place: i for i, place in enumerate(found["bin"])}
+    bounds = _intervals(view) if held else None
+    rows = []
+    for place in range(question.bins):
+        i = held.get(place)
+        row = {
+            "lower": place / question.bins,
+            "upper": (place + 1) / question.bins,
+            "weight": 0.0 if i is None else found["weight"][i],
+            "mean_uncertainty": None if i is None else found["uncertainty"][i],
+            "error_rate": None if i is None else found["error"][i],
+            "interval": None
+            if i is None or bounds is None
+            else [float(each[place]) for each in bounds],
+        }
+        if ideal is not None:
+            row["ideal_error"] = None if i is None else ideal[i]
+        rows.append(row)
+    curve = None
+    if view.spec.n_classes == 2:
+        curve = {"uncertainty": CURVE.tolist(), "error": inverse_binary_entropy(CURVE).tolist()}
+    about: dict[str, Any] = {
+        "raters": question.raters,
+        "bins": question.bins,
+        "edges": question.edges,
+    }
+    about |= {"ci": question.ci}
+    return told | about | {"table": rows if held else [], "ideal_curve": curve}
+
+
+def _intervals(view: View) -> tuple[Floats, Floats]:
+    """Wilson's interval of each bin's share of errors, with the number of independent predictions that its variance tells.
+
+    As in `reliability`: p (1 - p) at the mean confidence, over the variance that labels drawn from the predictions have.
+    """
+    table = table_of(view)
+    weight, variance = table["weight"], table["null_variance"]
+    share = np.divide(table["confidence"], weight, out=np.zeros(len(weight)), where=weight > 0)
+    error = np.divide(
+        weight - table["correct"], weight, out=np.zeros(len(weight)), where=weight > 0
+    )
+    chance = weight**2 * share * (1.0 - share)
+    units = np.divide(chance, variance, out=weight.copy(), where=(variance > 0) & (chance > 0))
+    return wilson(np.clip(error, 0.0, 1.0), units, view.question.ci)

@@ -1,0 +1,1 @@
+"""Segmentation: cases, confidence histograms and training losses."""

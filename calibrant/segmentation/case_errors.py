@@ -1,0 +1,408 @@
+"""Marginal L1 calibration errors of cases: by case and class, averaged over cases, or with all predictions in one pot.
+
+    ECE_c = Σ_m (n_m / N) |o_m - e_m|,   ACE_c = mean over non-empty m of |o_m - e_m|,   MCE_c = max over them
+
+`macro` is the mean over classes, then over cases. `micro` follows the published code: e_m is the plain mean of the
+cases' own, o_m and n_m are of all predictions. `micro_pooled` takes all three from all predictions, and is what we
+recommend.
+
+Source
+------
+Barfoot et al., Average Calibration Losses, eqs. 1 to 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.cases import OTHER, Cases
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option
+from calibrant.core.view import NotAnswerable, View
+from calibrant.segmentation.case_bins import MEMBERSHIPS, CaseBins, bin_cases
+from calibrant.segmentation.case_kernels import KERNELS, kernel_bins
+from calibrant.segmentation.case_tables import Layout, case_tables, composite_layout
+
+AVERAGES = ("macro", "micro", "micro_pooled")
+MISSING = ("include", "skip_class", "skip_case")
+BACKGROUNDS = ("out", "in")
+QUANTILES = {
+    "minimum": 0.0,
+    "lower_quartile": 0.25,
+    "median": 0.5,
+    "upper_quartile": 0.75,
+    "maximum": 1.0,
+}
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Error = Callable[[CaseBins], Floats]
+
+
+def expected_error(bins: CaseBins) -> Floats:
+    """mL1-ECE of every case and class, float64 (n_cases, n_classes); nan where nothing is known of the class."""
+    return _known(bins, _share(bins, (bins.weight * bins.gap).sum(axis=2)))
+
+
+def average_error(bins: CaseBins) -> Floats:
+    """mL1-ACE over bins that are not empty, as the published code has it; (n_cases, n_classes)."""
+    n = bins.filled.sum(axis=2)
+    return _known(bins, bins.gap.sum(axis=2) / np.maximum(n, 1))
+
+
+def average_error_of_all_bins(bins: CaseBins) -> Floats:
+    """mL1-ACE as eq. 3 is printed: divided by the number of bins, empty ones counting 0; (n_cases, n_classes)."""
+    return _known(bins, bins.gap.mean(axis=2))
+
+
+def maximum_error(bins: CaseBins) -> Floats:
+    """mL1-MCE over bins that are not empty; (n_cases, n_classes)."""
+    return _known(bins, bins.gap.max(axis=2))
+
+
+ERRORS: Mapping[str, Error] = {
+    "ece": expected_error,
+    "ace": average_error,
+    "mce": maximum_error,
+    "ace_all_bins": average_error_of_all_bins,
+}
+
+
+def error_bound(bins: CaseBins, name: str) -> Floats:
+    """How far an error may be off where plain histograms were read softly; (n_cases, n_classes)."""
+    return ERRORS[name](
+        replace(bins, correct=bins.gap_error * bins.weight, confidence=np.zeros_like(bins.weight))
+    )
+
+
+AVERAGE = Option(
+    "average",
+    "macro",
+    "Over cases (macro), over all as the papers' code does (micro), or all pooled.",
+    AVERAGES,
+)
+MEMBERSHIP = Option(
+    "membership",
+    "hard",
+    "Bins with hard limits, triangular ones (soft), or under a cubic spline or a Gaussian (raw rows only).",
+    (*MEMBERSHIPS, *KERNELS),
+)
+BACKGROUND = Option("background", "out", "Whether class 0 counts.", BACKGROUNDS)
+MISSING_CLASS = Option(
+    "missing",
+    "include",
+    "What becomes of a class that a case has not: kept with 0, left out, or the case left out.",
+    MISSING,
+)
+CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
+
+
+@dataclass(frozen=True)
+class CaseOptions:
+    """What is asked beside bins, edges and label policy.
+
+    Attributes
+    ----------
+    average : "macro", "micro" or "micro_pooled"
+    membership : "hard", "soft", or from raw rows "spline" or "gaussian"
+    background : whether class 0 counts: "in" or "out"
+    missing : what becomes of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
+        out that class of that case, "skip_case" the whole case
+    composites : name to classes, in place of the model's own classes; from raw rows only
+    """
+
+    average: str = "macro"
+    membership: str = "hard"
+    background: str = "out"
+    missing: str = "include"
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], n_classes: int) -> CaseOptions:
+        """The options of a question.
+
+        Raises
+        ------
+        CalibrationInputError
+            A value that is not one of the known.
+        """
+        given = {
+            each.name: each.read(options[each.name])
+            for each in CASE_OPTIONS
+            if each.name in options
+        }
+        composites = _composites(options.get("composites") or {}, n_classes)
+        return cls(**given, composites=composites)  # type: ignore[arg-type]
+
+    def classes(self, n_classes: int) -> list[int]:
+        """Classes that count; of a single class, that one."""
+        first = 0 if self.background == "in" or self.composites or n_classes == 1 else 1
+        return list(range(first, n_classes))
+
+
+@dataclass(frozen=True)
+class CaseErrors:
+    """The cases of a view, binned.
+
+    Attributes
+    ----------
+    names : cases with a table of their own
+    bins : theirs; other : of all other cases together, None without
+    classes : places of the classes that count
+    class_names : of every class, for composites their names
+    n_cases : `n`, `kept`, `estimated`
+    """
+
+    options: CaseOptions
+    names: list[str]
+    bins: CaseBins
+    other: CaseBins | None
+    classes: list[int]
+    class_names: list[str]
+    n_cases: Mapping[str, int | bool]
+
+    @property
+    def counted(self) -> CaseBins:
+        """Bins of the classes that count."""
+        return self.bins.of_classes(np.array(self.classes))
+
+    @property
+    def use(self) -> Flags:
+        """The (case, class) pairs that count, bool (n_cases, n counted classes)."""
+        bins = self.counted
+        present = bins.present | ~bins.known
+        if self.options.missing == "skip_class":
+            return bins.known & present
+        if self.options.missing == "skip_case":
+            return bins.known & present.all(axis=1, keepdims=True)
+        return bins.known
+
+    @property
+    def n_missing(self) -> int:
+        """Pairs of case and counted class without a rating of that class."""
+        bins = self.counted
+        return int((bins.known & ~bins.present).sum())
+
+    def by_case_and_class(self, name: str) -> Floats:
+        """An error, or "dice", of every case and counted class, (n_cases, n counted classes); nan where it does not count."""
+        values = self.counted.dice if name == "dice" else ERRORS[name](self.counted)
+        return np.where(self.use, values, np.nan)
+
+    def by_case(self, name: str) -> Floats:
+        """An error, or "dice", of every case: the mean over its classes that count; nan where none does."""
+        values = self.by_case_and_class(name)
+        return _mean(values, np.isfinite(values), axis=1)
+
+    def macro(self, name: str) -> dict[str, Any]:
+        """Mean over cases with what spreads around it."""
+        values = self.by_case(name)
+        by_class = _mean(ERRORS[name](self.counted), self.use, axis=0)
+        found = values[np.isfinite(values)]
+        answer = {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(
+            found
+        )
+        return answer | {"by_class": numbers(by_class)}
+
+    def micro(self, name: str, *, pooled: bool) -> dict[str, Any]:
+        """All cases in one pot; the mean over classes that count of that pot's errors."""
+        use = self.use
+        pot = self.counted.pooled(use)
+        if pooled and self.other is not None and self.options.missing == "include":
+            both = _stacked(pot, self.other.of_classes(np.array(self.classes)))
+            pot = both.pooled(np.ones((2, len(self.classes)), bool))
+        elif not pooled:
+            pot = self._with_plain_means(pot, use)
+        by_class = ERRORS[name](pot)[0]
+        known = by_class[np.isfinite(by_class)]
+        value = float(known.mean()) if len(known) else None
+        return {"value": value, "by_class": numbers(by_class), "n": int(use.any(axis=1).sum())}
+
+    def bound(self, name: str) -> float:
+        """How far any of the answers may be off, beyond rounding; 0 but for plain histograms read softly."""
+        bounds = error_bound(self.counted, name)[self.use]
+        return float(bounds.max()) if len(bounds) else 0.0
+
+    def _with_plain_means(self, pot: CaseBins, use: Flags) -> CaseBins:
+        """The pot with e_m the plain mean over cases of their own e_m."""
+        mean = _mean(self.counted.mean, use[:, :, None] & self.counted.filled, axis=0)[None]
+        return replace(
+            pot, confidence=np.where(np.isfinite(mean), mean * pot.weight, pot.confidence)
+        )
+
+
+def case_errors(view: View) -> CaseErrors:
+    """The cases that a view holds, binned as it asks.
+
+    Raises
+    ------
+    NotAnswerable
+        No case was named, bins are not exact, composites are asked of kept tables, or plain histograms speak of
+        something else.
+    CalibrationInputError
+        An option outside its range.
+    """
+    options = CaseOptions.read(view.question.options, view.spec.n_classes)
+    return view.once(("cases", options), lambda: _case_errors(view, options))
+
+
+def spread(values: Floats) -> dict[str, Any]:
+    """Population standard deviation and quantiles of finite values, None without any."""
+    if not len(values):
+        return {"sd": None, "quantiles": None}
+    quantiles = dict(
+        zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True)
+    )
+    return {"sd": float(values.std()), "quantiles": quantiles}
+
+
+def numbers(values: Floats) -> list[Any]:
+    """Nested lists with None for nan."""
+    if values.ndim > 1:
+        return [numbers(row) for row in values]
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
+    if view.is_raw:
+        return _from_rows(view, options)
+    if options.composites:
+        raise NotAnswerable(
+            "needs_raw_rows",
+            "composite classes are unions of rows' probabilities: post the rows to be scored",
+        )
+    if options.membership in KERNELS:
+        raise NotAnswerable(
+            "needs_raw_rows",
+            f"kept tables do not give {options.membership} bins: post the rows to be scored",
+        )
+    if not view.pane.keeps("cases"):
+        raise NotAnswerable(
+            "class_not_kept", "cases are kept of models whose every class is kept by itself"
+        )
+    cases = view.pane["cases"]
+    assert isinstance(cases, Cases)
+    question = view.question
+    _check_bins(cases, question.bins, options.membership)
+    _check_sources(cases, question.raters, question.edges, question.bins, options.membership)
+    if cases.is_empty:
+        raise NotAnswerable("no_cases", "no prediction of the window names its case")
+
+    def binned(names: list[str]) -> CaseBins:
+        tables = {name: cases.tables[name] for name in names}
+        coarse = {
+            name: int(np.gcd.reduce(list(held.values()))) for name, held in cases.sources.items()
+        }
+        return bin_cases(
+            tables,
+            cases.layout,
+            question.bins,
+            options.membership,
+            question.edges,
+            view.policy,
+            coarse,
+        )
+
+    classes = options.classes(view.spec.n_classes)
+    other = binned([OTHER]) if OTHER in cases.tables else None
+    class_names = [str(k) for k in range(view.spec.n_classes)]
+    return CaseErrors(
+        options, cases.names, binned(cases.names), other, classes, class_names, cases.n_cases
+    )
+
+
+def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
+    """From raw rows any number of bins is exact, and classes may be united."""
+    filling, bins = view.filling, view.question.bins
+    assert filling is not None
+    if options.composites:
+        layout = composite_layout(dict(options.composites), 2 * bins)
+        class_names = [name for name, _ in options.composites]
+    else:
+        layout = Layout.of_classes(range(view.spec.n_classes), 2 * bins)
+        class_names = [str(k) for k in range(view.spec.n_classes)]
+    tables = case_tables(filling, layout)
+    if not tables:
+        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+    kernel = options.membership in KERNELS
+    plain = "hard" if kernel else options.membership
+    binned = bin_cases(
+        tables, layout, bins, plain, view.question.edges, view.policy, from_rows=True
+    )
+    if kernel:
+        binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
+    n = {"n": len(tables), "kept": len(tables), "estimated": False}
+    return CaseErrors(
+        options, list(tables), binned, None, options.classes(layout.n_classes), class_names, n
+    )
+
+
+def _check_bins(cases: Cases, bins: int, membership: str) -> None:
+    cells = cases.layout.cells if membership == "hard" else cases.layout.cells // 2
+    if cells % bins:
+        exact = ", ".join(str(m) for m in range(1, cells + 1) if cells % m == 0)
+        raise NotAnswerable(
+            "bins_not_exact", f"kept cases give {membership} bins exactly for {exact}"
+        )
+
+
+def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership: str) -> None:
+    """Plain histograms speak of one policy and one convention of edges, and of bins that theirs divide into."""
+    for held in cases.sources.values():
+        for (policy, side), fine in held.items():
+            fits = fine % (bins if membership == "hard" else 2 * bins) == 0
+            if policy != raters or (side != edges and membership == "hard") or not fits:
+                held_bins = f"{fine} bins, {policy} ratings and {side} edges"
+                detail = f"a case holds plain histograms of {held_bins}, which cannot give this"
+                raise NotAnswerable("not_in_histogram", detail)
+
+
+def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if not isinstance(given, Mapping):
+        raise CalibrationInputError.at(
+            "/composites", "object", "composites map names to lists of classes"
+        )
+    result = []
+    for name, members in given.items():
+        found = list(members) if isinstance(members, list | tuple) else []
+        if not found or any(type(k) is not int or not 0 <= k < n_classes for k in found):
+            detail = f"a composite is a list of classes, each in 0 to {n_classes - 1}"
+            raise CalibrationInputError.at(f"/composites/{name}", "class_range", detail)
+        result.append((str(name), tuple(dict.fromkeys(found))))
+    return tuple(result)
+
+
+def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
+    names = (
+        "weight",
+        "confidence",
+        "correct",
+        "total",
+        "positives",
+        "predicted",
+        "hit",
+        "ranked",
+        "gap_error",
+    )
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
+    }
+    return replace(one, **both)
+
+
+def _share(bins: CaseBins, sums: Floats) -> Floats:
+    return np.divide(sums, bins.total, out=np.zeros_like(sums), where=bins.total > 0)
+
+
+def _known(bins: CaseBins, values: Floats) -> Floats:
+    return np.where(bins.known, values, np.nan)
+
+
+def _mean(values: Floats, use: Flags, axis: int) -> Floats:
+    """Mean of the values marked in `use` along an axis, nan where there are none."""
+    n = use.sum(axis=axis)
+    total = np.where(use, np.nan_to_num(values), 0.0).sum(axis=axis)
+    return np.asarray(np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0))

@@ -1,0 +1,250 @@
+"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.view import NotAnswerable, View
+from calibrant.segmentation.box_plot import box
+from calibrant.segmentation.case_bins import CaseBins
+from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
+    """Every kept case, averages over them, and the dataset reliability histogram, as JSON-able numbers.
+
+    Parameters
+    ----------
+    view : View; the question's options are those of `CaseOptions`
+    frequency_bins : bins of observed frequency in the histogram; as many as of confidence where None
+
+    Returns
+    -------
+    dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and
+    micro_pooled; by class and over cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason`
+    where there is nothing.
+    """
+    question = view.question
+    answer: dict[str, Any] = {
+        "raters": question.raters,
+        "bins": question.bins,
+        "edges": question.edges,
+        "n": view.counts["n_labelled"],
+    }
+    try:
+        cases = case_errors(view)
+    except NotAnswerable as refusal:
+        nothing = {
+            "n_cases": 0,
+            "cases": [],
+            "summary": None,
+            "boxes": None,
+            "histogram": None,
+            "reliability": [],
+        }
+        return answer | nothing | {"reason": refusal.reason, "detail": refusal.detail}
+    options = cases.options
+    answer |= {
+        "average": options.average,
+        "membership": options.membership,
+        "background": options.background,
+        "missing": options.missing,
+        "n_cases": cases.n_cases["n"],
+        "n_cases_kept": cases.n_cases["kept"],
+        "n_cases_estimated": cases.n_cases["estimated"],
+        "n_missing": cases.n_missing,
+        "classes": [cases.class_names[k] for k in cases.classes],
+        "cases": _rows(cases),
+        "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
+        "boxes": {name: box(values) for name, values in _means(cases).items()},
+        "histogram": reliability_histogram(
+            cases, question.bins if frequency_bins is None else frequency_bins
+        ),
+        "reliability": reliability_boxes(cases),
+    }
+    bounds = {name: cases.bound(name) for name in ERRORS}
+    return answer | ({"error_bound": bounds} if any(bounds.values()) else {})
+
+
+def case_reliability(view: View, case: str) -> dict[str, Any]:
+    """One case's reliability table for each class that counts, with its errors.
+
+    Raises
+    ------
+    NotAnswerable
+        As `case_errors`, or the case has no table (`unknown_case`).
+    """
+    cases = case_errors(view)
+    if case not in cases.names:
+        raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
+    one = cases.counted.of_cases(np.array([cases.names.index(case)]))
+    classes = []
+    for slot, place in enumerate(cases.classes):
+        errors = {name: numbers(error(one)[0])[slot] for name, error in ERRORS.items()}
+        classes.append({"class": cases.class_names[place], **errors, "table": _table(one, slot)})
+    return {"case": case, "bins": one.n_bins, "classes": classes}
+
+
+def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, Any]:
+    """How many cases have, in a bin of confidence, which observed frequency.
+
+    Parameters
+    ----------
+    cases : CaseErrors
+    frequency_bins : [lo, hi), the last closed
+
+    Returns
+    -------
+    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the
+    average over classes of each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean
+    observed frequencies of each column, None where no case has it.
+
+    Raises
+    ------
+    CalibrationInputError
+        Fewer than one bin of frequency, or more than 1000.
+
+    Source
+    ------
+    Barfoot et al., fig. 4.
+    """
+    if not 1 <= frequency_bins <= 1000:
+        raise CalibrationInputError.at(
+            "/frequency_bins", "range", "frequency_bins lies in 1 to 1000"
+        )
+    bins = cases.counted
+    use = bins.filled & cases.use[:, :, None]
+    case, klass, column = np.nonzero(use)
+    rate = np.clip(bins.rate[case, klass, column], 0.0, 1.0)
+    row = equal_width_bin(rate, frequency_bins, "left")
+    shape = (len(cases.classes), bins.n_bins, frequency_bins)
+    counts = np.zeros(shape, np.int64)
+    np.add.at(counts, (klass, column, row), 1)
+    n = counts.sum(axis=2, keepdims=True)
+    shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
+    known = np.isfinite(shares)
+    mean = np.divide(
+        np.nansum(shares, axis=0),
+        known.sum(axis=0),
+        out=np.zeros(shape[1:]),
+        where=known.any(axis=0),
+    )
+    total = np.zeros(shape[:2])
+    np.add.at(total, (klass, column), rate)
+    size = n[:, :, 0]
+    by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
+    pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)
+    frequency = np.divide(
+        pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0
+    )
+    return {
+        "bins": bins.n_bins,
+        "frequency_bins": frequency_bins,
+        "counts": counts.tolist(),
+        "mean": mean.tolist(),
+        "mean_frequency": numbers(frequency),
+        "mean_frequency_by_class": numbers(by_class),
+    }
+
+
+def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
+    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed
+    frequencies.
+
+    Returns
+    -------
+    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the
+    bin.
+
+    Source
+    ------
+    Kock, Thielke et al., figs. 1 and 4: every label counts, each bin with boxes over cases.
+    """
+    bins = cases.counted
+    use = cases.use[:, :, None]
+    weight, confidence, correct = (
+        (v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct)
+    )
+    filled = (weight > 0) & (weight >= bins.least)
+    rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
+    total = weight.sum(axis=0)
+    there = filled.any(axis=0)
+    mean, frequency = (
+        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there))
+        for v in (confidence, correct)
+    )
+    return [
+        {
+            "lower": i / bins.n_bins,
+            "upper": (i + 1) / bins.n_bins,
+            "weight": float(total[i]),
+            "mean_confidence": mean[i],
+            "observed_frequency": frequency[i],
+            "box": box(rate[:, i]),
+        }
+        for i in range(bins.n_bins)
+    ]
+
+
+def _means(cases: CaseErrors) -> dict[str, Floats]:
+    """Each measure's mean over the classes that count, of every case; nan where none does."""
+    return {name: cases.by_case(name) for name in (*ERRORS, "dice")}
+
+
+def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
+    bins, use = cases.counted, cases.use
+    values = {name: error(bins) for name, error in ERRORS.items()} | {"dice": bins.dice}
+    means = {name: numbers(mean) for name, mean in _means(cases).items()}
+    counts = (bins.hit, bins.predicted - bins.hit, bins.positives - bins.hit)
+    top_known = [all(each) for each in bins.top_known.tolist()]
+    rows = []
+    for i, case in enumerate(cases.names):
+        row: dict[str, Any] = {"case": case, "weight": float(bins.total[i].max(initial=0.0))}
+        row["present"] = bins.present[i].tolist()
+        row["counted"] = use[i].tolist()
+        for name, by_class in values.items():
+            row[name] = {"mean": means[name][i], "by_class": numbers(by_class[i])}
+        for name, column in zip(
+            ("true_positive", "false_positive", "false_negative"), counts, strict=True
+        ):
+            row[name] = column[i].tolist() if top_known[i] else None
+        rows.append(row)
+    return rows
+
+
+def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
+    if name == "dice":
+        found = cases.by_case("dice")
+        found = found[np.isfinite(found)]
+        return {
+            "macro": {"value": float(found.mean()) if len(found) else None, "n": len(found)}
+            | spread(found)
+        }
+    return {
+        "macro": cases.macro(name),
+        "micro": cases.micro(name, pooled=False),
+        "micro_pooled": cases.micro(name, pooled=True),
+    }
+
+
+def _table(one: CaseBins, slot: int) -> list[dict[str, Any]]:
+    mean, rate = numbers(one.mean[0, slot]), numbers(one.rate[0, slot])
+    return [
+        {
+            "bin": i,
+            "lower": i / one.n_bins,
+            "upper": (i + 1) / one.n_bins,
+            "weight": float(one.weight[0, slot, i]),
+            "mean_confidence": mean[i],
+            "observed_frequency": rate[i],
+        }
+        for i in range(one.n_bins)
+    ]

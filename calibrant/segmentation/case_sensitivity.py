@@ -1,0 +1,40 @@
+"""How the errors of cases depend on the number of bins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from calibrant.core.view import View
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+
+BINS = (5, 10, 20, 50, 100)
+
+
+def sensitivity(view: View) -> list[dict[str, Any]]:
+    """Macro averages of every error at 5, 10, 20, 50 and 100 bins; soft bins of kept cases are exact at all of them.
+
+    Returns
+    -------
+    list of dict with `bins`, and by error `value`, `sd` and `n`
+
+    Raises
+    ------
+    NotAnswerable
+        As `case_errors`.
+
+    Source
+    ------
+    Barfoot et al., fig. 6.
+    """
+    found = []
+    for bins in BINS:
+        batch = None if view.filling is None else view.filling.whole
+        cases = case_errors(View(view.pane, replace(view.question, bins=bins), batch))
+        averages = {name: cases.macro(name) for name in ERRORS}
+        kept = ("value", "sd", "n")
+        found.append(
+            {"bins": bins}
+            | {name: {key: each[key] for key in kept} for name, each in averages.items()}
+        )
+    return found

@@ -1,0 +1,215 @@
+"""Tables of one case: each class's probability against its ratings, on cells that give hard and soft bins exactly.
+
+A cell keeps weight, Σ p, Σ p², Σ y and Σ p y. Within a cell that holds no centre of a bin in its inside, the triangular
+membership of a score is linear in it, so these five sums give Σ ψ, Σ ψ p and Σ ψ y of soft bins without error, as
+the first, second and fourth give hard bins. With 600 cells hard bins are exact for every divisor of 600, soft ones
+for every divisor of 300: 5, 10, 12, 15, 20, 25, 30, 50, 60, 75, 100 and more. One further cell a class holds the
+predictions whose top class it is, which is what Dice needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.ranges import HITS, MASS, in_cell
+from calibrant.accumulators.sparse import SparseBlock
+from calibrant.core.batch_sums import Filling, Hits
+from calibrant.core.grid import Grid
+
+CELLS = 600
+COUNTS = ("predictions", "ratings")
+SUMS = (
+    "weight_pooled",
+    "weight",
+    "confidence_pooled",
+    "confidence",
+    "confidence_squared_pooled",
+    "confidence_squared",
+    "correct_pooled",
+    "correct_mean",
+    "correct_majority",
+    "correct_single",
+    "product_pooled",
+    "product_mean",
+    "product_majority",
+    "product_single",
+)
+RANGES = {
+    **{name: MASS for name in SUMS[:2]},
+    **{name: in_cell(name.replace("confidence", "weight")) for name in SUMS[2:4]},
+    **{name: in_cell(name.replace("confidence_squared", "weight"), 2) for name in SUMS[4:6]},
+    **HITS,
+    **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
+}
+MAX_DENSE = 1 << 22
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_Part = tuple[Ints, Ints, Ints, Floats]
+
+
+@lru_cache(maxsize=64)
+def case_grid(cells: int) -> Grid:
+    """Equal cells with their edges apart; the end cells are not refined, since no estimator orders a case's scores."""
+    return Grid(cells, 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a table's cells lie: class after class, then the cells of the top class.
+
+    Attributes
+    ----------
+    members : for each of the table's classes the model's classes that it is the union of
+    cells : equal cells of [0, 1]
+    """
+
+    members: tuple[tuple[int, ...], ...]
+    cells: int = CELLS
+
+    @classmethod
+    def of_classes(cls, classes: Sequence[int], cells: int = CELLS) -> Layout:
+        """Each class by itself."""
+        return cls(tuple((klass,) for klass in classes), cells)
+
+    @property
+    def grid(self) -> Grid:
+        return case_grid(self.cells)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.members)
+
+    @property
+    def width(self) -> int:
+        """Positions of a class."""
+        return self.grid.n_positions
+
+    @property
+    def size(self) -> int:
+        return self.n_classes * (self.width + 1)
+
+    def top_place(self, klass: int) -> int:
+        """Place of the predictions whose top class it is."""
+        return self.n_classes * self.width + klass
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether every class is a class of the model, so that tables can be kept."""
+        return all(len(members) == 1 for members in self.members)
+
+
+def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
+    """A table for each named case of a batch's labelled predictions; none where cases are not named, or for rows without one.
+
+    Parameters
+    ----------
+    filling : Filling
+    layout : the classes, which may be unions of the model's (probability summed, reference mask united)
+
+    Returns
+    -------
+    dict of case name to block with the columns `COUNTS` and `SUMS`.
+    """
+    cases = filling.batch.cases
+    if cases is None or not filling.n:
+        return {}
+    named = np.array([each is not None for each in cases])
+    if not named.all():
+        return case_tables(Filling(filling.batch.take(named)), layout)
+    names, case = numbered(cases)
+    parts: list[_Part] = []
+    for slot, members in enumerate(layout.members):
+        columns = filling.columns[list(members)]
+        # A sum of probabilities can exceed 1 by rounding alone.
+        score = columns[0] if len(members) == 1 else np.minimum(columns.sum(axis=0), 1.0)
+        belongs = np.zeros(filling.batch.n_classes, bool)
+        belongs[list(members)] = True
+        hits = filling.hits.where(belongs[filling.hits.klass])
+        place = layout.grid.locate(score) + slot * layout.width
+        parts.append(_added(filling, case, place, score, hits))
+        mine = belongs[filling.top_class]
+        at_top = np.where(mine, layout.top_place(slot), -1)
+        parts.append(_added(filling, case, at_top, filling.confidence, hits.where(mine[hits.row])))
+    case_of, place_of, counts, sums = (
+        np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
+    )
+    order = np.lexsort((place_of, case_of))
+    bounds = np.searchsorted(case_of[order], np.arange(len(names) + 1))
+    tables = {}
+    for i, name in enumerate(names):
+        own = order[bounds[i] : bounds[i + 1]]
+        tables[name] = SparseBlock.of(layout.size, place_of[own], counts[:, own], sums[:, own])
+    return tables
+
+
+def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS) -> Layout:
+    """Unions of classes, which may overlap; their tables come from raw rows only."""
+    return Layout(tuple(tuple(dict.fromkeys(members)) for members in composites.values()), cells)
+
+
+def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
+    """Distinct names in order, and each row's place among them; object (n,) to int64 (n,)."""
+    seen: dict[str, int] = {}
+    index = np.fromiter((seen.setdefault(name, len(seen)) for name in cases), np.int64, len(cases))
+    names = sorted(seen)
+    place = np.empty(len(names), np.int64)
+    place[[seen[name] for name in names]] = np.arange(len(names))
+    return names, place[index]
+
+
+def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits) -> _Part:
+    """Cases, places, counts and sums of one score a row; rows at place -1 are left out."""
+    size = int(place.max()) + 2
+    key = case * size + place + 1
+    keys, at = _compact(key, (int(case.max()) + 1) * size)
+    at_hits = at[hits.row]
+    n, votes = len(keys), filling.n_ratings.astype(np.float64)
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(at, values, n).astype(np.float64)
+
+    def hit(values: Floats) -> Floats:
+        return np.bincount(at_hits, values, n).astype(np.float64)
+
+    weights, hit_weights = filling.weights, filling.weights[hits.row]
+    counts = np.stack([np.bincount(at, minlength=n), total(votes)]).astype(np.int64)
+    plain = [total(values) for values in (weights, weights * score, weights * score**2)]
+    if filling.constant_ratings == 1:
+        correct = hit(hit_weights)
+        product = hit(hit_weights * score[hits.row])
+        columns = [column for column in plain for _ in (0, 1)] + [correct] * 4 + [product] * 4
+    else:
+        pooled = [
+            total(values)
+            for values in (weights * votes, weights * votes * score, weights * votes * score**2)
+        ]
+        shares = [
+            hit_weights * share for share in (hits.votes, hits.share, hits.majority, hits.single)
+        ]
+        columns = [column for pair in zip(pooled, plain, strict=True) for column in pair]
+        columns += [hit(share) for share in shares] + [
+            hit(share * score[hits.row]) for share in shares
+        ]
+    there = keys % size > 0
+    return (
+        keys[there] // size,
+        keys[there] % size - 1,
+        counts[:, there],
+        np.stack(columns)[:, there],
+    )
+
+
+def _compact(key: Ints, size: int) -> tuple[Ints, Ints]:
+    """Distinct keys in order, and each key's place among them."""
+    if size > max(MAX_DENSE, 4 * len(key)):
+        keys, at = np.unique(key, return_inverse=True)
+        return keys, at.astype(np.int64)
+    seen = np.zeros(size, bool)
+    seen[key] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[key]

@@ -1,0 +1,261 @@
+"""What is read from confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
+
+Source
+------
+Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.estimators.roc import area, rates, unordered_share
+from calibrant.metrics.uce import inverse_binary_entropy
+from calibrant.segmentation.box_plot import box
+from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
+from calibrant.segmentation.histogram_tables import (
+    BINS,
+    DENOMINATORS,
+    LEAST,
+    CoarseTable,
+    coarse_table,
+    fine_table,
+)
+
+Floats = NDArray[np.float64]
+
+
+def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
+    """Negative log-likelihood in nats from the centres (eq. 1), and from the exact running sum beside it.
+
+    Returns
+    -------
+    dict with `sum`, `mean` (None without mass), `largest` (what the lowest centre allows for a sample),
+    `exact_sum`, `exact_mean` (of ratings whose probability is not 0), `zero_probability_weight`.
+    """
+    right = histogram.label[:, 1]
+    total, mass = float(-(right * np.log(histogram.centres)).sum()), float(right.sum())
+    exact = dict(zip(EXACT, histogram.exact.tolist(), strict=True))
+    known = histogram.knows_exact and exact["nll_weight"] > 0
+    return {
+        "sum": total,
+        "mean": total / mass if mass else None,
+        "largest": float(np.log(2.0 * histogram.n_bins)),
+        "exact_sum": exact["nll"] if known else None,
+        "exact_mean": exact["nll"] / exact["nll_weight"] if known else None,
+        "zero_probability_weight": exact["zero_probability_weight"],
+    }
+
+
+def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
+    """Brier score, summed over classes, from the centres and from the exact running sum.
+
+    Returns
+    -------
+    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is by at
+    most K / n.
+    """
+    centres, mass = histogram.centres, histogram.mass
+    wrong, right = histogram.label.sum(axis=0)
+    total = float((wrong * centres**2 + right * (1.0 - centres) ** 2).sum())
+    exact = float(histogram.exact[EXACT.index("brier")])
+    return {
+        "mean": total / mass if mass else None,
+        "exact_mean": exact / mass if mass and histogram.knows_exact else None,
+    }
+
+
+def calibration_errors(
+    histogram: ConfidenceHistogram,
+    bins: int = BINS,
+    *,
+    binning: str = "equal_width",
+    least: float = LEAST,
+    denominator: str = "kept",
+) -> dict[str, Any]:
+    """Errors of the prediction, of each class, and of all labels in one table.
+
+    Parameters
+    ----------
+    bins, binning, least : as in `coarse_table`
+    denominator : as in `CoarseTable.errors`
+
+    Returns
+    -------
+    dict of `prediction` (top label, eq. 2; None where predictions were not filled), `by_class` (a list),
+    `classwise` (mean of `ece`, `mce` and `ace` over classes that have kept bins), `full` (all labels; mass K N),
+    each as `CoarseTable.errors`; and what a minimum is compared with.
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range.
+    """
+    if denominator not in DENOMINATORS:
+        raise CalibrationInputError.at(
+            "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+        )
+
+    def errors(kind: str, label: int | None = None) -> dict[str, Any]:
+        return coarse_table(
+            histogram, kind, bins, label=label, binning=binning, least=least
+        ).errors(denominator)
+
+    by_class = [errors("label", k) for k in range(histogram.n_classes)]
+    classwise: dict[str, Any] = {}
+    for name in ("ece", "mce", "ace"):
+        found = [one[name] for one in by_class if one[name] is not None]
+        classwise[name] = float(np.mean(found)) if found else None
+    return {
+        "bins": bins,
+        "binning": binning,
+        "least": least,
+        "least_of": "mass" if histogram.is_weighted else "samples",
+        "prediction": errors("prediction") if histogram.knows("prediction") else None,
+        "by_class": by_class,
+        "classwise": classwise,
+        "full": errors("all"),
+    }
+
+
+def uncertainty_errors(
+    histogram: ConfidenceHistogram,
+    bins: int = BINS,
+    *,
+    least: float = LEAST,
+    denominator: str = "kept",
+) -> dict[str, Any]:
+    """Expected uncertainty calibration error: normalised entropy against the share of wrong predictions.
+
+    Returns
+    -------
+    dict with `uce` and `max_uce` against the diagonal; `to_ideal`, the same against the ideal curve (two classes
+    only, else None); `table` with mean uncertainty, error rate and the ideal rate of each bin; and the masses of
+    `CoarseTable.errors`.
+
+    Source
+    ------
+    Laves et al. (2019); Kock, Thielke et al., appendix D.
+    """
+    table = coarse_table(histogram, "uncertainty", bins, least=least)
+    wrong = CoarseTable(
+        table.mass, table.confidence, table.mass - table.hits, table.lower, table.upper, table.kept
+    )
+    plain = wrong.errors(denominator)
+    ideal = None
+    if histogram.n_classes == 2:
+        # The curve is bent inside a bin, so a bin's ideal rate is the mean of the curve over its fine bins.
+        fine = histogram.uncertainty.sum(axis=0)
+        curve = inverse_binary_entropy(histogram.centres)
+        place = coarse_bins(histogram.n_bins, bins)
+        ideal = np.divide(
+            np.bincount(place, fine * curve, bins),
+            table.mass,
+            out=np.full(bins, np.nan),
+            where=table.mass > 0,
+        )
+    to_ideal = None if ideal is None else wrong.errors(denominator, ideal)
+    rows = [
+        {
+            "mean_uncertainty": _number(u),
+            "error_rate": _number(e),
+            "ideal": _number(i),
+            "mass": float(m),
+            "kept": bool(k),
+        }
+        for u, e, i, m, k in zip(
+            wrong.mean,
+            wrong.rate,
+            np.full(bins, np.nan) if ideal is None else ideal,
+            table.mass,
+            table.kept,
+            strict=True,
+        )
+    ]
+    return {
+        "uce": plain["ece"],
+        "max_uce": plain["mce"],
+        "to_ideal": None
+        if to_ideal is None
+        else {"uce": to_ideal["ece"], "max_uce": to_ideal["mce"]},
+        "table": rows,
+        **{name: plain[name] for name in ("mass", "discarded_mass", "n_bins_kept", "denominator")},
+    }
+
+
+def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
+    """Receiver operating characteristic of a class's probability, thresholds at the edges of filled fine bins.
+
+    Returns
+    -------
+    dict with `threshold`, `true_positive_rate`, `false_positive_rate` (from the highest threshold down), `auc` with
+    ties counted half, and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason
+    where the class is always or never the reference.
+    """
+    wrong, right = fine_table(histogram, "label", label)
+    positives, negatives = float(right.sum()), float(wrong.sum())
+    if not positives or not negatives:
+        nothing: dict[str, Any] = {
+            "threshold": [],
+            "true_positive_rate": [],
+            "false_positive_rate": [],
+        }
+        return nothing | {"auc": None, "error_bound": None, "reason": "one_class"}
+    filled = np.flatnonzero((wrong > 0) | (right > 0))
+    hits, alarms = rates(right[filled], wrong[filled])
+    return {
+        "threshold": np.concatenate([[1.0], filled[::-1] / histogram.n_bins]).tolist(),
+        "true_positive_rate": hits.tolist(),
+        "false_positive_rate": alarms.tolist(),
+        "auc": float(area(right, wrong)),
+        "error_bound": unordered_share(right, wrong),
+    }
+
+
+def reliability_boxes(
+    histograms: Mapping[str, ConfidenceHistogram],
+    kind: str = "all",
+    bins: int = BINS,
+    *,
+    label: int | None = None,
+    least: float = LEAST,
+) -> list[dict[str, Any]]:
+    """Per coarse bin, mean confidence and observed frequency of all cases together, and a box plot of the cases'
+    own frequencies.
+
+    Returns
+    -------
+    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases that keep the bin;
+    None where there is nothing.
+
+    Source
+    ------
+    Kock, Thielke et al., figs. 1 and 4.
+    """
+    tables = [coarse_table(h, kind, bins, label=label, least=least) for h in histograms.values()]
+    if not tables:
+        return []
+    mass, confidence, hits = (
+        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "hits")
+    )
+    rates = np.array([np.where(t.kept, t.rate, np.nan) for t in tables])
+    return [
+        {
+            "lower": i / bins,
+            "upper": (i + 1) / bins,
+            "mass": float(mass[i]),
+            "mean_confidence": float(confidence[i] / mass[i]) if mass[i] else None,
+            "observed_frequency": float(hits[i] / mass[i]) if mass[i] else None,
+            "box": box(rates[:, i]),
+        }
+        for i in range(bins)
+    ]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,112 @@
+"""The confidence histogram of a window, from the cells that it keeps.
+
+With bins that divide the grid's cells it is the histogram that the window's predictions would have filled, to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.cells import Cells
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.uce import table_of
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.histogram_smoothing import smoothed
+
+Floats = NDArray[np.float64]
+
+
+def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> dict[str, Any]:
+    """What `ConfidenceHistogram` holds, of the view's predictions, JSON-able.
+
+    Parameters
+    ----------
+    view : with edges "left" and as many bins as wanted, which divide the class-wise grid (of a case 600)
+    case : one case alone; its predictions are not known, only its labels
+    smoothing : `channel_smoothing.smoothed`
+
+    Returns
+    -------
+    dict with raters, bins, edges, smoothing, n, n_ratings, `mass`, `label` (n_classes, 2, bins), `prediction`
+    (2, bins), `uncertainty` (2, bins) and `exact` (sums of NLL and Brier); None, with reasons in `missing`, for what the
+    window does not hold. Uncertainty is kept in 240 cells, and so known for divisors of them.
+
+    Raises
+    ------
+    NotAnswerable
+        Classes are not kept, bins are not exact, plain histograms speak of something else, or the case is not known.
+    """
+    question, counts = view.question, view.counts
+    answer: dict[str, Any] = {
+        "raters": question.raters,
+        "bins": question.bins,
+        "edges": question.edges,
+        "smoothing": smoothing,
+        "n": counts["n_labelled"],
+        "n_ratings": counts["n_ratings"],
+    }
+    label = _of_case(view, case) if case is not None else _of_classes(view)
+    parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
+    missing = {}
+    for name, make in (
+        ("prediction", _prediction),
+        ("uncertainty", _uncertainty),
+        ("exact", _exact),
+    ):
+        try:
+            if case is not None:
+                raise NotAnswerable(
+                    "not_kept_by_case", "of a case the classes' histograms are kept"
+                )
+            found = make(view)
+            parts[name] = found if isinstance(found, dict) else smoothed(found, smoothing).tolist()
+        except NotAnswerable as refusal:
+            parts[name], missing[name] = None, refusal.reason
+    return answer | {"mass": float(label[0].sum()), **parts, "missing": missing}
+
+
+def _split(cells: Cells) -> Floats:
+    """Mass wrong and right by bin, (2, bins)."""
+    return np.stack([np.maximum(cells.weight - cells.correct, 0.0), cells.correct])
+
+
+def _of_classes(view: View) -> Floats:
+    return np.stack([_split(table.cells) for table in view.class_tables()])
+
+
+def _of_case(view: View, case: str | None) -> Floats:
+    options = {"background": "in", "membership": "hard"}
+    cases = case_errors(View(view.pane, replace(view.question, options=options)))
+    if case not in cases.names:
+        raise NotAnswerable("unknown_case", f"no table is kept of a case {str(case)[:60]!r}")
+    one = cases.counted.of_cases(np.array([cases.names.index(case)]))
+    return np.stack([np.maximum(one.weight[0] - one.correct[0], 0.0), one.correct[0]], axis=1)
+
+
+def _prediction(view: View) -> Floats:
+    return _split(view.binned("top_label", "equal_width", view.question.bins).cells)
+
+
+def _uncertainty(view: View) -> Floats:
+    table = table_of(view)
+    return np.stack([np.maximum(table["weight"] - table["correct"], 0.0), table["correct"]])
+
+
+def _exact(view: View) -> dict[str, float]:
+    sums = view.scores()
+    return {
+        "nll": sums["nll"],
+        "nll_weight": sums["weight_finite"],
+        "brier": sums["brier"],
+        "zero_probability_weight": sums["weight"] - sums["weight_finite"],
+    }
+
+
+def left(bins: int, raters: str) -> PaneQuery:
+    """The question of a confidence histogram: fine bins hold [i / n, (i + 1) / n)."""
+    return PaneQuery(bins=bins, edges="left", raters=raters)

@@ -1,0 +1,187 @@
+"""Confidence histograms regrouped into coarse bins, and the gaps of those.
+
+Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are
+weighted; label histograms count each sample once a class) are discarded; the mass that went with them is returned,
+and errors are weighed by the kept mass or by the full one as asked.
+
+Source
+------
+Kock, Thielke et al., eq. 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.cells import equal_mass_groups
+from calibrant.core.errors import CalibrationInputError
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram, coarse_bins
+
+BINS = 20
+LEAST = 50
+DENOMINATORS = ("kept", "full")
+BINNINGS = ("equal_width", "equal_mass")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CoarseTable:
+    """A histogram regrouped.
+
+    Attributes
+    ----------
+    mass, confidence, hits : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
+    lower, upper : float64 (n_bins,), bounds of the bins
+    kept : bool (n_bins,), whether a bin holds as much as asked
+    """
+
+    mass: Floats
+    confidence: Floats
+    hits: Floats
+    lower: Floats
+    upper: Floats
+    kept: NDArray[np.bool_]
+
+    @property
+    def mean(self) -> Floats:
+        """Mean centre of each bin, nan where it is empty."""
+        empty = np.full(len(self.mass), np.nan)
+        return np.asarray(np.divide(self.confidence, self.mass, out=empty, where=self.mass > 0))
+
+    @property
+    def rate(self) -> Floats:
+        """Share with r = 1 of each bin, nan where it is empty."""
+        empty = np.full(len(self.mass), np.nan)
+        return np.asarray(np.divide(self.hits, self.mass, out=empty, where=self.mass > 0))
+
+    def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
+        """Calibration errors over the kept bins.
+
+        Parameters
+        ----------
+        denominator : "kept" (eq. 2) or "full" (the published code)
+        ideal : what the rate should be, (n_bins,); the mean confidence where None
+
+        Returns
+        -------
+        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`,
+        `discarded_mass`, `n_bins_kept`.
+        """
+        total = float(self.mass.sum())
+        kept = self.kept & (self.mass > 0)
+        about = {
+            "mass": total,
+            "discarded_mass": total - float(self.mass[kept].sum()),
+            "n_bins_kept": int(kept.sum()),
+            "denominator": denominator,
+        }
+        if not kept.any():
+            return {"ece": None, "mce": None, "ace": None} | about
+        gap = np.abs(self.rate - (self.mean if ideal is None else ideal))[kept]
+        mass = self.mass[kept]
+        under = total if denominator == "full" else mass.sum()
+        return {
+            "ece": float((mass * gap).sum() / under),
+            "mce": float(gap.max()),
+            "ace": float(gap.mean()),
+        } | about
+
+
+def coarse_table(
+    histogram: ConfidenceHistogram,
+    kind: str = "prediction",
+    bins: int = BINS,
+    *,
+    label: int | None = None,
+    binning: str = "equal_width",
+    least: float = LEAST,
+) -> CoarseTable:
+    """A histogram regrouped into coarse bins.
+
+    Parameters
+    ----------
+    kind : "prediction", "uncertainty", "label" (with `label`), or "all" for every label in one
+    bins : number of coarse bins; not more than fine ones
+    binning : "equal_width" by centre, or "equal_mass" (fine bins are never cut, so fewer bins can come out)
+    least : samples, or mass where predictions are weighted, below which a bin is not kept
+
+    Raises
+    ------
+    CalibrationInputError
+        An option outside its range, or a kind that was not filled.
+    """
+    _check(bins, histogram.n_bins, binning)
+    return regrouped(
+        fine_table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least
+    )
+
+
+def regrouped(
+    table: Floats,
+    centres: Floats,
+    bins: int = BINS,
+    *,
+    binning: str = "equal_width",
+    least: float = LEAST,
+) -> CoarseTable:
+    """Fine bins (2, n_fine) with their centres, in increasing order, regrouped; as `coarse_table`."""
+    mass = table.sum(axis=0)
+    n = len(centres)
+    if binning == "equal_mass":
+        filled = np.flatnonzero(mass > 0)
+        group = equal_mass_groups(mass[filled], bins)
+        place = np.zeros(n, np.int64)
+        place[filled] = group
+        size = int(group[-1]) + 1 if len(group) else 0
+        starts = filled[np.searchsorted(group, np.arange(size))]
+        lower = np.concatenate([[0.0], starts[1:] / n]) if size else np.zeros(0)
+        upper = np.concatenate([lower[1:], [1.0]]) if size else np.zeros(0)
+    else:
+        place, size = coarse_bins(n, bins), bins
+        lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
+    if not size:
+        nothing = np.zeros(0)
+        return CoarseTable(nothing, nothing, nothing, lower, upper, np.zeros(0, bool))
+    total, confidence, hits = (
+        np.bincount(place, values, size).astype(np.float64)
+        for values in (mass, mass * centres, table[1])
+    )
+    return CoarseTable(total, confidence, hits, lower, upper, (total >= least) & (total > 0))
+
+
+def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floats:
+    """The fine bins of a kind, (2, n_bins), as `coarse_table` names them.
+
+    Raises
+    ------
+    CalibrationInputError
+        A kind or label that there is not, or one that was not filled.
+    """
+    if kind == "all":
+        return np.asarray(histogram.label.sum(axis=0))
+    if kind == "label":
+        if label is None or not 0 <= label < histogram.n_classes:
+            raise CalibrationInputError.at(
+                "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
+            )
+        return np.asarray(histogram.label[label])
+    if kind not in ("prediction", "uncertainty"):
+        raise CalibrationInputError.at(
+            "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"
+        )
+    if not histogram.knows(kind):
+        raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
+    return histogram.prediction if kind == "prediction" else histogram.uncertainty
+
+
+def _check(bins: int, fine: int, binning: str) -> None:
+    if not 1 <= bins <= fine:
+        raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {fine}")
+    if binning not in BINNINGS:
+        raise CalibrationInputError.at(
+            "/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}"
+        )

@@ -1,0 +1,221 @@
+"""Confidence histograms in the forms in which they travel: arrays of a request, and updates of `POST histograms`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.histogram import Histogram
+from calibrant.core.spec import PaneSpec
+from calibrant.segmentation.confidence_histogram import (
+    EXACT,
+    MAX_FINE_BINS,
+    ConfidenceHistogram,
+    coarse_bins,
+)
+
+FIELDS = ("label", "prediction", "uncertainty")
+MASS_TOLERANCE = 1e-6
+MAX_MASS = 2.0**53
+Floats = NDArray[np.float64]
+
+
+def read_arrays(
+    fields: Mapping[str, Any], n_classes: int | None = None, pointer: str = ""
+) -> ConfidenceHistogram:
+    """Check a confidence histogram that is written out.
+
+    Parameters
+    ----------
+    fields : `label` (n_classes, 2, n_bins): mass of each class's probability where it is not and where it is the
+        reference; `prediction` and `uncertainty` (2, n_bins): of the top class, wrong and right; of two classes
+        `prediction` follows from `label`; `exact`: the sums named in `EXACT`, of all samples
+    n_classes : of the model, where there is one
+    pointer : where the fields stand in the request
+
+    Raises
+    ------
+    CalibrationInputError
+        An array of another shape, a negative or infinite mass, or masses or sums that contradict each other.
+    """
+    label = _array(fields.get("label"), f"{pointer}/label", None)
+    if n_classes is not None and len(label) != n_classes:
+        detail = f"label has one pair of histograms for each of the model's {n_classes} classes"
+        raise CalibrationInputError.at(f"{pointer}/label", "shape", detail)
+    histogram = ConfidenceHistogram.empty(len(label), label.shape[2])
+    histogram.label = label
+    _check_label(label, f"{pointer}/label")
+    given = {name: fields[name] for name in FIELDS[1:] if fields.get(name) is not None}
+    for name, rows in given.items():
+        table = _array(rows, f"{pointer}/{name}", histogram.n_bins)
+        _same_mass(float(table.sum()), histogram.mass, f"{pointer}/{name}")
+        setattr(histogram, name, table)
+    if "prediction" not in given and histogram.n_classes == 2:
+        histogram.prediction = prediction_of_two(label, f"{pointer}/prediction")
+    histogram.has_predictions = False
+    if fields.get("exact") is not None:
+        histogram.exact = _sums(fields["exact"], histogram.mass, f"{pointer}/exact")
+    histogram.n_samples = round(histogram.mass)
+    histogram.is_weighted = bool((label != np.floor(label)).any())
+    return histogram
+
+
+def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
+    """The top class's histogram of two classes, which lies in the upper half of both of theirs; (2, n_bins).
+
+    Raises
+    ------
+    CalibrationInputError
+        An odd number of bins, or predictions in the bin above 1/2 that cannot be told apart: one of exactly 1/2 would
+        count twice, and then the two halves hold more than all predictions.
+    """
+    half = label.shape[2] // 2
+    table = np.zeros((2, label.shape[2]))
+    table[:, half:] = label[:, :, half:].sum(axis=0)
+    if label.shape[2] % 2:
+        raise CalibrationInputError.at(
+            pointer, "required", "of an odd number of bins prediction does not follow from label"
+        )
+    _same_mass(float(table.sum()), float(label[0].sum()), pointer)
+    return table
+
+
+def updates_of(
+    histogram: ConfidenceHistogram, spec: PaneSpec, raters: str = "pooled", **of: Any
+) -> list[Histogram]:
+    """The same as updates of `POST histograms`: one a class, and one of the top label where that was filled.
+
+    Of two classes class 1 comes as `positive` too. Bins are regrouped by their centres to the model's grid and
+    Σ confidence is of centres, so a mean is off by at most 1 / (2 n_bins), and scores in a fine bin that an edge of the
+    grid cuts can fall into the neighbouring bin; no bin is cut where n_bins is a multiple of the grid (14400 of 3600).
+    Edges are "left".
+
+    Parameters
+    ----------
+    of : `case`, `unit` or `n_units` of every update
+
+    Raises
+    ------
+    CalibrationInputError
+        The spec is of another number of classes, or its grid is finer than the histogram.
+    """
+    finest = max(spec.top_grid.cells, spec.class_grid.cells)
+    if spec.n_classes != histogram.n_classes or finest > histogram.n_bins:
+        detail = f"the model has {spec.n_classes} classes and a grid of {finest} cells, which needs as many fine bins or more"
+        raise CalibrationInputError.at("/label", "shape", detail)
+    class_cells, top_cells = spec.class_grid.cells, spec.top_grid.cells
+    made = [
+        _update(table, "class", k, class_cells, raters, of)
+        for k, table in enumerate(histogram.label)
+    ]
+    if spec.n_classes == 2:
+        made.append(_update(histogram.label[1], "positive", None, top_cells, raters, of))
+    if histogram.knows("prediction"):
+        made.append(_update(histogram.prediction, "top_label", None, top_cells, raters, of))
+    return made
+
+
+def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
+    """The label histogram that plain histograms of every class give; entropies are unknown.
+
+    A bin's confidences are taken to lie at its centre. `top_label` ones of as many bins fill `prediction`.
+
+    Raises
+    ------
+    ValueError
+        A class is missing or comes twice, or bins or policies differ.
+    """
+    classes = {h.klass: h for h in updates if h.kind == "class"}
+    n = sum(h.kind == "class" for h in updates)
+    if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
+        raise ValueError("one histogram of each class, from class 0 on")
+    if len({(h.bins, h.policy) for h in updates}) != 1:
+        raise ValueError(
+            "histograms of different bins or policies are not of one model's predictions"
+        )
+    histogram = ConfidenceHistogram.empty(n, updates[0].bins)
+    histogram.has_predictions = False
+    for klass, plain in classes.items():
+        histogram.label[klass] = plain.count - plain.sum_correct, plain.sum_correct
+    for plain in updates:
+        if plain.kind == "top_label":
+            histogram.prediction += [plain.count - plain.sum_correct, plain.sum_correct]
+    histogram.n_samples = round(float(updates[0].count.sum()))
+    return histogram
+
+
+def _update(
+    table: Floats, kind: str, klass: int | None, cells: int, raters: str, of: Mapping[str, Any]
+) -> Histogram:
+    n = table.shape[1]
+    place, centres = coarse_bins(n, cells), (np.arange(n) + 0.5) / n
+    count, confidence, correct = (
+        np.bincount(place, values, cells).astype(np.float64)
+        for values in (table.sum(axis=0), table.sum(axis=0) * centres, table[1])
+    )
+    return Histogram(kind, klass, raters, cells, "left", count, confidence, correct, **of)
+
+
+def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
+    """A list of numbers as float64, (n_classes, 2, n_bins) where `n_bins` is not given, else (2, n_bins)."""
+    wanted = (
+        "(classes, 2, bins), at least two classes and two bins"
+        if n_bins is None
+        else f"(2, {n_bins})"
+    )
+    try:
+        found = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if n_bins is None:
+        fits = (
+            found.ndim == 3
+            and found.shape[1] == 2
+            and found.shape[0] >= 2 <= found.shape[2] <= MAX_FINE_BINS
+        )
+    else:
+        fits = found.shape == (2, n_bins)
+    if not fits:
+        detail = f"a histogram of masses has the shape {wanted}: for each of wrong and right one number a fine bin"
+        raise CalibrationInputError.at(pointer, "shape", detail)
+    if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= MAX_MASS).all()):
+        raise CalibrationInputError.at(pointer, "number", "every mass is a number in 0 to 2^53")
+    return found
+
+
+def _sums(value: Any, mass: float, pointer: str) -> Floats:
+    """The sums named in `EXACT`, of samples of this mass; float64 (4,)."""
+    named = set(value) == set(EXACT) if isinstance(value, Mapping) else False
+    try:
+        found = np.array([value[name] for name in EXACT] if named else [], np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.shape != (len(EXACT),) or not (np.isfinite(found).all() and (found >= 0.0).all()):
+        raise CalibrationInputError.at(
+            pointer, "number", f"exact holds {', '.join(EXACT)}, none of them negative"
+        )
+    _same_mass(
+        float(found[EXACT.index("nll_weight")] + found[EXACT.index("zero_probability_weight")]),
+        mass,
+        pointer,
+    )
+    return found
+
+
+def _check_label(label: Floats, pointer: str) -> None:
+    """Every class counts every sample, and every sample has one reference class."""
+    mass = label.sum(axis=(1, 2))
+    for klass, own in enumerate(mass):
+        _same_mass(float(own), float(mass[0]), f"{pointer}/{klass}")
+    _same_mass(float(label[:, 1].sum()), float(mass[0]), pointer)
+
+
+def _same_mass(found: float, expected: float, pointer: str) -> None:
+    if abs(found - expected) > MASS_TOLERANCE * max(found, expected):
+        once = "every sample counts once in each class, once as reference, once as prediction"
+        detail = f"{found:.17g} is counted where {expected:.17g} is elsewhere: {once}"
+        raise CalibrationInputError.at(pointer, "mass", detail)

@@ -1,0 +1,76 @@
+"""Any metric of each case by itself, from raw rows: one number an image, then mean and sd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.pane import Pane
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics import chosen
+from calibrant.segmentation.case_errors import spread
+from calibrant.segmentation.case_tables import numbered
+
+MAX_CASES = 256
+
+
+def by_case(view: View, slug: str) -> dict[str, Any]:
+    """A metric of each case's rows alone.
+
+    Parameters
+    ----------
+    view : with raw rows that name their cases
+    slug : the metric, under the view's question
+
+    Returns
+    -------
+    dict with `metric`, raters, scope, `n_cases`, `mean`, `sd` (population), `quantiles`, and `cases`: each with `value`
+    (None with a `reason`) and n
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown metric.
+    NotAnswerable
+        There are no raw rows, they name no cases, or more than 256.
+
+    Source
+    ------
+    Riera-Marin et al., table 2.
+    """
+    metric = chosen([slug])[0]
+    if view.filling is None:
+        raise NotAnswerable("needs_raw_rows", "a case by itself is of rows: post them to be scored")
+    batch = view.filling.batch
+    if batch.cases is None:
+        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+    names, place = numbered(batch.cases)
+    if len(names) > MAX_CASES:
+        raise NotAnswerable(
+            "too_many_cases", f"at most {MAX_CASES} cases are answered one by one, not {len(names)}"
+        )
+    cases, values = [], []
+    for i, name in enumerate(names):
+        own = batch.take(place == i)
+        pane = Pane(view.spec)
+        pane.fill_batch(own)
+        told: dict[str, Any] = {"case": name, "n": own.n}
+        try:
+            value = metric.value(View(pane, replace(view.question), own))
+            told |= {"value": value} if value is not None else {"value": None, "reason": "no_data"}
+        except NotAnswerable as refusal:
+            told |= {"value": None, "reason": refusal.reason}
+        cases.append(told)
+        values.append(told["value"])
+    found = np.array([value for value in values if value is not None], np.float64)
+    return {
+        "metric": slug,
+        "raters": view.question.raters,
+        "scope": view.scope,
+        "n_cases": len(names),
+        "mean": float(found.mean()) if len(found) else None,
+        **spread(found),
+        "cases": cases,
+    }

@@ -1,0 +1,177 @@
+"""Marginal L1 average calibration error as a training loss: its value and gradient for one image.
+
+    loss = (1 / C) Σ_c 1[class c present] ACE_c,   ACE_c = (1 / M') Σ_m |o_m - e_m| over the M' bins that are not empty
+    ∂ loss / ∂ x_i = (1 / (C M')) Σ_m sign(e_m - o_m) [ψ'_m(x_i)(x_i - e_m) + ψ_m(x_i) - ψ'_m(x_i)(Y_i - o_m)] / W_m
+
+With hard membership ψ is constant between edges and ψ' is 0; with soft membership ψ is the triangle of `case_bins`.
+A class that does not occur in the image contributes 0 and stays in the divisor C, as in the published code.
+
+Source
+------
+Barfoot et al., Average Calibration Losses, hL1-ACE and sL1-ACE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.grid import Edges, equal_width_bin
+from calibrant.segmentation.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LossValue:
+    """A loss with its gradient.
+
+    Attributes
+    ----------
+    value : float in [0, 1]
+    gradient : float64, shape of the probabilities, derivative of `value` by each of them
+    by_class : float64 (n_classes,), ACE of each class, 0 where the class was masked
+    """
+
+    value: float
+    gradient: Floats
+    by_class: Floats
+
+
+def l1_ace_loss(
+    probabilities: Floats,
+    labels: Floats,
+    bins: int = 20,
+    *,
+    membership: str = "soft",
+    edges: Edges = "right",
+    mask_missing: bool = True,
+) -> LossValue:
+    """The loss of one image and its gradient by the probabilities.
+
+    Parameters
+    ----------
+    probabilities : float (n, n_classes), in [0, 1]
+    labels : (n, n_classes), one-hot or shares of raters, in [0, 1]
+    bins : at least 1
+    membership : "hard" or "soft"
+    edges : of hard bins
+    mask_missing : whether classes without a label contribute 0; if not, the value is mL1-ACE with background
+
+    Returns
+    -------
+    LossValue; value nan without pixels.
+
+    Raises
+    ------
+    CalibrationInputError
+        Shapes that differ, a value outside [0, 1], or an option outside its range.
+
+    Examples
+    --------
+    >>> loss = l1_ace_loss(np.array([[0.2, 0.8]]), np.array([[0.0, 1.0]]), 5, membership="hard")
+    >>> round(loss.value, 3)
+    0.1
+    """
+    scores, shares = _checked(probabilities, labels, bins, membership)
+    gradient, by_class = np.zeros(scores.shape), np.zeros(scores.shape[1])
+    if not len(scores):
+        return LossValue(float("nan"), gradient, by_class)
+    for k in range(scores.shape[1]):
+        if mask_missing and not shares[:, k].any():
+            continue
+        if membership == "soft":
+            by_class[k], gradient[:, k] = _soft(scores[:, k], shares[:, k], bins)
+        else:
+            by_class[k], gradient[:, k] = _hard(scores[:, k], shares[:, k], bins, edges)
+    return LossValue(float(by_class.mean()), gradient / scores.shape[1], by_class)
+
+
+def mean_l1_ace_loss(
+    probabilities: Sequence[Floats],
+    labels: Sequence[Floats],
+    bins: int = 20,
+    *,
+    membership: str = "soft",
+    edges: Edges = "right",
+    mask_missing: bool = True,
+) -> tuple[float, list[Floats]]:
+    """Mean loss of several images, and its gradient by each image's probabilities.
+
+    Raises
+    ------
+    CalibrationInputError
+        As `l1_ace_loss`; or no image, or not as many labels.
+    """
+    if not len(probabilities) or len(probabilities) != len(labels):
+        raise CalibrationInputError.at(
+            "/probabilities", "length", "at least one image, and labels for each"
+        )
+    losses = [
+        l1_ace_loss(p, y, bins, membership=membership, edges=edges, mask_missing=mask_missing)
+        for p, y in zip(probabilities, labels, strict=True)
+    ]
+    value = float(np.mean([loss.value for loss in losses]))
+    return value, [loss.gradient / len(losses) for loss in losses]
+
+
+def _hard(score: Floats, share: Floats, bins: int, edges: Edges) -> tuple[float, Floats]:
+    place = equal_width_bin(score, bins, edges)
+    weight = np.bincount(place, minlength=bins)
+    filled = weight > 0
+    gap = np.divide(
+        np.bincount(place, score - share, bins), weight, out=np.zeros(bins), where=filled
+    )
+    slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / filled.sum()
+    return float(np.abs(gap).sum() / filled.sum()), slope[place]
+
+
+def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
+    """A score lies in two triangles at most; ψ' is minus M in the lower and M in the upper one."""
+    lower, inner = soft_place(score, bins)
+    upper = np.minimum(lower + 1, bins - 1)
+    moving = ((inner > 0) & (lower < bins - 1)) * float(bins)
+
+    def total(values: Floats) -> Floats:
+        parts = np.bincount(lower, (1.0 - inner) * values, bins) + np.bincount(
+            upper, inner * values, bins
+        )
+        return np.asarray(parts, np.float64)
+
+    weight = total(np.ones(len(score)))
+    filled = weight >= SOFT_EMPTY
+    n_filled = max(int(filled.sum()), 1)
+    mean, rate = (
+        np.divide(total(v), weight, out=np.zeros(bins), where=filled) for v in (score, share)
+    )
+    gap = mean - rate
+    slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / n_filled
+    gradient = np.zeros(len(score))
+    for place, membership, change in ((lower, 1.0 - inner, -moving), (upper, inner, moving)):
+        gradient += slope[place] * (membership + change * (score - share - gap[place]))
+    return float(np.abs(gap).sum() / n_filled), gradient
+
+
+def _checked(
+    probabilities: Floats, labels: Floats, bins: int, membership: str
+) -> tuple[Floats, Floats]:
+    scores, shares = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
+    if scores.ndim != 2 or scores.shape[1] < 1 or shares.shape != scores.shape:
+        raise CalibrationInputError.at(
+            "/labels", "shape", "probabilities and labels are both (n, n_classes)"
+        )
+    for name, values in (("probabilities", scores), ("labels", shares)):
+        if not ((values >= 0.0) & (values <= 1.0)).all():
+            raise CalibrationInputError.at(f"/{name}", "range", f"{name} lie in [0, 1]")
+    if bins < 1:
+        raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+    if membership not in MEMBERSHIPS:
+        raise CalibrationInputError.at(
+            "/membership", "one_of", f"membership is one of {', '.join(MEMBERSHIPS)}"
+        )
+    return scores, shares

@@ -1,0 +1,128 @@
+"""Stability curves from the kept replicates: statistics of their bins, added up over those that a subset holds.
+
+A metric of equal-width bins is told by them exactly, where they keep its bins. Of others the form on bins is told, which
+says how much they vary; the metric itself stands beside, and the kept sample gives exact curves of fewer predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.replication import ReplicateTables, class_tables, tables_for
+from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
+from calibrant.metrics.formula_metric import FormulaMetric
+from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
+
+Floats = NDArray[np.float64]
+N_ORDERS = 16
+
+
+@dataclass(frozen=True)
+class ReplicateStatistic:
+    """A metric as a statistic of the replicates' tables, and whether it is the metric itself."""
+
+    statistic: GapStatistic
+    tables: ReplicateTables
+    is_exact: bool
+
+
+def replicated(view: View, metric: Metric) -> CurveSource:
+    """How a metric's curves come from replicates.
+
+    Raises
+    ------
+    NotAnswerable
+        The metric has no form on equal-width bins, too few replicates are filled, or they do not keep this scope.
+    """
+    form = _form(view, metric)
+    bins = form.tables.bins
+    about = {
+        "source": "replicates",
+        "n_drawn": len(form.tables.weight),
+        "exact": form.is_exact,
+        "bins": bins,
+    }
+    if not form.is_exact:
+        about["detail"] = (
+            f"curves are of the replicates' {bins} bins (a, b]; `baselines` are of the metric itself"
+        )
+    return CurveSource(
+        lambda v, draws: _curves(v, metric, draws), len(form.tables.weight), N_ORDERS, about
+    )
+
+
+def is_binned(metric: Metric, question: PaneQuery) -> bool:
+    """Whether a metric is, so asked, a statistic of equal-width bins' weights and gaps alone."""
+    if (
+        question.binning != "equal_width"
+        or question.min_count
+        or not isinstance(metric, GapMetric | ClasswiseGapMetric)
+    ):
+        return False
+    return metric.binning is None and not (isinstance(metric, GapMetric) and metric.takes_bias)
+
+
+def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
+    """The metric as that statistic, where it is one."""
+    if not is_binned(metric, view.question):
+        return None
+    if isinstance(metric, ClasswiseGapMetric):
+        return mean_over_classes(metric.statistic)
+    assert isinstance(metric, GapMetric)
+    return metric.asked(view).statistic(0.0)
+
+
+def scope_of(view: View, metric: Metric) -> str:
+    """The scope whose scores a metric bins."""
+    return (metric.scope if isinstance(metric, GapMetric) else None) or view.scope
+
+
+def gaps(difference: Floats, weight: Floats) -> Floats:
+    """Mean differences, 0 where there is no weight."""
+    return np.divide(difference, weight, out=np.zeros_like(difference), where=weight > 0)
+
+
+def _form(view: View, metric: Metric) -> ReplicateStatistic:
+    return view.once(("replicated", metric.slug), lambda: _made_form(view, metric))
+
+
+def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
+    statistic, bins = binned_statistic(view, metric), view.question.bins
+    if statistic is not None:
+        by_class = isinstance(metric, ClasswiseGapMetric)
+        tables = (
+            class_tables(view, bins) if by_class else tables_for(view, scope_of(view, metric), bins)
+        )
+        return ReplicateStatistic(
+            statistic, tables, tables.bins == bins and view.question.edges == "right"
+        )
+    if not isinstance(metric, FormulaMetric) or metric.of_bins is None:
+        raise NotAnswerable(
+            "not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}"
+        )
+    reading = metric.read(view)
+    if reading is None:
+        raise NotAnswerable("no_data", f"{metric.slug} has no value")
+    of_bins = metric.of_bins(view, reading)
+    tables = tables_for(view, view.scope, of_bins.bins)
+    return ReplicateStatistic(of_bins.statistic(tables.bins), tables, False)
+
+
+def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
+    """The statistic of the replicates drawn so far, (n_draws, 17)."""
+    form = _form(view, metric)
+    found = np.empty((len(draws.order), len(FRACTIONS)))
+    for step in range(len(FRACTIONS)):
+        times = draws.times(step)
+        weight, difference = (
+            np.tensordot(times, values, axes=1)
+            for values in (form.tables.weight, form.tables.difference)
+        )
+        found[:, step] = form.statistic(weight, gaps(difference, weight))
+    return found

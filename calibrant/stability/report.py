@@ -1,0 +1,96 @@
+"""How steady a calibration error is as data shrink, and what it is under every label policy.
+
+The baselines of single raters stand here because they are what several raters are compared with. They are given for
+any metric, also where its curve cannot be had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.seeds import SEED
+from calibrant.metrics import chosen
+from calibrant.metrics.base import ClasswiseGapMetric
+from calibrant.stability.baselines import by_policy
+from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
+from calibrant.stability.replicate_curves import binned_statistic
+
+# Of curves that are computed subset by subset: about ten seconds.
+MAX_ROWS, MAX_CLASSES = 1000, 10
+# Of equal-width bins of every class, likewise.
+MAX_BINNED_CLASSES = 20
+
+
+def stability_answer(
+    view: View,
+    slug: str,
+    *,
+    subsets: str = "nested",
+    source: str | None = None,
+    seed: int = SEED,
+    most_ratings: int | None = None,
+) -> dict[str, Any]:
+    """Curves, total variation and its ratios, and baselines.
+
+    Parameters
+    ----------
+    view, slug, subsets, source, seed : as in `stability`
+    most_ratings : of raw rows at a service, so that nobody waits for minutes: curves of equal-width bins are of so many
+        ratings at most, others of `MAX_ROWS` rows
+
+    Returns
+    -------
+    dict as `stability`, with scope, n, n_ratings, `baselines` and `n_majority_ties`; `raters` is None, with a `reason`,
+    where there are no curves: baselines and `disagreement` are told all the same
+
+    Raises
+    ------
+    CalibrationInputError
+        As `stability`.
+    """
+    found: dict[str, Any] = {"metric": slug, "subsets": subsets, "reason": None}
+    try:
+        _refuse_costly(view, slug, most_ratings)
+        found |= stability(
+            view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed
+        )
+    except NotAnswerable as refusal:
+        found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
+        found["disagreement"] = _disagreement(view)
+    return {
+        **found,
+        "scope": view.scope,
+        "n": view.counts["n_labelled"],
+        "n_ratings": view.counts["n_ratings"],
+        "baselines": by_policy(view, slug, seed),
+        "n_majority_ties": view.counts["n_majority_ties"],
+    }
+
+
+def _disagreement(view: View) -> float | None:
+    try:
+        return disagreement(view)
+    except NotAnswerable:
+        return None
+
+
+def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
+    metric = chosen([slug])[0]
+    if binned_statistic(view, metric) is not None:
+        if isinstance(metric, ClasswiseGapMetric):
+            _refuse_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
+        if view.is_raw and most_ratings is not None:
+            _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
+        return
+    if "classes" in metric.needs:
+        _refuse_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
+    if view.filling is not None and most_ratings is not None and "cases" not in metric.needs:
+        copies = view.spec.n_classes if view.scope == "all" else 1
+        _refuse_more(view.filling.n * copies, MAX_ROWS, "rows", slug)
+
+
+def _refuse_more(size: int, most: int, things: str, slug: str) -> None:
+    if size > most:
+        detail = f"curves of {slug} of {size} {things} take too long here: {most} are the most, and the library has no such limit"
+        raise NotAnswerable(f"too_many_{things}", detail)

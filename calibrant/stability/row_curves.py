@@ -1,0 +1,185 @@
+"""Stability curves from rows: exact values on subsets of their units.
+
+Binned metrics take one pass a draw, because bins add, and some others resample all at once; the rest are computed anew
+for each subset.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.cells import Cells
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.pane import Pane
+from calibrant.core.sampled_rows import SampledBatch
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics.base import ClasswiseGapMetric, Metric
+from calibrant.metrics.formula_metric import FormulaMetric
+from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
+from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
+# Of more rows a matrix of their pairs costs more than values of subsets one by one.
+MAX_AT_ONCE = 1500
+_SLOW_ORDERS, _CLASS_ORDERS = 2, 1
+
+
+class Part(View):
+    """Some rows of a raw view, each as often as it was drawn; their scores and hits are those of the whole."""
+
+    def __init__(self, whole: View, batch: Batch, pane: Pane, rows: Ints) -> None:
+        super().__init__(pane, whole.question, batch.take(rows))
+        self._whole, self._at = whole, rows
+
+    def rows(self, scope: str) -> Cells:
+        """As of the whole, those that were drawn."""
+        every = self._whole.rows(scope)
+        assert self._whole.filling is not None
+        n = self._whole.filling.n
+        return every.kept(_copied(self._at, len(every) // n, n))
+
+    def _cells_of(self, scope: str) -> Cells:
+        rows = self.row_cells(scope)
+        return rows if self._splits_ties else rows.together()
+
+
+def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSource:
+    """How a metric's curves come from the rows of a raw view.
+
+    Raises
+    ------
+    NotAnswerable
+        There are fewer than two units, rows without weight, or the metric reads more than scores and hits.
+    """
+    assert view.filling is not None
+    n = view.filling.n_units
+    if n < 2:
+        raise NotAnswerable("too_few_units", "subsets are drawn of two units or more")
+    if view.filling.batch.weights is not None and not view.filling.batch.weights.any():
+        raise NotAnswerable("no_data", "every row has weight 0")
+    told = {"n_drawn": n, "exact": True, **about}
+    if binned_statistic(view, metric) is not None:
+        return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, told)
+    if resamples_at_once(view, metric):
+        return CurveSource(
+            lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, told
+        )
+    if not set(metric.needs) <= READ_FROM_ROWS:
+        raise NotAnswerable(
+            "not_from_cells", f"{metric.slug} is not read from scores and hits alone"
+        )
+    orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
+    return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, told)
+
+
+def resamples_at_once(view: View, metric: Metric) -> bool:
+    """Whether the metric gives values of many resamples together, of as many rows as these."""
+    return (
+        isinstance(metric, FormulaMetric)
+        and metric.of_resamples is not None
+        and len(view.rows(view.scope)) <= MAX_AT_ONCE
+    )
+
+
+def hashed(batch: Batch) -> Batch:
+    """The scores and votes of a batch with its predictions' hashes, which choose the single rating, and no names."""
+    if isinstance(batch, SampledBatch):
+        return batch
+    return SampledBatch(
+        batch.task, batch.scores, batch.is_logits, batch.votes, batch.weights,
+        hashes=batch.prediction_hash, unit_hashes=batch.unit_hash,
+    )  # fmt: skip
+
+
+def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
+    """The statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
+    statistic = binned_statistic(view, metric)
+    assert statistic is not None
+    bins, edges = view.question.bins, view.question.edges
+    scopes = [f"class:{k}" for k in range(view.spec.n_classes)]
+    if not isinstance(metric, ClasswiseGapMetric):
+        scopes = [scope_of(view, metric)]
+    rows = [view.rows(scope) for scope in scopes]
+    place = [equal_width_bin(cells.lower, bins, edges) for cells in rows]
+    found = np.empty((len(draws.order), len(FRACTIONS)))
+    for i in range(len(draws.order)):
+        tables = [
+            _subset_tables(view, *each, bins, draws, i) for each in zip(rows, place, strict=True)
+        ]
+        weight, difference = np.stack(tables, axis=2)
+        found[i] = statistic(weight, gaps(difference, weight))
+    return found
+
+
+def _subset_tables(
+    view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int
+) -> Floats:
+    """Weight and difference by bin of each subset of a draw, (2, 17, bins)."""
+    assert view.filling is not None
+    columns = (cells.weight, cells.correct - cells.confidence)
+    copies = len(cells) // view.filling.n
+    tables = np.zeros((2, len(FRACTIONS), bins))
+    if not draws.nested:
+        for step in range(len(FRACTIONS)):
+            at = _copied(_rows_of(view, draws.subset(draw, step))[0], copies, view.filling.n)
+            tables[:, step] = [np.bincount(place[at], values[at], bins) for values in columns]
+        return tables
+    drawn, position = _rows_of(view, draws.order[draw, 0])
+    added_at = np.searchsorted(draws.sizes, position, side="right")
+    at = _copied(drawn, copies, view.filling.n)
+    key = np.tile(added_at, copies) * bins + place[at]
+    for table, values in zip(tables, columns, strict=True):
+        table[:] = np.bincount(key, values[at], len(FRACTIONS) * bins).reshape(-1, bins)
+    return np.cumsum(tables, axis=1)
+
+
+def _copied(rows: Ints, copies: int, n: int) -> Ints:
+    """Rows of a table in which all rows stand once for each class."""
+    return (rows + n * np.arange(copies)[:, None]).ravel()
+
+
+def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
+    """The rows of drawn units, and the place in the draw of each row's unit."""
+    assert view.filling is not None
+    if not view.filling.has_units:
+        return units, np.arange(len(units))
+    of_unit = view.filling.unit_index
+    sorted_rows = view.once("rows by unit", lambda: np.argsort(of_unit, kind="stable"))
+    size = view.once("unit sizes", lambda: np.bincount(of_unit))
+    start = np.cumsum(size) - size
+    position = np.repeat(np.arange(len(units)), size[units])
+    within = np.arange(len(position)) - np.repeat(np.cumsum(size[units]) - size[units], size[units])
+    return sorted_rows[start[units][position] + within], position
+
+
+def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
+    """The metric of every subset's own rows, (n_draws, 17), those of one fraction at once."""
+    assert (
+        view.filling is not None
+        and isinstance(metric, FormulaMetric)
+        and metric.of_resamples is not None
+    )
+    found = np.empty((len(draws.order), len(FRACTIONS)))
+    for step in range(len(FRACTIONS)):
+        found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.filling.unit_index])
+    if np.isnan(found).any():
+        raise NotAnswerable("no_data", f"{metric.slug} has no value on {draws.sizes[0]} units")
+    return found
+
+
+def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
+    """The metric of every subset's own rows, (n_draws, 17), one by one."""
+    assert view.filling is not None
+    batch, empty = hashed(view.filling.batch), Pane(view.spec)
+    found = np.empty((len(draws.order), len(FRACTIONS)))
+    for i, j in np.ndindex(found.shape):
+        rows = _rows_of(view, draws.subset(i, j))[0]
+        value = metric.value(Part(view, batch, empty, rows))
+        if value is None:
+            raise NotAnswerable("no_data", f"{metric.slug} has no value on {len(rows)} rows")
+        found[i, j] = value
+    return found

@@ -1,0 +1,1 @@
+"""The server: the HTTP service and its engine, as they are installed."""

@@ -1,0 +1,248 @@
+"""What figures share: sheet and heading, colours, axes, the diagonal, and how a figure becomes bytes.
+
+Colours are Okabe and Ito's, which stay apart for every kind of colour vision, and line or marker tells what colour
+tells. matplotlib is imported at the first figure: it takes half a second that other requests need not wait for. One
+figure is drawn at a time, since matplotlib's font machinery is shared.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+)
+GREY, SLATE, INK, FAINT = "#8A8A8A", "#444444", "#222222", "#E4E4E4"
+SERIES = (
+    *((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", "D")),
+    *((YELLOW, "-", "v"), (SKY, "--", "P")),
+)
+DOTS_PER_INCH = 150
+FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
+DRAWING = threading.Lock()
+# Of the text beneath the heading, at its size.
+CHARACTERS_AN_INCH = 16.5
+HEADING_CHARACTERS_AN_INCH = 9.0
+POLICIES = {
+    "pooled": "every rating counted",
+    "mean": "mean of raters",
+    "majority": "majority of raters",
+    "single": "one rating of each prediction",
+}
+SCOPES = {
+    "top_label": "confidence of the top class",
+    "positive": "probability of class 1",
+    "all": "probabilities of all classes",
+}
+
+
+def image(media_type: str, make: Callable[[], Figure]) -> bytes:
+    """Return what `make` draws as SVG or PNG; the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    media_type : "image/svg+xml" or "image/png"
+    make : called while nothing else is drawn
+    """
+    import matplotlib
+
+    with DRAWING:
+        matplotlib.rcParams["svg.hashsalt"] = "calibrant"
+        figure = make()
+        kind, drawn = FORMATS[media_type], io.BytesIO()
+        about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})
+        figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about)
+    return drawn.getvalue()
+
+
+def sheet(
+    answer: dict[str, Any],
+    title: str,
+    lines: Iterable[str],
+    size: tuple[float, float] = (6.4, 6.2),
+    *,
+    left: float = 0.72,
+    right: float = 0.25,
+    bottom: float = 0.58,
+    titles: float = 0.0,
+) -> Figure:
+    """Return a figure with its heading written; `subplots` of it fill the rest.
+
+    Parameters
+    ----------
+    answer : whose model and window the heading names
+    title : what the figure shows
+    lines : beneath it, broken where they are too long; the window comes last
+    size : width and height in inches; left, right and bottom margins too, and `titles` for those of panels
+    """
+    from matplotlib.figure import Figure
+
+    width, height = size
+    most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
+    model = short(str(answer.get("model") or ""), max(most, 8))
+    head = f"{title} of {model}" if model else title
+    figure = Figure(figsize=size, facecolor="white")
+    figure.set_label(head)
+    room = int((width - left - 0.1) * CHARACTERS_AN_INCH)
+    text = [
+        part for line in (*lines, window_of(answer)) if line for part in textwrap.wrap(line, room)
+    ]
+    figure.text(
+        *(left / width, 1 - 0.27 / height, head),
+        fontsize=12,
+        weight="bold",
+        color=INK,
+        va="center",
+        parse_math=False,
+    )
+    for i, line in enumerate(text):
+        figure.text(
+            *(left / width, 1 - (0.49 + 0.155 * i) / height, line),
+            fontsize=8,
+            color=SLATE,
+            va="center",
+            parse_math=False,
+        )
+    top = 0.55 + 0.155 * len(text) + titles
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
+    return figure
+
+
+def dressed(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
+    """Label axes and draw their grid behind; `grid` is both, x, y or none."""
+    axes.set_xlabel(x, parse_math=False)
+    axes.set_ylabel(y, parse_math=False)
+    if grid != "none":
+        axes.grid(axis=grid, color=FAINT, linewidth=0.7)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8.5)
+
+
+def legend(axes: Axes, place: Any = "best") -> None:
+    """Draw the legend, where there is anything to name."""
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc=place, framealpha=0.9, edgecolor="none", fontsize=8.5)
+
+
+def diagonal(axes: Axes, label: str = "calibrated") -> None:
+    """Draw the line on which what was said came true."""
+    axes.plot(
+        [0, 1], [0, 1], color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label=label, zorder=1.5
+    )
+
+
+def unit_square(axes: Axes, margin: float = 0.02) -> None:
+    """Both axes from 0 to 1."""
+    axes.set(xlim=(-margin, 1 + margin), ylim=(-margin, 1 + margin))
+
+
+def dotted(
+    axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o", style: Any = "-"
+) -> None:
+    """A line through points that are drawn."""
+    axes.plot(
+        *(x, y), color=colour, linestyle=style, linewidth=1.5, marker=marker, markersize=4.5, markeredgecolor="white",
+        markeredgewidth=0.6, label=label, zorder=4,
+    )  # fmt: skip
+
+
+def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float | None) -> None:
+    """Intervals as bars behind their points."""
+    if intervals:
+        axes.vlines(
+            x,
+            [each[0] for each in intervals],
+            [each[1] for each in intervals],
+            color=BLUE,
+            alpha=0.45,
+            linewidth=max(1.0, min(4.0, 120 / len(intervals))),
+            zorder=2,
+            label=f"{100 * level:.4g} % interval" if level else "interval",
+        )
+
+
+def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:
+    """How the scores lie: share of the weight by bin, as a density along a logarithm where bins differ in width."""
+    total = sum(row["weight"] for row in rows)
+    widths = [row["upper"] - row["lower"] for row in rows]
+    even = not rows or max(widths) - min(widths) < 1e-9
+    # Scores crowd at the ends: their narrow bins are thousands of times as dense as the wide ones.
+    log |= not even
+    axes.set_ylabel("share" if even else "density (log)")
+    if not total:
+        axes.set_ylim(0, 1)
+        return
+    drawn = [(row, width) for row, width in zip(rows, widths, strict=True) if width > 0]
+    # A gap in place of white edges, which would hide low bars.
+    axes.bar(
+        [row["lower"] + 0.04 * width for row, width in drawn],
+        [row["weight"] / total / (1 if even else width) for row, width in drawn],
+        width=[0.92 * width for _, width in drawn],
+        align="edge",
+        color=ORANGE,
+        edgecolor="none" if even else ORANGE,
+        linewidth=0.0 if even else 0.8,
+        log=log,
+    )
+    if log:
+        _whole_decades(axes)
+
+
+def _whole_decades(axes: Axes) -> None:
+    """At least one decade along the axis, with no marks but powers of ten: marks between them would overlap."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, high / 12), max(high, 1.05 * 10 ** math.floor(math.log10(high))))
+    axes.yaxis.set_major_locator(LogLocator(numticks=3))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def say_nothing(axes: Axes, answer: dict[str, Any], what: str = "no data") -> None:
+    """Say in the figure that there is nothing to draw, and why."""
+    reason = str(answer.get("reason") or what).replace("_", " ")
+    axes.text(
+        *(0.5, 0.42, f"Nothing to draw: {reason}"), ha="center", color=INK, fontsize=11, transform=axes.transAxes,
+        backgroundcolor="white", zorder=5,
+    )  # fmt: skip
+
+
+def labels_of(answer: dict[str, Any]) -> str:
+    """Which label policy stands behind the numbers."""
+    raters = str(answer.get("raters") or "")
+    return f"labels: {raters} ({POLICIES[raters]})" if raters in POLICIES else f"labels: {raters}"
+
+
+def data_of(answer: dict[str, Any]) -> str:
+    """How many predictions and ratings the figure is of."""
+    n, n_ratings = answer.get("n"), answer.get("n_ratings") or 0
+    if n is None:
+        return f"n = {n_ratings:,} ratings"
+    return f"n = {n:,} labelled predictions with {n_ratings:,} ratings"
+
+
+def scope_of(answer: dict[str, Any]) -> str:
+    """The score along the axis."""
+    scope = str(answer.get("scope", ""))
+    return SCOPES.get(scope, f"probability of {scope.replace(':', ' ')}")
+
+
+def window_of(answer: dict[str, Any]) -> str:
+    """The window, where the answer has one."""
+    window = answer.get("window") or {}
+    return f"{window['from']} to {window['to']}" if window.get("from") else ""
+
+
+def short(text: str, most: int = 14) -> str:
+    """The text, or its beginning with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,68 @@
+"""A calibration map of one probability: what it makes of every score."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant import calibrators
+from calibrant_server.service.figures.base import (
+    BLUE,
+    data_of,
+    diagonal,
+    dressed,
+    image,
+    labels_of,
+    legend,
+    say_nothing,
+    scope_of,
+    sheet,
+    unit_square,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCORES = np.arange(2001) / 2000.0
+
+
+def draw_map(answer: dict[str, Any], media_type: str, *, n_classes: int) -> bytes:
+    """Return the curve of what `GET calibration-map` answers.
+
+    A map of whole rows of more than two classes has none, and the figure says so.
+    """
+    return image(media_type, lambda: _figure(answer, n_classes))
+
+
+def _figure(answer: dict[str, Any], n_classes: int) -> Figure:
+    method = calibrators.MAPS[answer["method"]]
+    lines = [f"{method.title}; {labels_of(answer)}", data_of(answer), _losses(answer)]
+    figure = sheet(answer, "Calibration map", lines, (6.0, 6.4))
+    axes = figure.subplots()
+    whole = "probability of class 1" if n_classes == 2 else "probability"
+    of = {"full": whole, "class": f"probability of class {answer.get('class')}"}
+    dressed(axes, of.get(answer["scope"]) or scope_of(answer), "recalibrated")
+    diagonal(axes, "as it is")
+    if answer.get("parameters") is None:
+        say_nothing(axes, answer)
+    elif answer["scope"] == "full" and n_classes > 2:
+        say_nothing(axes, {"reason": f"a map of rows of {n_classes} classes is no curve"})
+    else:
+        mapped = method.at_scores(answer["parameters"], SCORES)
+        axes.plot(SCORES, mapped, color=BLUE, linewidth=1.8, label=answer["method"], zorder=4)
+    unit_square(axes)
+    legend(axes, "upper left")
+    return figure
+
+
+def _losses(answer: dict[str, Any]) -> str:
+    """Losses of the labels that it was fitted to, before and after."""
+    before, after = answer.get("before") or {}, answer.get("after") or {}
+    names = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
+    told = [
+        f"{label} {before[name]:.4f} to {after[name]:.4f}"
+        for name, label in names.items()
+        if isinstance(before.get(name), float) and isinstance(after.get(name), float)
+    ]
+    return f"on the labels of the fit {'; '.join(told)}" if told else ""

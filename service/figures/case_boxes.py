@@ -1,0 +1,119 @@
+"""Box plots over cases: a row of them for each error and for Dice, a box a class and one for the mean.
+
+Every case is a dot beside its box, since few cases make poor quartiles.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    INK,
+    ORANGE,
+    dressed,
+    image,
+    say_nothing,
+    sheet,
+    short,
+)
+from calibrant_server.service.figures.cases import count, how
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE", "dice": "Dice"}
+MAX_CLASSES = 12
+MAX_DOTS = 400
+MAX_NAME = 24
+NAME_CHARACTERS_AN_INCH = 14.0
+
+
+def draw_boxes(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return box plots of a cases answer.
+
+    Parameters
+    ----------
+    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `cases`
+    media_type : "image/svg+xml" or "image/png"
+
+    Returns
+    -------
+    bytes of the image; without cases an empty diagram that says so
+    """
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    measures = [name for name in MEASURES if answer.get("cases") and _columns(answer, name)]
+    names = [*(str(name) for name in answer.get("classes", [])[:MAX_CLASSES]), "mean"]
+    rows = max(len(measures), 1)
+    width = min(max(5.4, 2.0 + 1.05 * len(names)), 12.0)
+    written = [short(name, MAX_NAME) for name in names]
+    # Names that do not fit beside each other lie aslant.
+    aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
+    bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
+    size = (width, 0.82 + bottom + 1.75 * rows)
+    lines = [count(answer), how(answer)]
+    if len(answer.get("classes", [])) > MAX_CLASSES:
+        lines.append(f"the first {MAX_CLASSES} of {len(answer['classes'])} classes")
+    figure = sheet(answer, "Cases", lines, size, bottom=bottom)
+    figure.subplots_adjust(hspace=0.14)
+    every = np.atleast_1d(figure.subplots(rows, 1, sharex=True))
+    for axes, name in zip(every, measures, strict=False):
+        _draw_boxes(axes, _columns(answer, name), name)
+        axes.yaxis.set_label_coords(-0.55 / width, 0.5)
+    if not measures:
+        every[0].set_axis_off()
+        say_nothing(every[0], answer, "no cases")
+        return figure
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if aslant else {}
+    every[-1].set_xticks(range(len(names)), written, fontsize=8.5, parse_math=False, **turned)
+    every[-1].set_xlim(-0.6, len(names) - 0.4)
+    every[-1].set_xlabel("class")
+    return figure
+
+
+def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
+    colour = ORANGE if name == "dice" else BLUE
+    places = [i for i, values in enumerate(columns) if values]
+    dressed(axes, "", MEASURES[name], grid="y")
+    axes.boxplot(
+        [columns[i] for i in places],
+        positions=places,
+        widths=0.5,
+        showfliers=False,
+        manage_ticks=False,
+        boxprops={"color": colour, "linewidth": 1.2},
+        whiskerprops={"color": colour, "linewidth": 1.0},
+        capprops={"color": colour, "linewidth": 1.0},
+        medianprops={"color": INK, "linewidth": 1.6},
+    )
+    for i in places:
+        values = np.sort(columns[i])[:: max(1, len(columns[i]) // MAX_DOTS)]
+        # Spread by rank, so that the same cases give the same picture.
+        aside = 0.13 * np.sin(np.arange(len(values)) * 2.399963)
+        axes.scatter(i + aside, values, s=9, color=colour, alpha=0.35, linewidth=0, zorder=1)
+    if len(columns) > 1:
+        axes.axvline(len(columns) - 1.5, color="#D0D0D0", linewidth=0.8)
+    highest = max(max(columns[i]) for i in places)
+    axes.set_ylim((-0.03, 1.03) if name == "dice" else (-0.04 * highest, 1.08 * highest or 1.0))
+
+
+def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
+    """Values of the cases by class, then their means; empty where no case has any."""
+    n = min(len(answer["classes"]), MAX_CLASSES)
+    rows = [row for row in answer["cases"] if any(row["counted"])]
+    columns = [
+        [
+            row[name]["by_class"][k]
+            for row in rows
+            if row["counted"][k] and row[name]["by_class"][k] is not None
+        ]
+        for k in range(n)
+    ]
+    means = [row[name]["mean"] for row in rows if row[name]["mean"] is not None]
+    return [*columns, means] if means else []

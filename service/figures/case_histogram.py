@@ -1,0 +1,105 @@
+"""The dataset reliability histogram: by bin of confidence, how many cases have which observed frequency."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant_server.service.figures.base import (
+    ORANGE,
+    SLATE,
+    diagonal,
+    dotted,
+    dressed,
+    image,
+    legend,
+    say_nothing,
+    sheet,
+    unit_square,
+)
+from calibrant_server.service.figures.cases import how, which
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GAMMA = 0.5
+BAR_IN = 1.15
+
+
+def draw_histogram(
+    answer: dict[str, Any], media_type: str, *, of_class: int | None = None
+) -> bytes:
+    """Return the dataset reliability histogram of a cases answer.
+
+    Parameters
+    ----------
+    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `histogram`
+    media_type : "image/svg+xml" or "image/png"
+    of_class : place in `classes`; the average over classes where None
+
+    Returns
+    -------
+    bytes of the image; without cases an empty diagram that says so
+    """
+    return image(media_type, lambda: _figure(answer, of_class))
+
+
+def _figure(answer: dict[str, Any], of_class: int | None) -> Figure:
+    lines = (which(answer, of_class), how(answer))
+    figure = sheet(answer, "Reliability over cases", lines, right=BAR_IN)
+    axes = figure.subplots()
+    diagonal(axes)
+    dressed(axes, "probability of the class", "observed frequency", grid="none")
+    shares, frequency = _shares(answer, of_class)
+    if shares is None:
+        say_nothing(axes, answer, "no cases")
+    else:
+        _draw_shares(figure, shares)
+        centres = (np.arange(len(shares)) + 0.5) / len(shares)
+        known = np.isfinite(frequency)
+        dotted(axes, centres[known], frequency[known], ORANGE, "mean of cases")
+    unit_square(axes, 0.0)
+    legend(axes, "upper left")
+    return figure
+
+
+def _draw_shares(figure: Figure, shares: Any) -> None:
+    from matplotlib.colors import PowerNorm
+
+    axes = figure.axes[0]
+    columns, rows = shares.shape
+    mesh = axes.pcolormesh(
+        np.arange(columns + 1) / columns,
+        np.arange(rows + 1) / rows,
+        np.ma.masked_equal(shares.T, 0.0),
+        cmap="Blues",
+        norm=PowerNorm(GAMMA, vmin=0.0, vmax=1.0),
+        edgecolor="white",
+        linewidth=0.4 if columns <= 25 else 0.0,
+    )
+    place = axes.get_position()
+    beside = figure.add_axes((place.x1 + 0.02, place.y0, 0.028, place.height))
+    bar = figure.colorbar(mesh, cax=beside, ticks=[0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0])
+    bar.set_label("share of the cases of a column", color=SLATE, fontsize=8.5)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+
+
+def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
+    """Share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
+    histogram = answer.get("histogram")
+    if not histogram or not answer.get("cases"):
+        return None, None
+    counts = np.asarray(histogram["counts"], np.float64)
+    if of_class is None:
+        return np.asarray(histogram["mean"]), _known(histogram["mean_frequency"])
+    total = counts[of_class].sum(axis=1, keepdims=True)
+    shares = np.divide(
+        counts[of_class], total, out=np.zeros_like(counts[of_class]), where=total > 0
+    )
+    return shares, _known(histogram["mean_frequency_by_class"][of_class])
+
+
+def _known(values: list[float | None]) -> Any:
+    return np.array([np.nan if value is None else value for value in values])

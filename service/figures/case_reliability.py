@@ -1,0 +1,153 @@
+"""The reliability diagram of all cases with a box over cases in each bin, and that of one case by class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    ORANGE,
+    SLATE,
+    density,
+    diagonal,
+    dotted,
+    dressed,
+    image,
+    legend,
+    say_nothing,
+    sheet,
+    short,
+    unit_square,
+)
+from calibrant_server.service.figures.cases import draw_boxes_at, how, which
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_PANELS = 9
+ACROSS = 3
+PANEL_IN = (3.0, 3.7)
+
+
+def draw_reliability_boxes(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the reliability diagram of all counted classes with a box plot over cases in each bin.
+
+    Parameters
+    ----------
+    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `reliability`
+    media_type : "image/svg+xml" or "image/png"
+
+    Returns
+    -------
+    bytes of the image; without cases an empty diagram that says so
+    """
+    return image(media_type, lambda: _boxes_figure(answer))
+
+
+def draw_one_case(answer: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
+    """Return one case's reliability diagram: a panel a class, with its errors and how the probabilities lie.
+
+    Parameters
+    ----------
+    answer : what `GET cases` answers with `case`
+    media_type : "image/svg+xml" or "image/png"
+    of_class : place in `classes`; the first nine where None
+
+    Returns
+    -------
+    bytes of the image
+    """
+    return image(media_type, lambda: _case_figure(answer, of_class))
+
+
+def _boxes_figure(answer: dict[str, Any]) -> Figure:
+    figure = sheet(answer, "Reliability by case", (which(answer, None, "all"), how(answer)))
+    axes = figure.subplots()
+    diagonal(axes)
+    dressed(axes, "probability of a class", "observed frequency", grid="y")
+    rows = [row for row in answer.get("reliability") or [] if row["box"] is not None]
+    if rows:
+        middles = [(row["lower"] + row["upper"]) / 2 for row in rows]
+        widths = [0.55 * (row["upper"] - row["lower"]) for row in rows]
+        draw_boxes_at(axes, [row["box"] for row in rows], middles, widths)
+        axes.plot(
+            [],
+            [],
+            color=BLUE,
+            linewidth=1.1,
+            label="cases: quartiles, whiskers at 1.5 of their distance",
+        )
+        confidence = [row["mean_confidence"] for row in rows]
+        dotted(
+            axes,
+            confidence,
+            [row["observed_frequency"] for row in rows],
+            ORANGE,
+            "all cases together",
+        )
+    else:
+        say_nothing(axes, answer, "no cases")
+    unit_square(axes)
+    legend(axes, "upper left")
+    return figure
+
+
+def _case_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
+    classes = answer["case"]["classes"]
+    shown = classes[:MAX_PANELS] if of_class is None else [classes[of_class]]
+    across = min(len(shown), ACROSS)
+    down = -(-len(shown) // across)
+    width, height = PANEL_IN if len(shown) > 1 else (5.2, 5.6)
+    lines = [f"case {short(str(answer['case']['case']), 60)}", how(answer)]
+    if len(shown) < len(classes) and of_class is None:
+        lines.append(f"the first {len(shown)} of {len(classes)} classes")
+    figure = sheet(
+        answer,
+        "Reliability of one case",
+        lines,
+        (1.0 + across * width, 1.6 + down * height),
+        titles=0.2,
+    )
+    panels = figure.add_gridspec(down, across, hspace=0.32, wspace=0.28)
+    for i, each in enumerate(shown):
+        inner = panels[i // across, i % across].subgridspec(2, 1, height_ratios=[4, 1], hspace=0.08)
+        curve = figure.add_subplot(inner[0])
+        counts = figure.add_subplot(inner[1], sharex=curve)
+        _draw_panel(curve, counts, each, first=i % across == 0, last=i >= len(shown) - across)
+    legend(figure.axes[0], "upper left")
+    return figure
+
+
+def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, last: bool) -> None:
+    rows = [row for row in of["table"] if row["mean_confidence"] is not None]
+    diagonal(curve)
+    dressed(curve, "", "observed frequency" if first else "")
+    dressed(counts, "probability of the class" if last else "", "")
+    curve.tick_params(labelbottom=False)
+    if rows:
+        low = [min(row["mean_confidence"], row["observed_frequency"]) for row in rows]
+        high = [max(row["mean_confidence"], row["observed_frequency"]) for row in rows]
+        confidence = [row["mean_confidence"] for row in rows]
+        curve.vlines(
+            confidence, low, high, color=ORANGE, alpha=0.55, linewidth=3, label="gap", zorder=2
+        )
+        dotted(curve, confidence, [row["observed_frequency"] for row in rows], BLUE, "observed")
+    else:
+        say_nothing(curve, {"reason": "not in this case"})
+    density(counts, rows, log=True)
+    counts.set_ylabel("share (log)" if first else "")
+    unit_square(curve)
+    told = [
+        f"{name.upper()} {of[name]:.3f}"
+        for name in ("ece", "ace", "mce")
+        if of.get(name) is not None
+    ]
+    curve.set_title(short(str(of["class"]), 24), fontsize=9.5, loc="left", parse_math=False)
+    curve.text(
+        *(0.97, 0.04, "\n".join(told)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE, zorder=6,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    )  # fmt: skip
+    if rows:
+        total = sum(row["weight"] for row in rows)
+        curve.set_title(f"weight {total:,.0f}", fontsize=8, color=SLATE, loc="right")

@@ -1,0 +1,54 @@
+"""Errors of cases against the number of bins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    SERIES,
+    dotted,
+    dressed,
+    image,
+    legend,
+    say_nothing,
+    sheet,
+)
+from calibrant_server.service.figures.cases import count, how
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE"}
+
+
+def draw_sensitivity(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the errors of a cases answer against the number of bins, with a band of one standard deviation over cases."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [
+        count(answer),
+        how(answer | {"bins": "5 to 100"}),
+        "mean over classes, then over cases; bands: ± sd over cases",
+    ]
+    figure = sheet(answer, "Errors by number of bins", lines, (6.0, 5.2))
+    axes = figure.subplots()
+    dressed(axes, "bins", "error")
+    rows = [row for row in answer.get("sensitivity") or [] if row["ace"]["value"] is not None]
+    if not rows:
+        say_nothing(axes, answer, "no cases")
+        return figure
+    at = [row["bins"] for row in rows]
+    for (name, label), (colour, style, marker) in zip(MEASURES.items(), SERIES, strict=False):
+        values, spread = ([row[name][key] for row in rows] for key in ("value", "sd"))
+        lower = [max(value - sd, 0.0) for value, sd in zip(values, spread, strict=True)]
+        upper = [value + sd for value, sd in zip(values, spread, strict=True)]
+        axes.fill_between(at, lower, upper, color=colour, alpha=0.12, linewidth=0)
+        dotted(axes, at, values, colour, label, marker, style)
+    axes.set_xscale("log")
+    axes.set_xticks(at, [str(bins) for bins in at])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    legend(axes, "upper left")
+    return figure

@@ -1,0 +1,71 @@
+"""What figures of cases say beneath their heading, and how a box of the answer is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import BLUE, INK, labels_of, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def which(answer: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
+    """How many cases, of which classes."""
+    names = answer.get("classes", [])
+    if of_class is not None and of_class < len(names):
+        return f"{count(answer)}; class {short(str(names[of_class]), 32)}"
+    return f"{count(answer)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
+
+
+def count(answer: dict[str, Any]) -> str:
+    """How many cases have tables, and of how many."""
+    seen, kept = answer.get("n_cases", 0), answer.get("n_cases_kept", answer.get("n_cases", 0))
+    text = f"{kept:,} case{'' if kept == 1 else 's'}"
+    return f"{text} of about {seen:,}" if answer.get("n_cases_estimated") else text
+
+
+def how(answer: dict[str, Any]) -> str:
+    """Bins, label policy, background and missing classes."""
+    parts = [f"{answer.get('bins', '')} {answer.get('membership', 'hard')} bins", labels_of(answer)]
+    parts.append("background counted" if answer.get("background") == "in" else "without background")
+    missing = {
+        "skip_class": "missing classes left out",
+        "skip_case": "cases with a missing class left out",
+    }
+    return "; ".join(parts + [missing[m] for m in [answer.get("missing")] if m in missing])
+
+
+def draw_boxes_at(
+    axes: Axes, boxes: list[dict[str, Any]], positions: list[float], widths: Any
+) -> None:
+    """Draw boxes of the answer at places along the axis."""
+    axes.bxp(
+        [_in_its_words(box) for box in boxes],
+        positions=positions,
+        widths=widths,
+        manage_ticks=False,
+        boxprops={"color": BLUE, "linewidth": 1.1},
+        whiskerprops={"color": BLUE, "linewidth": 0.9},
+        capprops={"color": BLUE, "linewidth": 0.9},
+        medianprops={"color": INK, "linewidth": 1.4},
+        flierprops={
+            "marker": ".",
+            "markersize": 4,
+            "markerfacecolor": BLUE,
+            "markeredgecolor": "none",
+            "alpha": 0.45,
+        },
+    )
+
+
+def _in_its_words(box: dict[str, Any]) -> dict[str, Any]:
+    """A box of the answer in the words of matplotlib."""
+    return {
+        "q1": box["lower_quartile"],
+        "med": box["median"],
+        "q3": box["upper_quartile"],
+        "whislo": box["lower_whisker"],
+        "whishi": box["upper_whisker"],
+        "fliers": box["outliers"],
+    }

@@ -1,0 +1,78 @@
+"""The reliability diagram of predicted disagreement, with how the predictions lie beneath."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    ORANGE,
+    bars,
+    density,
+    diagonal,
+    dotted,
+    dressed,
+    image,
+    legend,
+    say_nothing,
+    sheet,
+    unit_square,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_disagreement(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the diagram of what `GET disagreement` answers.
+
+    The predicted probability of disagreement is 1 - sum z^2; every pair of ratings counts.
+    """
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [
+        f"n = {answer.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
+        _measures(answer),
+    ]
+    figure = sheet(answer, "Disagreement", lines, (6.0, 7.0))
+    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    figure.subplots_adjust(hspace=0.08)
+    rows = [row for row in answer.get("reliability") or [] if row.get("predicted") is not None]
+    diagonal(curve)
+    dressed(curve, "", "observed disagreement")
+    dressed(scores, "predicted probability that two raters disagree", "share")
+    if rows:
+        predicted, observed = ([row[name] for row in rows] for name in ("predicted", "observed"))
+        bars(curve, predicted, [row["interval"] for row in rows], answer.get("ci"))
+        dotted(curve, predicted, observed, BLUE, "observed")
+        alpha0 = (answer.get("concentration") or {}).get("value")
+        if alpha0 is not None:
+            _draw_after(curve, predicted, observed, alpha0)
+    else:
+        say_nothing(curve, answer)
+    density(scores, rows)
+    unit_square(curve)
+    legend(curve, "upper left")
+    return figure
+
+
+def _draw_after(curve: Any, predicted: list[float], observed: list[float], alpha0: float) -> None:
+    """The same bins where a Dirichlet of the fitted concentration stands behind the predictions."""
+    factor = alpha0 / (alpha0 + 1.0)
+    label = f"with the fitted concentration, {alpha0:.3g}"
+    dotted(curve, [factor * each for each in predicted], observed, ORANGE, label, "s", "--")
+
+
+def _measures(answer: dict[str, Any]) -> str:
+    told = [
+        f"{name} {answer[field]:.4f}"
+        for name, field in (
+            ("loss", "disagreement_loss"),
+            ("CE", "disagreement_ce"),
+            ("observed", "rater_disagreement"),
+        )
+        if answer.get(field) is not None
+    ]
+    return "; ".join([*told, f"{answer.get('bins', '')} bins"])

@@ -1,0 +1,129 @@
+"""The verdict drawn: the change statistic by cohort, and the gaps by bin."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    dressed,
+    image,
+    legend,
+    sheet,
+    short,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DASHED = (0, (5, 4))
+
+
+def draw_drift(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the picture of what `GET drift` answers; without a detector one that says why there is none."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [str(answer.get("summary") or answer.get("reason") or "")]
+    if answer.get("status") in ("alarm", "acknowledged"):
+        lines.append(answer["recommended_action"]["text"])
+    figure = sheet({}, _title(answer), lines, (7.5, 8.0))
+    evidence, gaps = figure.subplots(2, 1)
+    figure.subplots_adjust(hspace=0.28)
+    x = (
+        "mapped score"
+        if answer.get("scores") == "mapped" and answer.get("map_version")
+        else "score"
+    )
+    dressed(evidence, "", "change statistic, log₁₀")
+    dressed(gaps, x, "accuracy less mean score")
+    if answer.get("detector"):
+        _draw_evidence(evidence, answer)
+        _draw_gaps(gaps, answer)
+    else:
+        why = "\n".join(textwrap.wrap(str(answer.get("detector_reason") or "no data"), 70))
+        evidence.text(
+            0.5, 0.5, why, ha="center", color=INK, fontsize=11, transform=evidence.transAxes
+        )
+    legend(evidence)
+    legend(gaps)
+    return figure
+
+
+def _title(answer: dict[str, Any]) -> str:
+    model, status = (
+        short(str(answer.get("model") or ""), 32),
+        str(answer.get("status", "")).replace("_", " "),
+    )
+    part = f", {answer['slice']}" if answer.get("slice") else ""
+    title = f" ({answer['title']})" if answer.get("title") else ""
+    return f"Drift of {model}{part}: {status}{title}"
+
+
+def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
+    """The change statistic cohort by cohort, below its threshold or over it."""
+    rows = [row for row in answer.get("recent", []) if row["sr_log10"] is not None]
+    at: Any = [datetime.fromisoformat(row["from"]) for row in rows]
+    if at and (start := answer.get("start_of_change")):
+        begun: Any = max(at[0], datetime.fromisoformat(start))
+        axes.axvspan(begun, at[-1], color=ORANGE, alpha=0.12, linewidth=0, label="since the change")
+    curve = {"color": BLUE, "linewidth": 1.8, "marker": "o", "markersize": 3.5}
+    axes.plot(at, [row["sr_log10"] for row in rows], label="change statistic", **curve)  # type: ignore[arg-type]
+    threshold = [row["threshold_log10"] for row in rows]
+    axes.plot(
+        at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="threshold of the alarm"
+    )
+    if at and (alarmed := answer.get("alarmed_at")):
+        day: Any = datetime.fromisoformat(alarmed["from"])
+        if day >= at[0]:
+            axes.axvline(day, color=ORANGE, linewidth=1.6, label="went off")
+    for label in axes.get_xticklabels():
+        label.set_rotation(15)
+
+
+def _draw_gaps(axes: Axes, answer: dict[str, Any]) -> None:
+    """What came less what was predicted: since the baseline with its confidence sequence, and since the change."""
+    rows = [row for row in answer.get("bins", []) if row["gap"] is not None]
+    band = answer["tolerance"]
+    n = len(band["lower"])
+    edges = [k / n for k in range(n + 1)]
+    for side, label in (("lower", "tolerance"), ("upper", None)):
+        axes.stairs(
+            band[side],
+            edges,
+            color=GREY,
+            linestyle=_DASHED,
+            linewidth=1.1,
+            baseline=None,
+            label=label,
+        )
+    if rows:
+        middle = [row["mean_confidence"] for row in rows]
+        low, high = zip(*(row["gap_sequence"] for row in rows), strict=True)
+        axes.vlines(middle, low, high, color=BLUE, alpha=0.45, linewidth=3)
+        dots: dict[str, Any] = {"s": 26, "color": BLUE, "edgecolor": "white", "zorder": 3}
+        axes.scatter(
+            middle,
+            [row["gap"] for row in rows],
+            label="since the baseline, with what cannot be excluded",
+            **dots,
+        )
+    since = [row for row in answer.get("bins_since_change") or [] if row["gap"] is not None]
+    if since:
+        diamonds: dict[str, Any] = {
+            "s": 34,
+            "marker": "D",
+            "color": ORANGE,
+            "edgecolor": "white",
+            "zorder": 4,
+        }
+        x, y = ([row[name] for row in since] for name in ("mean_confidence", "gap"))
+        axes.scatter(x, y, label="since the change", **diamonds)
+    axes.set_xlim(-0.02, 1.02)

@@ -1,0 +1,112 @@
+"""Losses along the temperature: NLL, Brier and ECE, each in a panel of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    GREY,
+    ORANGE,
+    data_of,
+    dressed,
+    image,
+    labels_of,
+    legend,
+    say_nothing,
+    sheet,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOSSES = {"nll": "NLL (nats)", "brier": "Brier score", "ece": "ECE"}
+# The paper's range; beyond it losses run away and hide the valley. Wider where the fitted temperature lies outside.
+SHOWN = (0.48, 10.4)
+TICKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.5, 1, 2, 4, 8, 16, 32)
+
+
+def draw_losses(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the curve of what `GET temperature` answers, drawn."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [data_of(answer), labels_of(answer)]
+    fitted = answer.get("temperature")
+    if fitted is not None:
+        told = f"T = {fitted:.4g} by {answer.get('objective', 'nll')}"
+        bounds = answer.get("interval")
+        if bounds and None not in bounds:
+            told += f", {100 * answer.get('ci', 0.95):.4g} % interval {bounds[0]:.4g} to {bounds[1]:.4g}"
+        lines.append(told + (", the end of the range" if answer.get("at_bound") else ""))
+    shown = (
+        SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
+    )
+    figure = sheet(answer, "Losses along the temperature", lines, (6.0, 7.2))
+    every = figure.subplots(3, 1, sharex=True)
+    figure.subplots_adjust(hspace=0.1)
+    curve = answer.get("curve") or {}
+    for axes, name in zip(every, LOSSES, strict=True):
+        dressed(axes, "", LOSSES[name])
+        if fitted is not None and curve.get(name):
+            _draw(axes, np.array(curve["temperature"]), curve[name], answer, name, shown)
+    if fitted is None or not curve:
+        say_nothing(every[1], answer)
+    every[-1].set_xlabel("temperature")
+    every[0].set(xscale="log", xlim=shown)
+    ticks = [tick for tick in TICKS if shown[0] <= tick <= shown[1]]
+    for axes in every:
+        axes.set_xticks(ticks, [f"{tick:.4g}" for tick in ticks])
+        axes.minorticks_off()
+    legend(every[0])
+    figure.align_ylabels(every)
+    return figure
+
+
+def _draw(
+    axes: Axes,
+    at: Any,
+    losses: list[float | None],
+    answer: dict[str, Any],
+    name: str,
+    shown: tuple[float, float],
+) -> None:
+    """Points of the grid, a smooth line through them, and the losses before and after that were computed."""
+    from scipy.interpolate import PchipInterpolator
+
+    values = np.array([np.nan if each is None else each for each in losses])
+    known = np.isfinite(values)
+    near = known & (at >= shown[0] / 1.5) & (at <= shown[1] * 1.5)
+    if near.sum() > 1:
+        along = np.geomspace(max(at[near][0], shown[0]), min(at[near][-1], shown[1]), 200)
+        axes.plot(
+            along,
+            PchipInterpolator(np.log(at[near]), values[near])(np.log(along)),
+            color=BLUE,
+            linewidth=1.6,
+        )
+    axes.plot(
+        at[near],
+        values[near],
+        color=BLUE,
+        marker="o",
+        markersize=3,
+        linestyle="",
+        label="kept points",
+    )
+    axes.axvline(1.0, color=GREY, linestyle=(0, (5, 4)), linewidth=1.0)
+    axes.axvline(answer["temperature"], color=ORANGE, linewidth=1.0)
+    for when, temperature, colour, marker in (
+        ("before", 1.0, GREY, "s"),
+        ("after", answer["temperature"], ORANGE, "D"),
+    ):
+        loss = (answer.get(when) or {}).get(name)
+        if loss is not None:
+            axes.plot(
+                *([temperature], [loss]), color=colour, marker=marker, markersize=7, linestyle="", label=when,
+                markeredgecolor="white", zorder=5,
+            )  # fmt: skip

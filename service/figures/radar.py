@@ -1,0 +1,102 @@
+"""Models side by side: each metric on a spoke, divided by the worst model's, so that inside is better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.metrics import METRICS
+from calibrant_server.service.figures.base import (
+    FAINT,
+    SERIES,
+    SLATE,
+    image,
+    legend,
+    say_nothing,
+    sheet,
+    short,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MIN_SPOKES = 3
+
+
+def draw_radar(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return what `GET comparison` answers, drawn: a radar, or bars where there are fewer than three metrics."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    raters = f"labels: {answer.get('raters', '')}"
+    lines = [
+        "each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect",
+        raters,
+    ]
+    spokes = [
+        name for name, by_model in answer["relative"].items() if None not in by_model.values()
+    ]
+    left_out = [name for name in answer["relative"] if name not in spokes]
+    if left_out:
+        lines.append(f"not known of every model: {', '.join(left_out)}")
+    figure = sheet(answer | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
+    if len(spokes) < MIN_SPOKES:
+        _draw_bars(figure, answer, spokes)
+        return figure
+    axes = figure.subplots(subplot_kw={"projection": "polar"})
+    angles = np.linspace(0, 2 * np.pi, len(spokes), endpoint=False)
+    for model, (colour, style, marker) in zip(answer["models"], SERIES, strict=False):
+        values = [answer["relative"][name][model] for name in spokes]
+        around, closed = [*angles, angles[0]], [*values, values[0]]
+        axes.plot(
+            *(around, closed), color=colour, linestyle=style, marker=marker, markersize=5, linewidth=1.6,
+            label=short(model, 28),
+        )  # fmt: skip
+        axes.fill(around, closed, color=colour, alpha=0.07)
+    axes.set_theta_zero_location("N")  # type: ignore[attr-defined]
+    axes.set_theta_direction(-1)  # type: ignore[attr-defined]
+    axes.set_ylim(0, 1.05)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["0.25", "0.5", "0.75", "1"], fontsize=7.5, color=SLATE)
+    axes.set_xticks(angles, [_spoke(name) for name in spokes], fontsize=9)
+    axes.tick_params(pad=9)
+    axes.grid(color=FAINT)
+    axes.spines["polar"].set_color(FAINT)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.09),
+        ncols=min(3, len(answer["models"])),
+        frameon=False,
+        fontsize=8.5,
+    )
+    figure.subplots_adjust(bottom=0.15)
+    return figure
+
+
+def _spoke(name: str) -> str:
+    """What is drawn of a metric: what is left to its best where more is better."""
+    return f"1 − {name}" if METRICS[name].direction == "higher" else name
+
+
+def _draw_bars(figure: Figure, answer: dict[str, Any], spokes: list[str]) -> None:
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    if not spokes:
+        say_nothing(axes, {"reason": "no metric is known of every model"})
+        return
+    models = answer["models"]
+    width = 0.8 / len(models)
+    for i, (model, (colour, _, _)) in enumerate(zip(models, SERIES, strict=False)):
+        at = np.arange(len(spokes)) + (i - (len(models) - 1) / 2) * width
+        axes.bar(
+            at,
+            [answer["relative"][name][model] for name in spokes],
+            0.9 * width,
+            color=colour,
+            label=short(model, 28),
+        )
+    axes.set_xticks(range(len(spokes)), [_spoke(name) for name in spokes])
+    axes.set_ylim(0, 1.25)
+    axes.set_ylabel("relative to the worst")
+    legend(axes, "upper right")

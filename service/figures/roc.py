@@ -1,0 +1,51 @@
+"""The receiver operating characteristic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    data_of,
+    diagonal,
+    dressed,
+    image,
+    labels_of,
+    legend,
+    say_nothing,
+    scope_of,
+    sheet,
+    unit_square,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_roc(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the curve of what `GET roc` answers."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [data_of(answer), f"{scope_of(answer)}; {labels_of(answer)}"]
+    area = answer.get("area") or {}
+    if answer.get("auc") is not None:
+        told = f"area {answer['auc']:.4f}"
+        if area.get("interval"):
+            told += f", {100 * answer.get('ci', 0.95):.4g} % interval {area['interval'][0]:.4f} to {area['interval'][1]:.4f}"
+        lines.append(told)
+    figure = sheet(answer, "ROC", lines, (6.0, 6.4))
+    axes = figure.subplots()
+    hit = "a prediction that is right" if answer.get("scope") == "top_label" else "the class"
+    dressed(axes, "false positive rate", f"true positive rate ({hit})")
+    diagonal(axes, "by chance")
+    if answer.get("auc") is None:
+        say_nothing(axes, answer)
+    else:
+        false, true = answer["false_positive_rate"], answer["true_positive_rate"]
+        axes.fill_between(false, true, color=BLUE, alpha=0.1, linewidth=0)
+        axes.plot(false, true, color=BLUE, linewidth=1.8, label="observed", zorder=4)
+    unit_square(axes)
+    legend(axes, "lower right")
+    return figure

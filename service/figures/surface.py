@@ -1,0 +1,102 @@
+"""A loss over two temperatures: contours, the diagonal of one temperature, the lowest point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant_server.service.figures.base import (
+    GREY,
+    ORANGE,
+    SLATE,
+    data_of,
+    dressed,
+    image,
+    labels_of,
+    legend,
+    say_nothing,
+    sheet,
+    short,
+)
+from calibrant_server.service.figures.losses import LOSSES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TICKS = (0.25, 0.5, 1, 2, 4, 8)
+N_LEVELS = 24
+SOURCES = {
+    "sample": "kept sample of logits",
+    "cells": "cells; log-probabilities stand for logits",
+    "rows": "rows",
+    "case": "the cells of one case; log-probabilities stand for logits",
+}
+
+
+def draw_surface(answer: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
+    """Return one loss of what `GET temperature/surface` answers, drawn."""
+    return image(media_type, lambda: _figure(answer, objective))
+
+
+def _figure(answer: dict[str, Any], objective: str) -> Figure:
+    lines = [data_of(answer), labels_of(answer)]
+    if answer.get("source"):
+        lines.append(f"from {SOURCES[answer['source']]}, n = {answer['n_used']:,}")
+    if answer.get("case"):
+        lines.append(f"case {short(str(answer['case']), 60)}")
+    figure = sheet(
+        answer, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
+    )
+    axes = figure.subplots()
+    dressed(axes, "temperature of class 0", "temperature of class 1", grid="none")
+    if not answer.get(objective):
+        say_nothing(axes, answer)
+        return figure
+    along, up = np.array(answer["background"]), np.array(answer["foreground"])
+    values = np.array([[np.nan if v is None else v for v in row] for row in answer[objective]])
+    axes.set(xscale="log", yscale="log")
+    _draw(axes, along, up, values, LOSSES[objective])
+    ends = [along[0], along[-1]]
+    axes.plot(ends, ends, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
+    axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="as it is")
+    lowest = (answer.get("lowest") or {}).get(objective)
+    if lowest:
+        told = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
+        axes.plot(
+            *([lowest["background"]], [lowest["foreground"]]), color=ORANGE, marker="o", markersize=8, linestyle="",
+            markeredgecolor="white", markeredgewidth=1.2, label=told, clip_on=False, zorder=5,
+        )  # fmt: skip
+    shown = [tick for tick in TICKS if along[0] <= tick <= along[-1]]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(_at(shown))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(_at([]))
+    axes.set(xlim=ends, ylim=(up[0], up[-1]))
+    legend(axes, "upper left")
+    return figure
+
+
+def _draw(axes: Axes, along: Any, up: Any, values: Any, name: str) -> None:
+    """Colours rise in equal steps of the rank, since losses run away where a temperature is low."""
+    levels = np.unique(np.quantile(values[np.isfinite(values)], np.linspace(0, 1, N_LEVELS)))
+    if len(levels) < 2:
+        return
+    from matplotlib.colors import BoundaryNorm
+
+    norm = BoundaryNorm(levels, 256)
+    drawn = axes.contourf(along, up, values, levels=levels, cmap="viridis_r", norm=norm)
+    axes.contour(along, up, values, levels=levels, colors="white", linewidths=0.4, alpha=0.6)
+    place = axes.get_position()
+    beside = axes.figure.add_axes((place.x1 + 0.025, place.y0, 0.028, place.height))
+    bar = axes.figure.colorbar(drawn, cax=beside, ticks=levels[:: max(1, len(levels) // 8)])
+    bar.ax.set_yticklabels([f"{level:.3g}" for level in bar.get_ticks()])
+    bar.set_label(name, color=SLATE, fontsize=8.5)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _at(places: list[float]) -> Any:
+    from matplotlib.ticker import FixedLocator
+
+    return FixedLocator(places)

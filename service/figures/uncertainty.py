@@ -1,0 +1,67 @@
+"""Uncertainty calibration: share of errors over normalised entropy, with the ideal curve of two classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.service.figures.base import (
+    BLUE,
+    GREEN,
+    bars,
+    data_of,
+    density,
+    diagonal,
+    dotted,
+    dressed,
+    image,
+    labels_of,
+    legend,
+    say_nothing,
+    sheet,
+    unit_square,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_uncertainty(answer: dict[str, Any], media_type: str) -> bytes:
+    """Return the diagram of what `GET uncertainty` answers."""
+    return image(media_type, lambda: _figure(answer))
+
+
+def _figure(answer: dict[str, Any]) -> Figure:
+    lines = [data_of(answer), f"{labels_of(answer)}; {answer.get('bins', '')} bins"]
+    if answer.get("value") is not None:
+        told = f"UCE {answer['value']:.4f}"
+        if answer.get("null_mean") is not None:
+            told += f"; a calibrated model would show {answer['null_mean']:.4f}"
+        if answer.get("distance_to_ideal") is not None:
+            told += f"; distance to the ideal curve {answer['distance_to_ideal']:.4f}"
+        lines.append(told)
+    figure = sheet(answer, "Uncertainty", lines, (6.0, 7.0))
+    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    figure.subplots_adjust(hspace=0.08)
+    dressed(curve, "", "share of errors")
+    dressed(scores, "uncertainty (entropy over log K)", "share")
+    diagonal(curve, "error equals uncertainty")
+    ideal = answer.get("ideal_curve")
+    if ideal:
+        curve.plot(
+            *(ideal["uncertainty"], ideal["error"]),
+            color=GREEN,
+            linewidth=1.6,
+            linestyle="-.",
+            label="ideal for two classes",
+        )
+    rows = [row for row in answer.get("table") or [] if row["weight"]]
+    if rows:
+        uncertainty = [row["mean_uncertainty"] for row in rows]
+        bars(curve, uncertainty, [row["interval"] for row in rows], answer.get("ci"))
+        dotted(curve, uncertainty, [row["error_rate"] for row in rows], BLUE, "observed")
+    else:
+        say_nothing(curve, answer)
+    density(scores, rows)
+    unit_square(curve)
+    legend(curve, "upper left")
+    return figure

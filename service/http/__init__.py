@@ -1,0 +1,1 @@
+"""HTTP: middleware, headers, bodies, conditional requests, errors and problems."""

@@ -1,0 +1,178 @@
+"""Reads a request body within bounds: its type, its size as sent, its size once decompressed.
+
+Everything that can be refused by a header is refused before a byte is read. A decompressed body may
+not pass `max_decoded_bytes`, nor, beyond `FREE_EXPANSION`, more than `max_expansion` bytes for each
+byte sent: that is a bomb, not a batch.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import zstandard
+from fastapi import Request
+
+from calibrant.core.errors import Violation
+from calibrant_server.service.http.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    CodingUnsupported,
+    MalformedBody,
+    MalformedRequest,
+    MediaTypeUnsupported,
+)
+from calibrant_server.service.http.headers import only
+from calibrant_server.service.http.threads import aside
+from calibrant_server.service.security.admission import Hold
+from calibrant_server.service.settings import Settings
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+MERGE_PATCH = "application/merge-patch+json"
+CODINGS = ("gzip", "zstd")
+FREE_EXPANSION = 4 * 1024 * 1024
+MAX_FRAMES = 16  # gzip members or zstd frames one after the other
+ZSTD_WINDOW = 8 * 1024 * 1024  # what RFC 9659 lets an HTTP body ask for
+ZSTD_STEP = 1024  # input bytes at a time: at most 256 blocks of 128 KiB come out of them
+
+
+@dataclass(frozen=True)
+class Body:
+    """A whole body, decompressed."""
+
+    media_type: str
+    data: bytes
+
+
+async def read_body(
+    request: Request, settings: Settings, hold: Hold, takes: Sequence[str] = (JSON, NDJSON)
+) -> Body:
+    """Return the body of `request`, or the problem that it has."""
+    media_type = content_type(request, takes)
+    coding = content_coding(request)
+    hold.reach(announced_length(request, settings.max_body_bytes))
+    sent = await _received(request, settings, hold)
+    if coding is None:
+        return Body(media_type, sent)
+    limit = decoded_limit(len(sent), settings)
+    data = await aside(decompressed, sent, coding, limit)
+    hold.reach(len(data))
+    return Body(media_type, data)
+
+
+def content_type(request: Request, takes: Sequence[str]) -> str:
+    """Return the media type of the body, one of `takes`."""
+    media_type, _, parameters = (only(request, "content-type") or "").partition(";")
+    media_type = media_type.strip().lower()
+    if media_type not in takes:
+        named = media_type or "no Content-Type"
+        raise MediaTypeUnsupported(f"{named} is not read here; send {' or '.join(takes)}.")
+    charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise MediaTypeUnsupported(f"The charset {charset} is not read here; send UTF-8.")
+    return media_type
+
+
+def content_coding(request: Request) -> str | None:
+    """Return the coding of the body, none when it is sent as it is."""
+    coding = (only(request, "content-encoding") or "").strip().lower()
+    if coding in ("identity", ""):
+        return None
+    if coding not in CODINGS:
+        raise CodingUnsupported(f"{coding} is not read here; send {' or '.join(CODINGS)}.")
+    return coding
+
+
+def announced_length(request: Request, limit: int) -> int:
+    """Return the Content-Length, 0 when there is none; refuse what is over the limit."""
+    text = request.headers.get("content-length", "0")
+    if not (text.isascii() and text.isdigit()):
+        raise MalformedRequest("Content-Length is not a number of bytes.")
+    if len(text) > 18 or int(text) > limit:
+        raise too_large(limit)
+    return int(text)
+
+
+def too_large(limit: int) -> BodyTooLarge:
+    """Return the problem of a body over `limit` bytes."""
+    return BodyTooLarge(f"The body is over the limit of {limit} bytes; send it in several batches.")
+
+
+async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            return await _joined(request, settings.max_body_bytes, hold)
+    except TimeoutError as error:
+        raise BodyTooSlow() from error
+
+
+async def _joined(request: Request, limit: int, hold: Hold) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        hold.reach(size)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def decoded_limit(n_sent: int, settings: Settings) -> int:
+    """Return how many bytes a compressed body of `n_sent` may become."""
+    return min(settings.max_decoded_bytes, max(FREE_EXPANSION, n_sent * settings.max_expansion))
+
+
+def decompressed(data: bytes, coding: str, limit: int) -> bytes:
+    """Return `data` without its coding.
+
+    Raises
+    ------
+    BodyTooLarge
+        It becomes more than `limit` bytes.
+    MalformedBody
+        It is not in that coding, or ends early.
+    """
+    step = {"gzip": _gzip_member, "zstd": _zstd_frame}[coding]
+    whole = bytearray()
+    try:
+        for _ in range(MAX_FRAMES):
+            data = step(data, whole, limit)
+            if len(whole) > limit:
+                detail = f"What was sent may become {limit} bytes when decompressed, and becomes more; send several batches."
+                raise BodyTooLarge(detail)
+            if not data:
+                return bytes(whole)
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise undecodable(
+            coding, f"The body cannot be decompressed as {coding}: {error}."
+        ) from error
+    raise undecodable(coding, f"The body has more than {MAX_FRAMES} {coding} frames.")
+
+
+def undecodable(coding: str, detail: str) -> MalformedBody:
+    """Return the problem of a body that is not in the coding that it names."""
+    return MalformedBody(detail, errors=[Violation("", coding, detail)])
+
+
+def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
+    """Add one member to `whole`, at most a byte over the limit; return what follows it."""
+    member = zlib.decompressobj(wbits=31)
+    whole += member.decompress(data, limit + 1 - len(whole))
+    if len(whole) <= limit and not member.eof:
+        raise undecodable("gzip", "The gzip body ends early.")
+    return member.unused_data
+
+
+def _zstd_frame(data: bytes, whole: bytearray, limit: int) -> bytes:
+    """Add one frame to `whole`, not much over the limit; return what follows it."""
+    frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+    view = memoryview(data)
+    for start in range(0, len(data), ZSTD_STEP):
+        whole += frame.decompress(view[start : start + ZSTD_STEP])
+        if frame.eof:
+            return frame.unused_data + data[start + ZSTD_STEP :]
+        if len(whole) > limit:
+            return b""
+    raise undecodable("zstd", "The zstd body ends early.")

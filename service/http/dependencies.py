@@ -1,0 +1,62 @@
+"""What routes are given: the caller by scope, and the parts of the app.
+
+All are coroutines: a plain function would be sent to another thread, at every request.
+"""
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.ingest.service import IngestService
+from calibrant_server.service.reads.queries import refuse_unread
+from calibrant_server.service.reads.service import ReadService
+from calibrant_server.service.security.keys import Caller, needs
+from calibrant_server.service.settings import Settings
+
+
+async def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+async def _connection(request: Request) -> Connection:
+    connection: Connection = request.app.state.connection
+    return connection
+
+
+async def _reception(request: Request) -> IngestService:
+    reception: IngestService = request.app.state.reception
+    return reception
+
+
+async def _reading(request: Request) -> ReadService:
+    reading: ReadService = request.app.state.reading
+    return reading
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Reject unknown query parameters where no key is needed; with a key, `needs` does it."""
+    refuse_unread(request)
+
+
+AppSettings = Annotated[Settings, Depends(_settings)]
+TheConnection = Annotated[Connection, Depends(_connection)]
+TheReception = Annotated[IngestService, Depends(_reception)]
+TheReading = Annotated[ReadService, Depends(_reading)]
+
+Ingester = Annotated[Caller, Depends(needs("ingest"))]
+Reader = Annotated[Caller, Depends(needs("read"))]
+MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]
+Scorer = Annotated[Caller, Depends(needs("read", "ingest"))]
+Admin = Annotated[Caller, Depends(needs("admin"))]
+
+# Read from the request where they matter; declared for the document.
+Prefer = Annotated[
+    str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
+]
+IdempotencyKey = Annotated[
+    str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
+]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]

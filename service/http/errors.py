@@ -1,0 +1,335 @@
+"""Every error that a client can meet: one class a problem, status on the class, docstring as message.
+
+    Problem
+      400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
+      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown,
+                                                         AlarmUnknown
+      405  MethodNotAllowed                         406  NotAcceptable
+      408  BodyTooSlow
+      409  BatchConflict, ModelConflict, ModelDeleted, ImportUnfinished,
+           MapNotBetter, MapsFull,
+           AlarmClosed, WebhooksMissing
+      412  PreconditionFailed
+      413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
+      422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
+      429  BacklogFull, IdsFull, RecordsFull        500  InternalError
+      503  Saturated, StoreUnavailable, AnswerLate
+
+The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems rise from
+wherever they are noticed and are turned into `application/problem+json` (RFC 9457) once, in
+`service/http/problem_responses.py`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from calibrant.core.errors import Violation
+
+PROBLEMS: dict[str, type["Problem"]] = {}
+
+
+def escaped(part: object) -> str:
+    """Return a part of a JSON Pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Z][a-z]*", name)
+
+
+class Problem(Exception):
+    """Something went wrong."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "problem"
+    title: ClassVar[str] = "Problem"
+
+    def __init_subclass__(cls, *, family: bool = False) -> None:
+        if family:
+            return
+        words = _words(cls.__name__)
+        cls.slug = "-".join(words).lower()
+        cls.title = " ".join(words).capitalize()
+        PROBLEMS[cls.slug] = cls
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        errors: Iterable[Violation] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.detail = detail or self.message()
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+        super().__init__(self.detail)
+
+    @classmethod
+    def message(cls) -> str:
+        """Return the docstring on one line: what the problem means and what to do."""
+        return " ".join((cls.__doc__ or "").split())
+
+    def body(self, instance: str) -> dict[str, Any]:
+        """Return the members of the problem document for the request at `instance`."""
+        return {
+            "type": f"/v1/problems/{self.slug}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            "errors": [
+                {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
+            ],
+        }
+
+
+class RetryLater(Problem, family=True):
+    """The request was not handled now; the header Retry-After says when to send it again."""
+
+    status = 503
+
+    def __init__(self, detail: str | None = None, *, retry_after_s: float = 1.0) -> None:
+        self.retry_after_s = max(1, int(-(-retry_after_s // 1)))
+        super().__init__(detail, headers={"Retry-After": str(self.retry_after_s)})
+
+
+class MalformedBody(Problem):
+    """The request body is not well-formed in the format that its Content-Type names."""
+
+    status = 400
+
+
+class MalformedRequest(Problem):
+    """A header of the request cannot be read."""
+
+    status = 400
+
+
+class KeyRequired(Problem):
+    """This service asks for a key: send the header `Authorization: Bearer <key>`."""
+
+    status = 401
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="calibrant"'})
+
+
+class KeyUnknown(Problem):
+    """The key in the header Authorization is not one of this service."""
+
+    status = 401
+
+    def __init__(self, detail: str | None = None) -> None:
+        challenge = 'Bearer realm="calibrant", error="invalid_token"'
+        super().__init__(detail, headers={"WWW-Authenticate": challenge})
+
+
+class ScopeMissing(Problem):
+    """The key is known but carries none of the scopes that this operation asks for."""
+
+    status = 403
+
+
+class KeysNotConfigured(Problem):
+    """No keys are configured, and without keys the service answers this machine alone."""
+
+    status = 403
+
+
+class PathUnknown(Problem):
+    """Nothing is served at this path."""
+
+    status = 404
+
+
+class ModelUnknown(Problem):
+    """There is no model with this id among the models of your key."""
+
+    status = 404
+
+
+class BatchUnknown(Problem):
+    """There is no batch with this id: it was never sent, or its record has expired."""
+
+    status = 404
+
+
+class BaselineUnknown(Problem):
+    """The model has no baseline of this name."""
+
+    status = 404
+
+
+class AlarmUnknown(Problem):
+    """There is no alarm with this id among the models of your key."""
+
+    status = 404
+
+
+class MapUnknown(Problem):
+    """The model has no calibration map of this version, or none was promoted yet."""
+
+    status = 404
+
+
+class MethodNotAllowed(Problem):
+    """This path does not answer this method; the header Allow lists those that it does."""
+
+    status = 405
+
+
+class NotAcceptable(Problem):
+    """None of the media types in the header Accept can be produced here."""
+
+    status = 406
+
+
+class BodyTooSlow(Problem):
+    """The request body did not arrive in the time that the service allows."""
+
+    status = 408
+
+
+class BatchConflict(Problem):
+    """This batch id was used before for other content; send new content under a new id."""
+
+    status = 409
+
+
+class ModelConflict(Problem):
+    """The request does not agree with the model as it is defined."""
+
+    status = 409
+
+
+class ImportUnfinished(Problem):
+    """An import of this model has begun and is not finished: send the same import again to go on, or delete the model."""
+
+    status = 409
+
+
+class ModelDeleted(Problem):
+    """The model was deleted while the request waited; nothing of what was sent is kept."""
+
+    status = 409
+
+
+class BaselineConflict(Problem):
+    """A baseline does not change: this name holds another window, or there is no room for one more."""
+
+    status = 409
+
+
+class AlarmClosed(Problem):
+    """The alarm is closed: another map, other settings or a later alarm took its place."""
+
+    status = 409
+
+
+class MapNotBetter(Problem):
+    """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+
+    status = 409
+
+
+class WebhooksMissing(Problem):
+    """The model's alarm has no webhooks; declare them in its settings first."""
+
+    status = 409
+
+
+class MapsFull(Problem):
+    """The model has as many map versions as the service keeps; versions are never dropped."""
+
+    status = 409
+
+
+class PreconditionFailed(Problem):
+    """The model is not in the state that If-Match or If-None-Match asks for; read it again first."""
+
+    status = 412
+
+
+class BodyTooLarge(Problem):
+    """The request body is larger than the service takes; send it in several batches."""
+
+    status = 413
+
+
+class MediaTypeUnsupported(Problem):
+    """The Content-Type of the request body is not one that this operation reads."""
+
+    status = 415
+
+
+class CodingUnsupported(Problem):
+    """The Content-Encoding of the request body is not one that the service reads."""
+
+    status = 415
+
+
+class InvalidInput(Problem):
+    """The request body is well-formed, but its content breaks a rule; nothing was stored."""
+
+    status = 422
+
+
+class InvalidQuery(Problem):
+    """A query parameter is unknown or has a value that cannot be answered."""
+
+    status = 422
+
+
+class InvalidName(Problem):
+    """An id breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
+
+    status = 422
+
+
+class PreconditionRequired(Problem):
+    """A change of an existing model needs If-Match with the ETag of the version that it changes."""
+
+    status = 428
+
+
+class BacklogFull(RetryLater):
+    """Batches arrive faster than they are merged; the backlog of this model's partition is full."""
+
+    status = 429
+
+
+class IdsFull(RetryLater):
+    """The service remembers as many batch ids as it has room for; ids are never forgotten early."""
+
+    status = 429
+
+
+class RecordsFull(RetryLater):
+    """The service retains as many predictions by id as it has room for; none is dropped before its time."""
+
+    status = 429
+
+
+class InternalError(Problem):
+    """The service failed at something that it should not fail at; the fault is ours."""
+
+    status = 500
+
+
+class Saturated(RetryLater):
+    """The service holds as many request bodies as it has room for."""
+
+    status = 503
+
+
+class StoreUnavailable(RetryLater):
+    """The store cannot be reached; a batch may be sent again safely under the same id."""
+
+    status = 503
+
+
+class AnswerLate(RetryLater):
+    """The workers did not answer in time; the same question may be answered faster the next time."""
+
+    status = 503

@@ -1,0 +1,92 @@
+"""Request headers that say how to answer: preferences, preconditions, accepted media types."""
+
+import re
+from collections.abc import Sequence
+
+from fastapi import Request
+
+from calibrant.core.errors import Violation
+from calibrant_server.service.http.errors import MalformedRequest, NotAcceptable
+
+MAX_WAIT_S = 60
+WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
+TAG = re.compile(r'(W/)?("[^"]*")')
+
+
+def only(request: Request, name: str) -> str | None:
+    """Return the value of a header, none without it.
+
+    Raises
+    ------
+    MalformedRequest
+        It stands there twice: one of its values would be passed over.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        detail = f"The header {name} stands {len(values)} times; it is sent once."
+        raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
+    return values[0] if values else None
+
+
+def preferred_wait(request: Request) -> int | None:
+    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most a minute; none without it.
+
+    A preference that cannot be read is passed over, as the RFC asks.
+    """
+    for header in request.headers.getlist("prefer"):
+        for preference in header.split(","):
+            found = WAIT.fullmatch(preference.split(";")[0].strip())
+            if found:
+                return min(int(found[1]), MAX_WAIT_S)
+    return None
+
+
+def entity_tags(request: Request, header: str) -> list[str] | None:
+    """Return the tags of If-Match or If-None-Match, none without the header; `*` stands as itself.
+
+    A weak tag names no version that could be changed: If-Match passes it over (RFC 9110, section 13.1.1).
+    """
+    values = request.headers.getlist(header)
+    if not values:
+        return None
+    joined = ",".join(values)
+    if joined.strip() == "*":
+        return ["*"]
+    return [tag for weak, tag in TAG.findall(joined) if not weak or header != "if-match"]
+
+
+def names(tags: list[str] | None, etag: str) -> bool:
+    """Tell whether these tags name the state that `etag` stands for."""
+    return tags is not None and (tags == ["*"] or etag in tags)
+
+
+def negotiated(request: Request, offers: Sequence[str]) -> str:
+    """Return the offer that the header Accept likes best; the first of equals."""
+    accept = ",".join(request.headers.getlist("accept"))
+    if not accept.strip():
+        return offers[0]
+    ranges = [_media_range(part) for part in accept.split(",") if part.strip()]
+    quality = {offer: _quality(offer, ranges) for offer in offers}
+    best = max(offers, key=lambda offer: quality[offer])
+    if quality[best] <= 0:
+        raise NotAcceptable(f"What can be produced here: {', '.join(offers)}.")
+    return best
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    media, *parameters = (part.strip().lower() for part in text.split(";"))
+    weights = [part[2:] for part in parameters if part.startswith("q=")]
+    try:
+        return media, float(weights[0]) if weights else 1.0
+    except ValueError:
+        return media, 1.0
+
+
+def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
+    """Return the weight that the most specific matching range gives to `offer`."""
+    family = offer.split("/")[0] + "/*"
+    for name in (offer, family, "*/*"):
+        weights = [weight for media, weight in ranges if media == name]
+        if weights:
+            return max(weights)
+    return 0.0

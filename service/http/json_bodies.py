@@ -1,0 +1,133 @@
+"""JSON and NDJSON as documents: read whole, each key once, within a bound of objects.
+
+A repeated key is refused, since readers disagree about which value counts and one of them would be
+lost. Looking for one costs a count of colons: only when there are more of them than keys and strings
+explain is the body read a second time, slowly, by a reader that sees every pair.
+"""
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from calibrant.core.errors import Violation
+from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
+
+POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
+
+
+def read_json(data: bytes, max_objects: int) -> Any:
+    """Return the JSON document in `data`."""
+    _bound_objects(data, max_objects)
+    document = _loaded(data)
+    if _may_repeat_keys(data, [document]):
+        _refuse_repeated_keys(data, None)
+    return document
+
+
+def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the records in `data` and the line, from 1, that each stood on; empty lines are passed over."""
+    _bound_objects(data, max_objects)
+    numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    records = _read_together([line for _, line in numbered])
+    if records is None:
+        records = [_record(line, n) for n, line in numbered]
+    if _may_repeat_keys(data, records):
+        for n, line in numbered:
+            _refuse_repeated_keys(line, n)
+    return records, [n for n, _ in numbered]
+
+
+def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
+    """Return the records of all lines, read at once, or None where one of them is not plainly one object.
+
+    Lines that only make sense together would have to hold a list of objects, which is no field of any record.
+    """
+    if not all(line[:1] == b"{" and line.rstrip()[-1:] == b"}" for line in lines):
+        return None
+    try:
+        records = orjson.loads(b"[" + b",".join(lines) + b"]")
+    except orjson.JSONDecodeError:
+        return None
+    plain = len(records) == len(lines) and set(map(type, records)) <= {dict}
+    return records if plain else None
+
+
+def _bound_objects(data: bytes, max_objects: int) -> None:
+    """Refuse before reading what would fill memory: an empty list takes two bytes here, sixty there."""
+    if data.count(b"[") + data.count(b"{") > max_objects:
+        raise BodyTooLarge(f"The body holds more than {max_objects} lists and objects.")
+
+
+def _loaded(data: bytes, line: int | None = None) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise malformed(str(error), line) from error
+
+
+def malformed(reason: str, line: int | None) -> MalformedBody:
+    """Return the problem of text that is not JSON, with the line it stands on."""
+    if line is None:
+        return MalformedBody(
+            f"The body is not JSON: {reason}.", errors=[Violation("", "json", reason)]
+        )
+    reason = POSITION.sub(r", column \2", reason)
+    detail = f"Line {line} is not JSON: {reason}."
+    return MalformedBody(detail, errors=[Violation(f"/{line}", "json", reason)])
+
+
+def _record(text: bytes, line: int) -> dict[str, Any]:
+    record = _loaded(text, line)
+    if not isinstance(record, dict):
+        raise malformed("a line holds one object", line)
+    return record
+
+
+def _may_repeat_keys(data: bytes, documents: list[Any]) -> bool:
+    """Tell whether there are more colons than the keys and strings that were read have."""
+    if b"\\" in data:
+        return True
+    colons = data.count(b":")
+    if set(map(type, documents)) == {dict} and colons == sum(map(len, documents)):
+        return False  # the keys alone explain them
+    return colons != sum(map(_colons, documents))
+
+
+def _colons(value: Any) -> int:
+    """Return how many colons `value` surely took to write; lists of lists are not looked into."""
+    if isinstance(value, dict):
+        return int(len(value) + sum(key.count(":") + _colons(each) for key, each in value.items()))
+    if isinstance(value, str):
+        return value.count(":")
+    if isinstance(value, list):
+        kinds = set(map(type, value))
+        if kinds == {str}:
+            return "".join(value).count(":")
+        return sum(map(_colons, value)) if dict in kinds else 0
+    return 0
+
+
+def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise _repeated(twice, line)
+        return found
+
+    try:
+        json.loads(data, object_pairs_hook=each_once)
+    except RecursionError as error:
+        raise malformed("nested too deeply", line) from error
+
+
+def _repeated(key: str, line: int | None) -> MalformedBody:
+    where = "" if line is None else f"Line {line}: "
+    place = "" if line is None else f"/{line}"
+    detail = f"{where}the key {key!r} stands twice in one object."
+    return MalformedBody(
+        detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)]
+    )

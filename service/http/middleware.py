@@ -1,0 +1,103 @@
+"""What lies around every request: a check of its path, security headers, a line in the log, a count."""
+
+import logging
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from calibrant.core.errors import Violation
+from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
+from calibrant_server.service.http.prometheus import ServiceMetrics
+
+log = logging.getLogger("service.access")
+
+SECURITY_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
+
+
+class RequestMiddleware:
+    """Wraps the app; nothing in here knows what a request is about."""
+
+    def __init__(self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool) -> None:
+        self.app = app
+        self.meters = meters
+        self.log_requests = log_requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        started = time.perf_counter()
+        answer = Answering(send, without_body=scope["method"] == "HEAD")
+        if answer.without_body:
+            scope = {**scope, "method": "GET"}  # HEAD is answered wherever GET is
+        try:
+            if _hides_slash(scope):
+                await _refuse(_slash(), scope, answer)
+            else:
+                await self.app(scope, receive, answer)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if answer.status is not None:
+                raise  # half an answer is out: only closing the connection tells that it is not whole
+            await _refuse(InternalError(), scope, answer)
+        finally:
+            self._note(scope, answer.status or 499, time.perf_counter() - started)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = scope.get("route")
+        operation = getattr(route, "operation_id", None) or getattr(route, "name", None)
+        self.meters.answered(operation or "unmatched", status, seconds)
+        if self.log_requests:
+            line = (scope["method"], scope["path"], status, seconds * 1000)
+            log.info("%s %s %d %.1fms", *line)
+
+
+class Answering:
+    """Sends messages on, adds security headers, and keeps the status."""
+
+    def __init__(self, send: Send, without_body: bool = False) -> None:
+        self.send = send
+        self.without_body = without_body
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": _with_security(message.get("headers", []))}
+        elif self.without_body:
+            message = {**message, "body": b""}
+        await self.send(message)
+
+
+def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    present = {name.lower() for name, _ in headers}
+    added = [(name, value) for name, value in SECURITY_HEADERS.items() if name not in present]
+    return [*headers, *added]
+
+
+def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
+    """Tell whether an id in the path holds an encoded slash, which routing would take for a real one."""
+    raw = scope.get("raw_path") or b""
+    return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
+
+
+def _slash() -> InvalidName:
+    rule = Violation("/model", "id", InvalidName.message())
+    return InvalidName("An id in the path holds a slash. " + rule.detail, errors=[rule])
+
+
+async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
+    headers = [(b"content-type", b"application/problem+json")]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    body = orjson.dumps(problem.body(scope["path"]))
+    await send({"type": "http.response.body", "body": body})

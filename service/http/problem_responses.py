@@ -1,0 +1,155 @@
+"""Turns whatever rises out of a route into one problem document."""
+
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.http.errors import (
+    InternalError,
+    InvalidInput,
+    InvalidName,
+    InvalidQuery,
+    MalformedRequest,
+    MethodNotAllowed,
+    PathUnknown,
+    Problem,
+    escaped,
+)
+
+PROBLEM_JSON = "application/problem+json"
+LISTED_VIOLATIONS = 100
+
+KEY_ITSELF = "[key]"  # where pydantic finds fault with a name rather than with what stands under it
+
+# What pydantic calls a rule, where our word for it is another.
+RULES = {
+    "extra_forbidden": "unknown_field",
+    "literal_error": "unknown_value",
+    "string_pattern_mismatch": "pattern",
+    "string_type": "string",
+    "string_folder": "id",
+    "int_type": "integer",
+    "int_parsing": "integer",
+    "float_type": "number",
+    "float_parsing": "number",
+    "dict_type": "object",
+    "list_type": "list",
+}
+
+
+def problem_response(problem: Problem, request: Request) -> Response:
+    """Answer with the problem as `application/problem+json`."""
+    return Response(
+        orjson.dumps(problem.body(request.url.path)),
+        status_code=problem.status,
+        media_type=PROBLEM_JSON,
+        headers=problem.headers,
+    )
+
+
+def invalid_input(violations: list[Violation]) -> InvalidInput:
+    """Return the problem of a body with these violations; says so when it lists only the first."""
+    first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
+    if len(violations) == 1:
+        return InvalidInput(first, errors=violations)
+    listed = violations[:LISTED_VIOLATIONS]
+    shown = "" if len(listed) == len(violations) else f"; the first {len(listed)} are listed"
+    return InvalidInput(f"{first} ({len(violations)} violations in all{shown})", errors=listed)
+
+
+def violation_of(error: dict[str, Any]) -> Violation:
+    """Return one validation error of pydantic as pointer, rule and detail."""
+    parts = [part for part in error["loc"][1:] if part != KEY_ITSELF]
+    place = "".join(f"/{escaped(part)}" for part in parts)
+    rule = RULES.get(error["type"], error["type"])
+    if rule == "unknown_field":
+        return Violation(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+    detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
+    return Violation(place, rule, detail)
+
+
+def from_validation(error: RequestValidationError) -> Problem:
+    """Return the problem of a refused query, path, header or small body."""
+    errors = error.errors()
+    violations = [violation_of(each) for each in errors]
+    detail = " ".join(violation.detail for violation in violations[:3])
+    match errors[0]["loc"][0]:
+        case "path":
+            is_name = all(each["type"].startswith("string") for each in errors)
+            return InvalidName(None if is_name else detail, errors=violations)
+        case "query":
+            return InvalidQuery(detail, errors=violations)
+        case "header":
+            return MalformedRequest(detail, errors=violations)
+        case _:
+            return InvalidInput(detail, errors=violations)
+
+
+def from_http(error: HTTPException, request: Request) -> Problem:
+    """Return the problem of a path or method that no route answers."""
+    if error.status_code == 405:
+        allow = ", ".join(methods_of(request))
+        detail = f"{request.method} is not answered here; allowed: {allow}."
+        return MethodNotAllowed(detail, headers={"Allow": allow})
+    if error.status_code == 404:
+        return path_unknown(request.url.path)
+    return MalformedRequest(str(error.detail), headers=error.headers)
+
+
+def methods_of(request: Request) -> list[str]:
+    """Return the methods that some route answers at the path of this request."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
+            found |= route.methods or set()
+    return sorted(found | {"HEAD"} if "GET" in found else found)
+
+
+def path_unknown(path: str) -> PathUnknown:
+    """Return the 404 of a path; under models it names the rule for ids, which hold no slash."""
+    if not path.startswith("/v1/models/") or path.endswith("/"):
+        ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
+        return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
+    rule = Violation("/model", "id", InvalidName.message())
+    return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
+
+
+def problem_of(error: Exception, request: Request) -> Problem:
+    """Return the problem that an error of a request is."""
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return from_validation(error)
+        case CalibrationInputError():
+            return invalid_input(error.violations)
+        case HTTPException():
+            return from_http(error, request)
+        case _:
+            return InternalError()
+
+
+FORESEEN: tuple[type[Exception], ...] = (
+    Problem,
+    RequestValidationError,
+    CalibrationInputError,
+    HTTPException,
+)
+
+
+def install(app: FastAPI) -> None:
+    """Let the errors that `app` foresees be answered as problem documents.
+
+    What nobody foresaw is answered by `calibrant_server.service.http.middleware`, which lies around everything.
+    """
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem_response(problem_of(error, request), request)
+
+    for kind in FORESEEN:
+        app.add_exception_handler(kind, answer)

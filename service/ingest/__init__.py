@@ -1,0 +1,1 @@
+"""A posted batch, from request to receipt."""

@@ -1,0 +1,321 @@
+"""The form of a posted batch: bytes to columns, before anything is said about their meaning.
+
+JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
+numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
+refuses strings and nulls. Whatever is not plain goes on as it is, and `calibrant.Batch` says which row
+is wrong and why.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge, escaped
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.settings import Settings
+from calibrant_server.workers.ingest.entries import Places
+
+PLURAL = {
+    "probability": "probabilities",
+    "logit": "logits",
+    "confidence": "confidences",
+    "label": "labels",
+    "label_count": "label_counts",
+    "id": "ids",
+    "unit": "units",
+    "case": "cases",
+    "event_time": "event_times",
+    "slice": "slices",
+    "weight": "weights",
+}
+SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
+# A record's own value may be a list, and then the plural reads as well.
+LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
+RECORD_NAMES = PLURAL | LENIENT
+COLUMNS = tuple(SINGULAR)
+NO_MORE: Mapping[str, str] = {}
+IN_A_LINE = SINGULAR | {"raters": "rater"}
+ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
+
+
+@dataclass(frozen=True)
+class ParsedBatch:
+    """The columns of a posted batch, its id if it names one, and the line of each row in NDJSON."""
+
+    columns: dict[str, Any]
+    batch_id: str | None = None
+    lines: list[int] = field(default_factory=list)
+
+    def places(self, accepted: Iterable[int]) -> Places | None:
+        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        rows = list(accepted)
+        if self.lines:
+            return Places([self.lines[row] for row in rows], True)
+        return None if rows == list(range(len(rows))) else Places(rows, False)
+
+    def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the rows that are not among `accepted`, each as it was sent."""
+        columns = {
+            name: column
+            for name, column in self.columns.items()
+            if name != "slices" and column is not None
+        }
+        slices = self.columns.get("slices")
+        columns |= slices if isinstance(slices, dict) else {}
+        left = set(range(max((len(each) for each in columns.values()), default=0))).difference(
+            accepted
+        )
+        return [
+            {name: column[row] for name, column in columns.items() if row < len(column)}
+            for row in sorted(left)
+        ]
+
+    def place(self, violation: Violation) -> Violation:
+        """Return the violation where the client can find it: by line number when lines were sent."""
+        found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
+        if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
+            return violation
+        column, key, row, rest = found.groups()
+        pointer = f"/{self.lines[int(row)]}/{IN_A_LINE[column]}{key or ''}{rest or ''}"
+        return replace(violation, pointer=pointer)
+
+
+def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> ParsedBatch:
+    """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
+
+    Raises
+    ------
+    Problem
+        400 when it is not JSON, 413 when it has too many rows.
+    CalibrationInputError
+        A field that is unknown, or is not the list that it should be.
+    """
+    max_objects = 3 * settings.max_rows + 100
+    if body.media_type == NDJSON:
+        posted = _from_records(*read_ndjson(body.data, max_objects), more)
+    else:
+        posted = _from_document(read_json(body.data, max_objects), more)
+    longest = max((len(column) for column in _lists(posted.columns)), default=0)
+    if longest > settings.max_rows:
+        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
+    return replace(posted, columns=_arrays(posted.columns))
+
+
+def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return some columns of a document as `read_columns` reads those of a whole one.
+
+    Raises
+    ------
+    BodyTooLarge, CalibrationInputError
+        As `read_columns`.
+    """
+    for name, value in columns.items():
+        _check_column(name, value)
+    longest = max((len(column) for column in _lists(columns)), default=0)
+    if longest > settings.max_rows:
+        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
+    return _arrays(columns)
+
+
+def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
+    slices = columns.get("slices", {})
+    return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+    """Raise for each name that is not among the known ones, which the message lists."""
+    known = sorted(known)
+    violations = [
+        Violation(
+            f"{prefix}/{escaped(name)}",
+            "unknown_field",
+            f"There is no field {name!r}; known: {', '.join(known)}.",
+        )
+        for name in names
+        if name not in known
+    ]
+    if violations:
+        raise CalibrationInputError(violations)
+
+
+def object_of(document: Any) -> dict[str, Any]:
+    """Return the document if it is an object."""
+    if not isinstance(document, dict):
+        raise CalibrationInputError([Violation("", "object", "The body must be a JSON object.")])
+    return document
+
+
+def batch_id_of(document: dict[str, Any]) -> str | None:
+    """Return the batch id that a document names, none if it names none."""
+    batch_id = document.get("batch_id")
+    if batch_id is None or isinstance(batch_id, str):
+        return batch_id
+    raise CalibrationInputError([Violation("/batch_id", "string", "batch_id must be a string.")])
+
+
+def _from_document(document: Any, more: Mapping[str, str]) -> ParsedBatch:
+    document = object_of(document)
+    known = (*COLUMNS, *more.values())
+    refuse_unknown(document, (*known, "batch_id"))
+    columns = {name: value for name, value in document.items() if name in known}
+    columns = {name: value for name, value in columns.items() if value is not None}
+    for name, value in columns.items():
+        _check_column(name, value)
+    return ParsedBatch(columns, batch_id_of(document))
+
+
+def _check_column(name: str, value: Any) -> None:
+    if name != "slices":
+        return _check_list(f"/{name}", value)
+    if not isinstance(value, dict):
+        raise CalibrationInputError(
+            [Violation("/slices", "object", "slices must be an object of lists, one a slice name.")]
+        )
+    for key, column in value.items():
+        _check_list(f"/slices/{escaped(key)}", column)
+
+
+def _check_list(pointer: str, value: Any) -> None:
+    if not isinstance(value, list):
+        detail = f"{pointer[1:]} must be a list with one entry a prediction."
+        raise CalibrationInputError([Violation(pointer, "list", detail)])
+
+
+def _from_records(
+    records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]
+) -> ParsedBatch:
+    batch_id = None
+    if records and set(records[0]) == {"batch_id"}:
+        batch_id = batch_id_of(records[0])
+        records, lines = records[1:], lines[1:]
+    spelled = set().union(*set(map(tuple, records)))
+    if not spelled <= RECORD_NAMES.keys() | more.keys():
+        for record, line in zip(records, lines, strict=True):
+            if not record.keys() <= RECORD_NAMES.keys() | more.keys():
+                refuse_unknown(record, (*PLURAL, *more), f"/{line}")
+    _refuse_two_spellings(spelled, records, lines)
+    columns: dict[str, Any] = {}
+    for name in sorted(spelled):
+        if name in more:
+            columns[more[name]] = [record.get(name) for record in records]
+            continue
+        columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
+    if "slices" in columns:
+        columns["slices"] = _by_slice(columns["slices"], lines)
+    return ParsedBatch(columns, batch_id, lines)
+
+
+def _refuse_two_spellings(
+    spelled: set[str], records: list[dict[str, Any]], lines: list[int]
+) -> None:
+    for plural in LENIENT:
+        both = {plural, SINGULAR[plural]}
+        if not both <= spelled:
+            continue
+        for record, line in zip(records, lines, strict=True):
+            if both <= record.keys():
+                detail = f"Line {line} has both {SINGULAR[plural]!r} and {plural!r}."
+                raise CalibrationInputError([Violation(f"/{line}/{plural}", "one_of", detail)])
+
+
+def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
+    """Return one value a record; only a label may be left out, which means not yet."""
+    singular = SINGULAR[plural]
+    column = [record.get(singular, record.get(plural)) for record in records]
+    if plural in ("labels", "label_counts"):
+        return column
+    missing = [line for line, value in zip(lines, column, strict=True) if value is None]
+    if missing:
+        raise CalibrationInputError(
+            [
+                Violation(
+                    f"/{line}/{singular}",
+                    "missing",
+                    f"Line {line} has no {singular}, which other lines have.",
+                )
+                for line in missing
+            ]
+        )
+    return column
+
+
+def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
+    """Turn one object a record into one list a slice name."""
+    names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
+    violations = [
+        Violation(f"/{line}/slice", "slices", f"Line {line} must name the slices {names}.")
+        for line, each in zip(lines, column, strict=True)
+        if not isinstance(each, dict) or len(each) != len(names)
+    ]
+    if violations:
+        raise CalibrationInputError(violations)
+    return {name: [each[name] for each in column] for name in names}
+
+
+def _arrays(columns: dict[str, Any]) -> dict[str, Any]:
+    reading: dict[str, Callable[[Any], Any]] = {
+        "probabilities": _matrix,
+        "logits": _matrix,
+        "confidences": _vector,
+        "weights": _vector,
+        "label_counts": _counts,
+    }
+    return {name: reading.get(name, _as_it_is)(value) for name, value in columns.items()}
+
+
+def _as_it_is(column: Any) -> Any:
+    return column
+
+
+def _matrix(rows: list[Any]) -> Any:
+    """Return float64 (n, width) if every row is a list of numbers of one length, else the rows."""
+    if set(map(type, rows)) != {list}:
+        return rows
+    widths = set(map(len, rows))
+    if len(widths) != 1 or 0 in widths:
+        return rows
+    flat = array("d")
+    try:
+        for row in rows:
+            flat.fromlist(row)
+    except (TypeError, OverflowError):
+        return rows
+    matrix = np.frombuffer(flat).reshape(len(rows), -1)
+    return rows if _holds_booleans(matrix, rows) else matrix
+
+
+def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
+    """Tell whether a 0 or 1 was written as false or true; only those can have been."""
+    suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
+    return any(bool in map(type, rows[i]) for i in suspects)
+
+
+def _vector(values: list[Any]) -> Any:
+    """Return float64 (n,) if every value is a number, else the values."""
+    if not set(map(type, values)) <= {int, float} or not values:
+        return values
+    return np.array(values, dtype=np.float64)
+
+
+def _counts(rows: list[Any]) -> Any:
+    """Return int64 (n, width) if every row is a list of whole numbers of one length, else the rows."""
+    if set(map(type, rows)) != {list} or len(set(map(len, rows))) != 1:
+        return rows
+    if set(map(type, chain.from_iterable(rows))) != {int}:
+        return rows
+    flat = _int64(list(chain.from_iterable(rows)))
+    return flat.reshape(len(rows), -1) if isinstance(flat, np.ndarray) else rows
+
+
+def _int64(values: list[Any]) -> Any:
+    try:
+        return np.frombuffer(array("q", values), dtype=np.int64)
+    except OverflowError:
+        return values

@@ -1,0 +1,120 @@
+"""Posted updates of histograms: the shapes that the document shows."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.reads.queries import Instant
+
+Sums = list[float]
+
+
+class UpdateHead(BaseModel):
+    """When and of what an update is: the same for histograms and panes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    event_time: Instant | None = Field(
+        None, description="RFC 3339; the time of receipt without it."
+    )
+    slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
+    mode: Literal["delta", "cumulative"] = "delta"
+    source: Name | None = Field(None, description="Who counts; with `cumulative`.")
+    epoch: int | None = Field(None, ge=0, lt=2**53, description="Raised by a restart.")
+    sequence: int | None = Field(None, ge=0, lt=2**53, description="A larger one replaces.")
+
+
+class HistogramUpdate(UpdateHead):
+    """Sums by bin of one kind of score under one label policy."""
+
+    kind: Literal["top_label", "class", "positive"]
+    class_: int | str | None = Field(None, alias="class", description="With kind `class`.")
+    raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
+    bins: int
+    edges: Literal["right", "left"] = "right"
+    count: Sums
+    sum_confidence: Sums
+    sum_correct: Sums
+    n_predictions: list[int] | None = None
+    n_units: int | None = Field(
+        None,
+        description="Independent units. Where `count` adds up to no more, the drift alarm takes it as evidence.",
+    )
+    unit: Name | None = None
+    case: Name | None = None
+
+
+class PaneUpdate(UpdateHead):
+    """A pane that `calibrant.Pane` filled at the edge: it carries every accumulator."""
+
+    kind: Literal["pane"]
+    packed: str = Field(description="`Pane.pack()` in base64.")
+
+
+class ConfidenceUpdate(UpdateHead):
+    """A confidence histogram: every class's probability by class, by whether it is the reference, and by fine bin.
+
+    It counts as one histogram a class and one of the top label, with edges `left`.
+    """
+
+    kind: Literal["confidence"]
+    raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
+    label: list[list[Sums]] | None = Field(
+        None,
+        description="By class, then wrong and right, then fine bin: at least as many bins as the grid has cells.",
+    )
+    prediction: list[Sums] | None = Field(
+        None,
+        description="Of the top class, wrong and right; of two classes it follows from `label`.",
+    )
+    packed: str | None = Field(
+        None,
+        description="`ConfidenceHistogram.pack()` in base64, in place of `label` and `prediction`.",
+    )
+    n_units: int | None = None
+    unit: Name | None = None
+    case: Name | None = None
+
+
+class SingleHistogramBody(HistogramUpdate):
+    """One histogram."""
+
+    batch_id: Name | None = None
+
+
+class SinglePaneBody(PaneUpdate):
+    """One pane."""
+
+    batch_id: Name | None = None
+
+
+class SingleConfidenceBody(ConfidenceUpdate):
+    """One confidence histogram."""
+
+    batch_id: Name | None = None
+
+
+class HistogramsBody(BaseModel):
+    """Several updates, taken together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    histograms: list[HistogramUpdate | ConfidenceUpdate | PaneUpdate]
+
+
+HEAD_NAMES = ("event_time", "slice", "mode", "source", "epoch", "sequence")
+KINDS = ("top_label", "class", "positive", "confidence", "pane")
+
+
+def names_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return the fields of an update beside those of its head."""
+    fields = model.model_fields.items()
+    return tuple(field.alias or name for name, field in fields if name not in HEAD_NAMES)
+
+
+NAMES = dict.fromkeys(("top_label", "class", "positive"), names_of(HistogramUpdate)) | {
+    "confidence": names_of(ConfidenceUpdate),
+    "pane": names_of(PaneUpdate),
+}

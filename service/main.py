@@ -1,0 +1,73 @@
+"""Serve over HTTP: `python -m service`."""
+
+import logging
+import os
+import socket
+import sys
+from contextlib import suppress
+
+# Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import uvicorn
+from pydantic import ValidationError
+
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import engine_settings
+from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
+from calibrant_server.service.settings import Settings
+from calibrant_server.service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from calibrant_server.workers.memory import settle
+from calibrant_server.workers.settings import SettingsError
+
+SHUTDOWN_S = 15  # long polls are not waited for any longer
+EXIT_NOT_STARTED = 3
+
+log = logging.getLogger("service")
+
+
+def main() -> None:
+    """Serve until told to stop; refuse to be reachable from elsewhere without keys."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        settings = Settings()
+        engine_settings(settings)
+        open_to_others = load_keyring(settings).is_open and not is_loopback(settings.host)
+    except (ValidationError, SettingsError, KeysUnreadable) as error:
+        sys.exit(f"calibrant: {sentence(error)}")
+    if open_to_others:
+        sys.exit(
+            f"calibrant: no keys are configured, so the service does not listen on {settings.host}.\n"
+            "Listen on 127.0.0.1, or set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first "
+            "key is made) or CALIBRANT_KEYS."
+        )
+    for name in unread():
+        log.warning("%s is no setting; docs/operations.md lists them", name)
+    try:
+        sockets = bound_to(settings.host, settings.port)
+    except CannotListen as error:
+        sys.exit(f"calibrant: {error}")
+    serve(settings, sockets)
+
+
+def serve(settings: Settings, sockets: list[socket.socket]) -> None:
+    """Serve on these sockets until told to stop; end with 3 if the store or the engine cannot be started."""
+    app = create_app(settings)
+    settle()
+    config = uvicorn.Config(
+        Plainly(app, sockets),
+        access_log=False,
+        server_header=False,
+        log_config=None,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run(sockets)
+    if not server.started:
+        sys.exit(EXIT_NOT_STARTED)

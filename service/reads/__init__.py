@@ -1,0 +1,1 @@
+"""A read: query, ETag, long poll and comparison."""

@@ -1,0 +1,239 @@
+"""What is declared of a model's alarm, and how alarms are shown."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.query import PaneQuery
+from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.tolerance import DEFAULT_TOLERANCE
+from calibrant.drift.unit_tables import DRIFT_BINS
+from calibrant.input.columns import NAME
+from calibrant_server.service.reads.queries import Duration
+from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
+from calibrant_server.workers.alarm.settings import (
+    DEFAULT_BUCKET,
+    DEFAULT_RATERS,
+    DEFAULT_REFERENCE,
+    ONE_RATER,
+    AlarmSettings,
+)
+from calibrant_server.workers.alarm.url_guard import BlockedUrlError, check_url
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
+
+HIDDEN_SECRET = f"{SECRET_PREFIX}…"
+SCORES = ("top_label", "positive")
+MAX_WEBHOOKS = 10
+MAX_CLASSES = 64
+MAX_RATERS = 64
+
+
+def rare(text: str) -> str:
+    """Return a rate of false alarms as it is, once it was read."""
+    try:
+        FalseAlarms.parse(text)
+    except ValueError as error:
+        raise PydanticCustomError("false_alarms", "{reason}", {"reason": str(error)}) from error
+    return text
+
+
+def receiver(url: str) -> str:
+    """Return a receiver's URL as it is, once it was read; where it leads is checked at each delivery."""
+    try:
+        check_url(url)
+    except BlockedUrlError as error:
+        raise PydanticCustomError("url", "{reason}", {"reason": str(error)}) from error
+    return url
+
+
+def signing(text: str) -> str:
+    """Return a secret as it is, once it was read; the hidden form stands for the one that is there."""
+    if text != HIDDEN_SECRET:
+        try:
+            key_of(text)
+        except ValueError as error:
+            raise PydanticCustomError("secret", "{reason}", {"reason": str(error)}) from error
+    return text
+
+
+def policy(text: str) -> str:
+    """Return a label policy as it is, once it was read."""
+    if text in POLICIES or (
+        text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))
+    ):
+        return text
+    allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
+    raise PydanticCustomError(
+        "unknown_value", "a label policy is one of {allowed}", {"allowed": allowed}
+    )
+
+
+def bets_on(value: Any) -> Any:
+    """Return what is bet on as it is, once it is seen to be the score or a list of classes."""
+    listed = isinstance(value, list) and all(type(each) in (str, int) for each in value)
+    if listed or value in (OWN_SCORE, *SCORES):
+        return value
+    raise PydanticCustomError("bets", "score, top_label, positive, or a list of classes")
+
+
+class WebhookBody(BaseModel):
+    """Who is told of alarms (Standard Webhooks)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: Annotated[str, AfterValidator(receiver)] = Field(description="https.")
+    secret: Annotated[str, AfterValidator(signing)] | None = Field(
+        None,
+        description="Signs what is sent: whsec_ and base64 of 24 to 64 bytes. Made and shown once where none is given.",
+    )
+
+
+class AlarmBody(BaseModel):
+    """Settings of the drift alarm."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tolerance: float = Field(
+        DEFAULT_TOLERANCE, ge=0, lt=1, allow_inf_nan=False, description="Gap that is no drift."
+    )
+    false_alarms: Annotated[str, AfterValidator(rare)] = Field(
+        DEFAULT_FALSE_ALARMS, description="At most so many over all slices, on average."
+    )
+    bucket: Duration = Field(DEFAULT_BUCKET, description="Length of a cohort, whole panes.")
+    against: Literal["tolerance", "reference"] = Field(
+        "tolerance", description="Is it calibrated, or did it change from the reference?"
+    )
+    reference: Duration = Field(
+        DEFAULT_REFERENCE,
+        description="Length of the first cohorts, with which scores are compared.",
+    )
+    bets: Annotated[str | list[str | int], BeforeValidator(bets_on)] = Field(
+        "score",
+        description="`score`: the top label, or class 1 of a binary model (there `positive`, elsewhere `top_label` say the "
+        "same); or a list of classes.",
+    )
+    scores: Literal["mapped", "raw"] = Field(
+        "mapped",
+        description="Bets are on scores as the current calibration map makes them, or as sent.",
+    )
+    raters: Annotated[str, AfterValidator(policy)] = Field(
+        "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
+    )
+    rater_detectors: int = Field(
+        DEFAULT_RATERS,
+        ge=0,
+        le=MAX_RATERS,
+        description="Named raters with a detector of their own.",
+    )
+    false_flags: float = Field(
+        0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
+    )
+    webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
+
+
+def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None) -> dict[str, Any]:
+    """Return the settings as the registry keeps them: what was declared, classes by index, every secret.
+
+    Raises
+    ------
+    CalibrationInputError
+        They do not agree with the model.
+    """
+    kept = body.model_dump(mode="json", exclude_unset=True)
+    bucket_s = parse_duration(body.bucket)
+    if bucket_s % config.pane_s:
+        raise _broken("bucket", "whole_panes", "a cohort is whole panes of the model")
+    try:
+        FalseAlarms.parse(body.false_alarms).run_length(float(bucket_s))
+    except ValueError as error:
+        raise _broken("false_alarms", "run_length", str(error)) from error
+    if isinstance(body.bets, list):
+        kept["bets"] = _classes(body.bets, config)
+    elif body.bets not in (OWN_SCORE, named := config.spec().default_scope):
+        raise _broken(
+            "bets", "other_score", f"the score of a {config.task} model is {named}; or list classes"
+        )
+    elif "bets" in kept:
+        kept["bets"] = OWN_SCORE
+    if "webhooks" in kept:
+        kept["webhooks"] = _webhooks(body.webhooks, current)
+    return kept
+
+
+def _classes(named: list[str | int], config: ModelConfig) -> list[int]:
+    if not 1 <= len(named) <= MAX_CLASSES:
+        raise _broken("bets", "classes", f"1 to {MAX_CLASSES} classes are watched")
+    found = [_index(each, config) for each in named]
+    if len(set(found)) < len(found):
+        raise _broken("bets", "repeated", "a class is watched once")
+    for index in found:
+        try:
+            PaneQuery(bins=DRIFT_BINS, scope=f"class:{index}").check(config.spec())
+        except CalibrationInputError as error:
+            raise _broken("bets", "class_not_kept", error.violations[0].detail) from error
+    return found
+
+
+def _index(name: str | int, config: ModelConfig) -> int:
+    if isinstance(name, str) and name in (config.classes or ()):
+        return (config.classes or []).index(name)
+    if isinstance(name, int) and 0 <= name < config.n_classes:
+        return name
+    known = ", ".join(config.classes or ()) or f"0 to {config.n_classes - 1}"
+    raise _broken("bets", "unknown_class", f"{name!r} is not a class of the model; known: {known}")
+
+
+def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
+    known = {} if current is None else {w.url: w.secret for w in AlarmSettings.of(current).webhooks}
+    if len({each.url for each in wanted}) < len(wanted):
+        raise _broken("webhooks", "repeated", "a receiver stands once")
+    kept = []
+    for number, each in enumerate(wanted):
+        given = each.secret
+        if given == HIDDEN_SECRET and each.url not in known:
+            raise _broken(
+                f"webhooks/{number}/secret", "secret", "there is no secret of this URL yet"
+            )
+        if given is None or given == HIDDEN_SECRET:
+            given = known.get(each.url) or new_secret()
+        kept.append({"url": each.url, "secret": given})
+    return kept
+
+
+def hidden(
+    alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True
+) -> dict[str, Any]:
+    """Return settings with secrets hidden, but those of the URLs in `told`.
+
+    Of URLs only scheme and host are shown where they are not wanted `whole`: the path of many a receiver is its key.
+    """
+    if not alarm.get("webhooks"):
+        return alarm
+    shown = [
+        each if each["url"] in told else {**each, "secret": HIDDEN_SECRET}
+        for each in alarm["webhooks"]
+    ]
+    if not whole:
+        shown = [{**each, "url": _host_of(each["url"])} for each in shown]
+    return {**alarm, "webhooks": shown}
+
+
+def _host_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
+
+
+def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
+    """Return the URLs for which a secret is made now, which is then shown once."""
+    known = set() if current is None else {w.url for w in AlarmSettings.of(current).webhooks}
+    return frozenset(w.url for w in body.webhooks if w.secret is None and w.url not in known)
+
+
+def _broken(member: str, rule: str, detail: str) -> CalibrationInputError:
+    return CalibrationInputError([Violation(f"/alarm/{member}", rule, detail)])

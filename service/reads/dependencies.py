@@ -1,0 +1,82 @@
+"""Reads of one model: what every such route is given, and the answer as numbers or drawn."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Response
+
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.http.dependencies import (
+    IfNoneMatch,
+    MapReader,
+    Prefer,
+    Reader,
+    TheConnection,
+    TheReading,
+)
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
+from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+class ReadAccess:
+    """A caller who may read, the model that is asked about, and the doors to the answer."""
+
+    def __init__(
+        self,
+        model: str,
+        request: Request,
+        caller: Caller,
+        connection: Connection,
+        reading: ReadService,
+    ) -> None:
+        self.model, self.request = model, request
+        self.caller, self.connection, self.reading = caller, connection, reading
+
+    async def config(self) -> ModelConfig:
+        """Return the model; an unknown one is refused."""
+        return await model_of(self.connection, self.caller, self.model)
+
+    async def answer(
+        self,
+        ask: ReadQuery,
+        format: Format | None,
+        draw: Draw,
+        shown: dict[str, str | None] | None = None,
+    ) -> Response:
+        """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
+        media_type = media_type_of(format, self.request)
+        if media_type != JSON and shown:
+            ask = ask.asking({**ask.params, **shown})
+        return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
+
+
+async def _read(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> ReadAccess:
+    return ReadAccess(model, request, caller, connection, reading)
+
+
+async def _map_read(
+    model: ModelId,
+    request: Request,
+    caller: MapReader,
+    connection: TheConnection,
+    reading: TheReading,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+) -> ReadAccess:
+    return ReadAccess(model, request, caller, connection, reading)
+
+
+# Coroutines: FastAPI would call the class itself in another thread.
+TheRead = Annotated[ReadAccess, Depends(_read)]
+TheMapRead = Annotated[ReadAccess, Depends(_map_read)]

@@ -1,0 +1,120 @@
+"""The shapes of estimates, derived from the metrics that there are."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from calibrant.metrics import DEFAULT_METRICS, METRICS
+from calibrant_server.service.reads.queries import unanswerable
+
+
+class WindowShown(BaseModel):
+    """The window after it was resolved to whole panes: half open, RFC 3339."""
+
+    from_: str = Field(alias="from")
+    to: str
+
+
+class Estimate(BaseModel):
+    """One estimate: null with a reason where there is none."""
+
+    model_config = ConfigDict(extra="allow")
+
+    value: float | None
+    interval: list[float | None] | None = None
+    null_mean: float | None = None
+    null_q95: float | None = None
+    n: int | None = None
+    n_ratings: int | None = None
+    reason: str | None = None
+    error_bound: float | None = None
+    error_bound_reason: str | None = Field(None, description="Why cells give no `error_bound`.")
+
+
+def _described(metric: Any) -> Any:
+    text = ". ".join(str(part) for part in (metric.title, getattr(metric, "direction", "")) if part)
+    return Field(None, title=metric.title, description=text)
+
+
+# One source: what METRICS holds is what the answer may hold.
+_FIELDS: dict[str, Any] = {
+    slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())
+}
+Estimates = create_model("Estimates", __doc__="Estimates by slug.", **_FIELDS)
+
+
+class Scores(BaseModel):
+    """Scores at one temperature."""
+
+    model_config = ConfigDict(extra="allow")
+
+    nll: float | None
+    brier: float | None
+    ece: float | None
+
+
+class Curve(BaseModel):
+    """Scores along a grid of temperatures."""
+
+    model_config = ConfigDict(extra="allow")
+
+    temperature: list[float]
+    nll: list[float | None]
+    brier: list[float | None]
+    ece: list[float | None]
+
+
+class TemperatureResponse(BaseModel):
+    """The fitted temperature."""
+
+    model_config = ConfigDict(extra="allow")
+
+    temperature: float | None
+    inverse_temperature: float | None
+    standard_error: float | None = None
+    interval: list[float | None] | None = None
+    objective: str
+    at_bound: bool | None = None
+    gradient_norm: float | None = Field(
+        None, description="Derivative of the mean loss in log T at the fit; of ECE none."
+    )
+    iterations: int | None = None
+    objective_before: float | None = None
+    objective_after: float | None = None
+    n: int
+    before: Scores | None = None
+    after: Scores | None = None
+    curve: Curve | None = None
+    heldout: dict[str, Any] | None = Field(
+        None, description="Before, after and gain with its interval on labels not fitted to."
+    )
+    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
+        None, description="The simplest change that no other beats on held-out labels."
+    )
+    recommendation_evidence: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+def metric_slugs(text: str | None) -> list[str]:
+    """Return the slugs in a list with commas, each once; an unknown one is refused with the known."""
+    if text is None:
+        return list(DEFAULT_METRICS)
+    slugs = list(dict.fromkeys(slug.strip() for slug in text.split(",")))
+    _refuse_unknown(slugs, "/metrics")
+    return slugs
+
+
+def metric_slug(text: str) -> str:
+    """Return one slug; an unknown one is refused with the known."""
+    _refuse_unknown([text], "/metric")
+    return text
+
+
+def _refuse_unknown(slugs: list[str], pointer: str) -> None:
+    unknown = [slug for slug in slugs if slug not in METRICS]
+    if unknown:
+        named = ", ".join(repr(slug[:40]) for slug in unknown[:5])
+        known = ", ".join(sorted(METRICS))
+        raise unanswerable(
+            pointer, "unknown_metric", f"There is no metric {named}; known: {known}."
+        )

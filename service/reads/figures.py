@@ -1,0 +1,47 @@
+"""Answers that may be had as numbers or drawn: how a client says which, and how the drawing is made of the numbers."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import orjson
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from calibrant_server.service.http.headers import negotiated
+from calibrant_server.service.openapi.schema import problems
+from calibrant_server.service.reads.service import JSON, Render
+
+Draw = Callable[[dict[str, Any], str], bytes]
+Format = Literal["json", "svg", "png"]
+MEDIA_TYPES: dict[str, str] = {"json": JSON, "svg": "image/svg+xml", "png": "image/png"}
+IMAGES: dict[str, Any] = {
+    "image/svg+xml": {"schema": {"type": "string"}},
+    "image/png": {"schema": {"type": "string", "contentMediaType": "image/png"}},
+}
+
+
+def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a read whose answer may be had as an image too."""
+    return {
+        200: {**described, "content": described["content"] | IMAGES},
+        304: {"description": "The state is the one that If-None-Match names"},
+        **problems(406, 422),
+    }
+
+
+def media_type_of(format: Format | None, request: Request) -> str:
+    """Return what is to be made: as the query says, else as Accept does."""
+    if format:
+        return MEDIA_TYPES[format]
+    return negotiated(request, list(MEDIA_TYPES.values()))
+
+
+def drawn(draw: Draw, media_type: str) -> Render | None:
+    """Return how the numbers become this media type; nothing is to be done for JSON."""
+    if media_type == JSON:
+        return None
+
+    async def render(body: bytes) -> bytes:
+        return await run_in_threadpool(draw, orjson.loads(body), media_type)
+
+    return render

@@ -1,0 +1,99 @@
+"""Frozen maps as requests name them: their shape, who made them, what the store says against them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import Path, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.errors import (
+    MapsFull,
+    MapUnknown,
+    ModelUnknown,
+    PreconditionFailed,
+)
+from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.service import IngestService
+from calibrant_server.service.openapi.schema import ProblemError
+from calibrant_server.service.reads.map_questions import MapResponse
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.store.frozen_maps import (
+    NoSuchMap,
+    NoSuchModel,
+    PromotionConflict,
+    TooManyMaps,
+)
+
+MAX_OBJECTS = 1000
+MAX_VERSION = 1_000_000
+MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
+
+
+class MapVersion(MapResponse):
+    """A frozen map: the answer of the fit as it was, for good."""
+
+    model: str
+    version: int
+    created_at: str
+    created_by: str
+    note: str | None = None
+    window: dict[str, str]
+    state_version: str
+
+
+class PromotionRecord(BaseModel):
+    """Who made which version current, when, why, and on what evidence."""
+
+    model_config = ConfigDict(extra="allow")
+
+    promotion: int
+    version: int
+    previous: int | None
+    promoted_at: str
+    promoted_by: str
+    reason: str
+    override: bool
+    evidence: dict[str, Any] | None
+    warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
+
+
+async def document(request: Request, reception: IngestService) -> dict[str, Any]:
+    with reception.admission.hold() as hold:
+        body = await read_body(request, reception.settings, hold, (JSON,))
+        return object_of(read_json(body.data, MAX_OBJECTS))
+
+
+def valid(model: type[Any], document: dict[str, Any]) -> Any:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
+
+
+def who_is(caller: Caller) -> str:
+    """Return the name of the caller's key, as far as it has one."""
+    return caller.name or caller.tenant
+
+
+@contextmanager
+def map_errors() -> Iterator[None]:
+    """Translate what the store of maps raises."""
+    try:
+        yield
+    except NoSuchMap as error:
+        raise MapUnknown(f"The model has no map version {error.args[0]}.") from error
+    except NoSuchModel as error:
+        raise ModelUnknown() from error
+    except TooManyMaps as error:
+        raise MapsFull() from error
+    except PromotionConflict as error:
+        raise PreconditionFailed(
+            "Another map was promoted meanwhile; read the current one again first."
+        ) from error

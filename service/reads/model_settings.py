@@ -1,0 +1,283 @@
+"""What can be declared of a model: the settings document, what it makes, and how it is shown again."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+from unicodedata import category
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.ingest.columns import refuse_unknown
+from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
+from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.service.reads.queries import duration
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
+
+GENERATION = re.compile(r"[0-9a-f]{12}")
+SHORTEST_PANE_S = 60
+DAY_S = 86_400
+MAX_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
+
+
+def lasting(text: str) -> str:
+    """Return a duration as it is, once it was read: whole seconds, a century at most."""
+    seconds = parse_duration(duration(text))
+    if seconds != int(seconds) or seconds > MAX_S:
+        raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
+    return text
+
+
+def pane_length(text: str) -> str:
+    """Return the length of a pane as it is, once it was read."""
+    seconds = parse_duration(lasting(text))
+    fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
+    if seconds < SHORTEST_PANE_S or not fits:
+        raise PydanticCustomError(
+            "pane", "a pane is a minute or longer and divides a day, or is whole days"
+        )
+    return text
+
+
+# Control characters and line breaks: neither a figure's XML nor a table's cell can hold them.
+NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
+
+
+def named_or_numbered(value: Any) -> Any:
+    """Return classes as they are, once they were seen to be different names, or a number."""
+    if value is None or type(value) is int:
+        return value
+    good = isinstance(value, list) and all(
+        isinstance(each, str) and 1 <= len(each) <= 200 for each in value
+    )
+    if not good:
+        raise PydanticCustomError(
+            "classes", "a list of names of 1 to 200 characters, or the number of classes"
+        )
+    for place, each in enumerate(value):
+        if any(category(letter) in NOT_IN_NAMES for letter in each):
+            detail = "name {place} holds a control character or a line break"
+            raise PydanticCustomError("classes", detail, {"place": place})
+    if len(set(value)) < len(value):
+        raise PydanticCustomError("repeated", "classes have names of their own")
+    return value
+
+
+def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
+    """Return slices as they are, once keys are seen to have no colon, and values to be some and different."""
+    for key, values in slices.items():
+        if ":" in key:
+            raise PydanticCustomError(
+                "name", "a slice key has no colon, which parts it from its value"
+            )
+        if values is not None and not 0 < len(set(values)) == len(values):
+            detail = "{key} lists each value once, at least one; null stands for any"
+            raise PydanticCustomError("slices", detail, {"key": key})
+    return slices
+
+
+Lasting = Annotated[
+    str, AfterValidator(lasting), WithJsonSchema({"type": "string", "format": "duration"})
+]
+Classes = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None,
+    BeforeValidator(named_or_numbered),
+]
+
+
+class ModelSettings(BaseModel):
+    """What can be declared of a model."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
+    classes: Classes = Field(None, description="Names, or their number; two for a binary model.")
+    grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
+    pane: Annotated[str, AfterValidator(pane_length)] = Field(
+        "PT1H", description="Shortest time that can be asked for."
+    )
+    retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
+    label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
+    slices: Annotated[dict[Name, list[Name] | None], AfterValidator(values_of)] = Field(
+        {},
+        description="Slice keys with their values, or null for any: others are then refused. Without any every key "
+        "is taken. Values of an open key beyond a limit are counted as `other`.",
+    )
+    unit: Annotated[str, Field(max_length=200)] | None = Field(
+        None,
+        description="What a unit is: patient, item. Declared, histograms must say how many they hold.",
+    )
+    listed_classes: list[int] | None = Field(
+        None, description="Classes kept one by one, where there are more than 64."
+    )
+    alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ModelSettings":
+        if self.n_classes is None:
+            raise PydanticCustomError("missing", "classes are needed: names, or their number")
+        return self
+
+    @property
+    def n_classes(self) -> int | None:
+        """Return how many classes there are, none where it is not said."""
+        if self.classes is None:
+            return 2 if self.task == "binary" else None
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+
+def settings_of(document: dict[str, Any]) -> ModelSettings:
+    """Return the settings in a document, or raise every rule that they break."""
+    refuse_unknown(document, ModelSettings.model_fields)
+    try:
+        return ModelSettings.model_validate(document)
+    except ValidationError as error:
+        violations = [
+            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
+
+    config: ModelConfig
+    told: frozenset[str]
+
+
+def change_of(
+    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+) -> Change:
+    """Return a model's configuration as the registry is to keep it."""
+    config = config_of(settings, caller, model)
+    try:
+        alarm = kept_alarm(settings.alarm, config, current)
+    except CalibrationInputError as error:
+        raise invalid_input(error.violations) from error
+    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+
+
+def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
+    """Return a model's configuration as declared, without its alarm."""
+
+    def seconds(text: str | None) -> int | None:
+        return None if text is None else int(parse_duration(text))
+
+    config = ModelConfig(
+        tenant=caller.tenant,
+        model=model,
+        task=settings.task,
+        n_classes=2 if settings.n_classes is None else settings.n_classes,
+        classes=settings.classes if isinstance(settings.classes, list) else None,
+        grid=settings.grid,
+        pane_s=int(parse_duration(settings.pane)),
+        retention_s=seconds(settings.retention),
+        label_horizon_s=seconds(settings.label_horizon),
+        slices=settings.slices,
+        unit=settings.unit,
+        listed_classes=settings.listed_classes,
+    )
+    config.spec()  # raises where no panes can be made of this
+    return config
+
+
+def declared(config: ModelConfig) -> dict[str, Any]:
+    """Return the settings document that declares `config`."""
+
+    def text(seconds: int | None) -> str | None:
+        return None if seconds is None else duration_of(seconds)
+
+    return {
+        "task": config.task,
+        "classes": config.classes or config.n_classes,
+        "grid": config.grid,
+        "pane": duration_of(config.pane_s),
+        "retention": text(config.retention_s),
+        "label_horizon": text(config.label_horizon_s),
+        "slices": config.slices,
+        "unit": config.unit,
+        "listed_classes": config.listed_classes,
+        "alarm": _named_classes(config),
+    }
+
+
+def _named_classes(config: ModelConfig) -> dict[str, Any]:
+    """Return the alarm's settings with classes as they were named."""
+    bets = config.alarm.get("bets")
+    if not isinstance(bets, list) or not config.classes:
+        return config.alarm
+    return {**config.alarm, "bets": [config.classes[index] for index in bets]}
+
+
+def shown(
+    config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True
+) -> dict[str, Any]:
+    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`; their URLs `whole` or by host."""
+    document = declared(config)
+    return {
+        "model": config.model,
+        **document,
+        "alarm": hidden(document["alarm"], told, whole),
+        "classes": config.classes,
+        "n_classes": config.n_classes,
+        "revision": config.revision,
+        "created_at": rfc3339(config.created_at) if config.created_at else None,
+    }
+
+
+def redeclared(config: ModelConfig) -> ModelConfig:
+    """Return a configuration that came from elsewhere, once its settings keep the rules that a model is declared by.
+
+    Raises
+    ------
+    InvalidInput, CalibrationInputError, ValueError, TypeError
+        They do not; generation and revision, which name the state, are not what a registry makes.
+    """
+    if not GENERATION.fullmatch(config.generation):
+        raise ValueError("generation is twelve hexadecimal digits")
+    if type(config.revision) is not int or not 1 <= config.revision < 2**31:
+        raise ValueError("revision is a number from 1")
+    settings = settings_of(declared(config))
+    made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
+    names = (
+        "task",
+        "n_classes",
+        "classes",
+        "grid",
+        "pane_s",
+        "retention_s",
+        "label_horizon_s",
+        "slices",
+        "unit",
+    )
+    checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
+    return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
+
+
+def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return `document` after a merge patch: null takes a member out, an object goes into its own."""
+    merged = dict(document)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(merged.get(name), dict):
+            merged[name] = patched(merged[name], value)
+        else:
+            merged[name] = value
+    return merged

@@ -1,0 +1,298 @@
+"""Reads: a question about a window, an ETag before the answer, a wait for news.
+
+The ETag names what the answer is made of (the state's version, the resolved window, the query, the code,
+the representation), so that an unchanged answer is 304 without being computed. With `Prefer: wait` and
+If-None-Match the answer comes when the state changes, or 304 when the time is over.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.headers import entity_tags, names, negotiated, preferred_wait
+from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
+from calibrant_server.service.security.keys import caller_of
+from calibrant_server.service.settings import Settings
+from calibrant_server.service.version import CODE_VERSION
+from calibrant_server.workers.queries.ask import Other, QueryResult
+from calibrant_server.workers.queries.versions import joined
+from calibrant_server.workers.store import windows
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks, is_baseline, sealed_slice
+
+JSON = "application/json"
+HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """A question as the workers take it."""
+
+    kind: str
+    config: ModelConfig
+    params: dict[str, Any]
+    view: WindowQuery
+    slice: str | None = None
+    against: Other | None = None
+
+    @property
+    def slice_name(self) -> str:
+        """Return the slice that is asked about, on its clock; empty for all rows."""
+        plain = self.slice if self.slice is not None else self.view.slice or ""
+        return sealed_slice(plain) if self.view.clock == "sealed" else plain
+
+    def asking(self, params: dict[str, Any]) -> "ReadQuery":
+        """Return the question with other parameters."""
+        return replace(self, params=params)
+
+
+def of_slice(whole: ReadQuery, slice_: str) -> ReadQuery:
+    """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
+    ask = replace(whole, slice=slice_)
+    if ask.against is None or is_baseline(ask.against.slice):
+        return ask
+    return replace(ask, against=replace(ask.against, slice=ask.slice_name))
+
+
+@dataclass(frozen=True)
+class ValidatedQuery:
+    """A question that was found to be in order, as its request named it."""
+
+    ask: ReadQuery
+    media_type: str
+    route: Any
+
+
+class ResponseCache:
+    """Questions that were answered before, by who asked and how; the ones asked longest ago are dropped."""
+
+    def __init__(self, most: int = 1024, longest: int = 1024) -> None:
+        self.most = most
+        self.longest = longest
+        self._posed: OrderedDict[tuple[Any, ...], ValidatedQuery] = OrderedDict()
+
+    def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
+        """Remember a question."""
+        scope = request.scope
+        name = self._name(request)
+        if sum(len(part) for part in name[1:]) <= self.longest:
+            self._posed[name] = ValidatedQuery(ask, media_type, scope.get("route"))
+            self._posed.move_to_end(name)
+            while len(self._posed) > self.most:
+                self._posed.popitem(last=False)
+
+    def find(self, request: Request) -> ValidatedQuery | None:
+        """The question that a request asks, if its caller asked it before in the same words."""
+        return self._posed.get(self._name(request)) if self._posed else None
+
+    def _name(self, request: Request) -> tuple[Any, ...]:
+        scope = request.scope
+        accept = ",".join(request.headers.getlist("accept"))
+        return caller_of(request), scope["path"], scope["query_string"], accept
+
+
+Render = Callable[[bytes], Awaitable[bytes]]
+
+
+class ReadService:
+    """The door's side of reads.
+
+    Attributes
+    ----------
+    answered : questions that were answered before
+    """
+
+    def __init__(self, settings: Settings, connection: Connection) -> None:
+        self.settings = settings
+        self.inbox = connection.inbox
+        self.answered = ResponseCache()
+
+    async def answer(
+        self,
+        request: Request,
+        ask: ReadQuery,
+        media_type: str | None = None,
+        render: Render | None = None,
+    ) -> Response:
+        """Answer `ask` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
+        media_type = media_type or negotiated(request, [JSON])
+        known = entity_tags(request, "if-none-match")
+        wait = preferred_wait(request)
+        headers = dict(HEADERS)
+        if wait is not None and known is not None:
+            headers["Preference-Applied"] = f"wait={wait}"
+        with engine_errors():
+            if ask.view.slice is not None:
+                await self._refuse_undeclared(ask.config, ask.view.slice)
+            window, etag = await self._awaited(ask, media_type, known, wait)
+            if ask.against is None:
+                self.answered.keep(request, ask, media_type)
+            if names(known, etag):
+                return Response(status_code=304, headers={**headers, "ETag": etag})
+            answer = await self.ask(ask, window)
+        # The state may have changed since it was looked at: the tag is of what the answer rests on.
+        headers["ETag"] = etag_of(ask, media_type, window, answer.state_version)
+        body = await render(answer.body) if render else answer.body
+        return Response(body, 200, headers, media_type)
+
+    async def answer_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
+        """Answer `whole` for every value of the slice `name`, in one document."""
+        negotiated(request, [JSON])
+        with engine_errors():
+            held = await self.inbox.slices(whole.config)
+        asks = {
+            each.partition(":")[2]: of_slice(whole, each)
+            for each in held
+            if each.startswith(f"{name}:")
+        }
+        window = (await self.window(whole)).to_dict()
+
+        def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
+            covered = [each["window"] for each in found.values()] or [window]
+            span = {
+                "from": min(each["from"] for each in covered),
+                "to": max(each["to"] for each in covered),
+            }
+            return {"model": whole.config.model, "window": span, "by": name, "slices": found}
+
+        return await self.together(request, asks, side_by_side)
+
+    async def together(
+        self,
+        request: Request,
+        asks: dict[str, ReadQuery],
+        join: Callable[[dict[str, Any]], dict[str, Any]],
+        media_type: str = JSON,
+        render: Render | None = None,
+    ) -> Response:
+        """Answer several questions in one document, which `join` makes of the answers by name."""
+        with engine_errors():
+            tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
+            etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
+            headers = {**HEADERS, "ETag": etag}
+            if names(entity_tags(request, "if-none-match"), etag):
+                return Response(status_code=304, headers=headers)
+            windows_ = [await self.window(ask) for ask in asks.values()]
+            found = await asyncio.gather(
+                *(
+                    self.ask(ask, window)
+                    for ask, window in zip(asks.values(), windows_, strict=True)
+                )
+            )
+        told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
+        body = orjson.dumps(join(told))
+        return Response(await render(body) if render else body, 200, headers, media_type)
+
+    async def unchanged(self, request: Request) -> Response | None:
+        """Return 304 at the cost of one read, where this very question was answered before and nothing has changed since."""
+        posed = self.answered.find(request)
+        if posed is None:
+            return None
+        ask = posed.ask
+        state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.kind)
+        if state is None:
+            return None
+        window = resolved(ask, state.marks)
+        etag = etag_of(ask, posed.media_type, window, state.name(window))
+        if not names(entity_tags(request, "if-none-match"), etag):
+            return None
+        request.scope["route"] = posed.route  # what is counted is what would have answered
+        return Response(status_code=304, headers={**HEADERS, "ETag": etag})
+
+    async def window(self, ask: ReadQuery) -> windows.Window:
+        """Return the panes that the question covers now."""
+        if ask.view.slice is not None:
+            await self._refuse_undeclared(ask.config, ask.view.slice)
+        return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
+
+    async def ask(self, ask: ReadQuery, window: windows.Window) -> QueryResult:
+        """Return the workers' answer."""
+        slice_ = ask.slice_name
+        try:
+            if ask.against is None:
+                return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
+            return await self.inbox.ask(
+                ask.kind, ask.config, ask.params, window, slice_=slice_, against=ask.against
+            )
+        except CalibrationInputError as error:
+            raise invalid_query(error) from error
+
+    async def _refuse_undeclared(self, config: ModelConfig, name: str) -> None:
+        """Refuse a slice that the model does not declare, unless it did once and holds some of it."""
+        key, _, value = name.partition(":")
+        declared = config.slices.get(key, []) if config.slices else None
+        if declared is None or value in declared or name in await self.inbox.slices(config):
+            return
+        some = (
+            ", ".join(declared[:50])
+            if declared
+            else ", ".join(f"{each}:…" for each in sorted(config.slices))
+        )
+        raise unanswerable(
+            "/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}."
+        )
+
+    async def _awaited(
+        self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
+    ) -> tuple[windows.Window, str]:
+        """Return window and ETag at once, or for a long poll when they are news or time is over."""
+        window, etag = await self._etag(ask, media_type)
+        deadline = asyncio.get_running_loop().time() + (wait or 0)
+        while names(known, etag) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(self.settings.poll_interval_s)
+            window, etag = await self._etag(ask, media_type)
+        return window, etag
+
+    async def _etag(self, ask: ReadQuery, media_type: str) -> tuple[windows.Window, str]:
+        state = await self.inbox.state(ask.config, ask.slice_name, ask.kind)
+        window = resolved(ask, state.marks)
+        version = state.name(window)
+        if ask.against is not None:
+            other = ask.against
+            version = joined(
+                version, await self.inbox.state_version(other.model, other.slice, other.window)
+            )
+        return window, etag_of(ask, media_type, window, version)
+
+
+def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:
+    """Return the strong ETag of an answer: what it is made of, in a digest."""
+    config = ask.config
+    parts = [
+        *(CODE_VERSION, media_type, ask.kind, ask.params, state_version),
+        *(config.key, config.generation, config.revision, window.to_dict(), ask.slice_name),
+    ]
+    made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
+
+
+def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
+    """Return the panes that the question covers: on the clock of sealed cohorts, now is where the last one ended."""
+    view, to = ask.view, ask.view.to
+    if view.clock == "sealed":
+        if ask.config.label_horizon_s is None and not marks.sealed_to:
+            detail = "no cohort is sealed: the model declares no label_horizon"
+            raise unanswerable("/clock", "no_label_horizon", detail)
+        if to is None and marks.sealed_to:
+            to = datetime.fromtimestamp(marks.sealed_to, UTC)
+    try:
+        window = windows.resolve(
+            from_=view.from_,
+            to=to,
+            window=view.window,
+            last=view.last,
+            pane_s=ask.config.pane_s,
+            now=datetime.now(UTC),
+        )
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return marks.widened(window)

@@ -1,0 +1,72 @@
+"""The calibration map in force, as the alarm sees it: it changes with the order that a promotion leaves in the stream.
+
+What a map was fitted to is no evidence about it: cohorts that begin before the end of its window are closed to detectors
+that bet on mapped scores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from calibrant_server.workers.store.keys import MAP_IN_FORCE, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A promoted version.
+
+    Attributes
+    ----------
+    version : its number as text, None where none is in force
+    fitted_to_s : end of the window that it was fitted to, in seconds
+    fitted : method, scope, class and parameters; None where there is no map, or it cannot be read any more
+    """
+
+    version: str | None = None
+    fitted_to_s: int | None = None
+    fitted: Mapping[str, Any] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a map is in force that cannot be read."""
+        return self.version is not None and self.fitted is None
+
+    def closed_to(self, bucket_s: int, last: int | None) -> int | None:
+        """The last cohort that is closed to detectors under this map, where `last` was closed before."""
+        if self.fitted_to_s is None:
+            return last
+        inside = (self.fitted_to_s - 1) // bucket_s * bucket_s
+        return inside if last is None else max(last, inside)
+
+    def to_json(self) -> bytes:
+        """As kept: the formula stays where versions are."""
+        return json.dumps({"version": self.version, "fitted_to_s": self.fitted_to_s}).encode()
+
+
+def promoted_map(
+    node: Any, keys: PartitionKeys, config: ModelConfig, version: str | None
+) -> InForce:
+    """A version as it is promoted."""
+    if version is None:
+        return InForce()
+    text = node.hget(keys.map_versions(config.key, config.generation), f"v{version}")
+    if text is None:
+        return InForce(version)
+    body = json.loads(text)
+    ends = (body.get("window") or {}).get("to")
+    fitted_to_s = None if ends is None else int(datetime.fromisoformat(ends).timestamp())
+    named = {name: body.get(name) for name in ("method", "scope", "class", "parameters")}
+    return InForce(version, fitted_to_s, named)
+
+
+def read_in_force(node: Any, keys: PartitionKeys, config: ModelConfig) -> InForce:
+    """The map that the model's detectors know of."""
+    text = node.hget(keys.detectors(config.key, config.generation), MAP_IN_FORCE)
+    return (
+        InForce() if text is None else promoted_map(node, keys, config, json.loads(text)["version"])
+    )

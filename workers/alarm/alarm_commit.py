@@ -1,0 +1,124 @@
+"""A commit in which a model's alarm changes: detectors, looks, episodes, deliveries and what meters show, all together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_looks
+from calibrant_server.workers.alarm.cohorts import detector_name
+from calibrant_server.workers.alarm.deliveries import WAS_CLOSED, delivery_of
+from calibrant_server.workers.alarm.detectors import Detector, asked, n_asked
+from calibrant_server.workers.alarm.episodes import (
+    CLOSED,
+    LAST_NUMBER,
+    Episode,
+    at,
+    log10_of,
+    shown,
+)
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A commit in which a model's alarm changes, its token and the clock."""
+
+    commit: Commit
+    config: ModelConfig
+    held: Held
+    token: bytes
+    now_s: float
+
+    @property
+    def settings(self) -> AlarmSettings:
+        return AlarmSettings.of(self.config)
+
+    def detectors(self, changed: Mapping[str, Detector]) -> None:
+        """Write detectors and the version that answers rest on."""
+        key = self.commit.keys.detectors(self.config.key, self.config.generation)
+        fields: dict[str, bytes] = {name: each.pack() for name, each in changed.items()}
+        self.commit.set_fields(key, {**fields, LAST_CHANGE: self.token})
+        self.held.detectors.update(changed)
+        summary = summary_of(self.config, self.settings, self.held.detectors)
+        self.commit.set_fields(self.commit.keys.summaries, {self.config.key: summary})
+
+    def episode(self, episode: Episode, kind: str) -> None:
+        """Write a change of an episode, and have everybody told."""
+        fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
+        self.commit.set_fields(self.commit.keys.episodes, fields)
+        self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
+
+    def tell(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
+        """Have a message delivered to every receiver; returns the ids."""
+        made = [
+            delivery_of(
+                self.config.key,
+                self.config.generation,
+                webhook.url,
+                kind,
+                about,
+                data,
+                self.now_s,
+                at(self.now_s),
+            )
+            for webhook in self.settings.webhooks
+        ]
+        for each in made:
+            self.commit.set_fields(self.commit.keys.deliveries, {each.id: each.to_json()})
+        return [each.id for each in made]
+
+    def close(self, alarm_id: str, because: str) -> None:
+        """Close an episode, if it is not closed."""
+        episode = self.held.episode(alarm_id)
+        if episode is not None and episode.status != CLOSED:
+            number = self.held.next_number()
+            self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
+
+    def look(self, name: str, last: int | None, look: CohortResult) -> None:
+        """Write what a cohort said to a detector whose last one was `last`; looks that have become old go."""
+        key = self.commit.keys.looks(self.config.key, self.config.generation, name)
+        self.commit.set_fields(key, {str(look.cohort): look.pack()})
+        self.held.note(name, look)
+        self.drop_looks(name, last, look.cohort)
+
+    def drop_looks(self, name: str, last: int | None, cohort: int | None) -> None:
+        """Drop the looks that are old once a detector's last cohort moves on."""
+        lost = [] if cohort is None else lost_looks(name, last, cohort, self.settings.bucket_s)
+        if lost:
+            key = self.commit.keys.looks(self.config.key, self.config.generation, name)
+            self.commit.drop_fields(key, [str(start) for start in lost])
+
+    def in_force(self, promoted: InForce) -> None:
+        """Write which calibration map is in force."""
+        key = self.commit.keys.detectors(self.config.key, self.config.generation)
+        self.commit.set_fields(key, {MAP_IN_FORCE: promoted.to_json()})
+        self.held.in_force = promoted
+
+
+def summary_of(
+    config: ModelConfig, settings: AlarmSettings, detectors: Mapping[str, Detector]
+) -> bytes:
+    """What meters show of a model, so that they need no detector."""
+    main = detectors.get(detector_name(settings.scopes[0], ""))
+    state = None if main is None else main.state
+    n = n_asked(detectors, settings)
+    kept: dict[str, Any] = {
+        "generation": config.generation,
+        "n_detectors": n if detectors else 0,
+        "n_alarms": sum(detectors[name].in_alarm for name in asked(detectors, settings)),
+        "threshold": settings.threshold(n),
+        "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
+        "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
+        "cohort": None if main is None else main.last,
+        "scope": settings.scopes[0],
+        "bins": [] if main is None else main.total.columns[:3].tolist(),
+    }
+    return json.dumps(kept, separators=(",", ":")).encode()

@@ -1,0 +1,92 @@
+"""Alarms and deliveries as the door reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.episodes import (
+    LAST_NUMBER,
+    Episode,
+    partition_in,
+    read_episodes,
+)
+from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.registry import ModelConfig
+
+KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class AlarmBook:
+    """Reads for the event loop; `kept_up` carries a read through passing trouble."""
+
+    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
+        self._client, self._keys, self._kept_up = client, keys, kept_up
+
+    async def episodes(self, tenant: str) -> list[Episode]:
+        """All episodes of a tenant, the newest first."""
+        found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.episodes))
+        mine = [each for hash_ in found for each in read_episodes(hash_) if each.tenant == tenant]
+        return sorted(mine, key=lambda each: (-each.raised_s, each.id))
+
+    async def episode(self, tenant: str, alarm_id: str) -> Episode | None:
+        """One episode, or None."""
+        number = partition_in(alarm_id)
+        if number is None or number >= self._keys.partitions:
+            return None
+        name = self._keys.partition(number).episodes
+        text = await self._kept_up(lambda: self._client.hget(name, alarm_id))
+        episode = None if text is None else Episode.from_json(text)
+        return episode if episode is not None and episode.tenant == tenant else None
+
+    async def numbers(self) -> list[int]:
+        """The number of the last change of an episode, partition by partition."""
+        found = await self._of_each(lambda pipe, keys: pipe.hget(keys.episodes, LAST_NUMBER))
+        return [int(number or 0) for number in found]
+
+    async def changed_since(self, tenant: str, numbers: list[int]) -> list[tuple[int, Episode]]:
+        """Partition and episode of every change after these numbers, in the order in which they were made."""
+        found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.episodes))
+        changed = [
+            (partition, each)
+            for partition, hash_ in enumerate(found)
+            for each in read_episodes(hash_)
+            if each.tenant == tenant and each.number > numbers[partition]
+        ]
+        return sorted(changed, key=lambda pair: (pair[1].changed_s, pair[0], pair[1].number))
+
+    async def summaries(self) -> dict[str, dict[str, Any]]:
+        """What meters show, by `tenant/model`."""
+        found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
+        return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
+
+    async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
+        """Deliveries of a model, the newest first."""
+        keys = self._keys.of_model(model.key)
+
+        async def once() -> list[Any]:
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hvals(keys.deliveries)
+                pipe.hvals(keys.delivery_log(model.key, model.generation))
+                return list(await pipe.execute())
+
+        waiting, done = await self._kept_up(once)
+        found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]
+        mine = [
+            each for each in found if (each.model, each.generation) == (model.key, model.generation)
+        ]
+        return sorted(mine, key=lambda each: (-each.made_s, each.id))
+
+    async def _of_each(self, ask: Callable[[Any, Any], Any]) -> list[Any]:
+        """The same read of every partition."""
+
+        async def once() -> list[Any]:
+            async with self._client.pipeline(transaction=False) as pipe:
+                for number in range(self._keys.partitions):
+                    ask(pipe, self._keys.partition(number))
+                return list(await pipe.execute())
+
+        found: list[Any] = await self._kept_up(once)
+        return found

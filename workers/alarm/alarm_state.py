@@ -1,0 +1,103 @@
+"""What a model's alarm is at now, as the store has it: detectors, their looks, episodes."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.alarm.active_map import InForce, read_in_force
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
+from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
+from calibrant_server.workers.alarm.rows import CohortRows, read_rows
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import RATED
+
+log = logging.getLogger(__name__)
+
+
+class Held:
+    """Detectors by name, read once; looks and episodes read when they are asked for.
+
+    Read after the token: what has changed since then makes the commit be refused.
+    """
+
+    def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
+        self._node, self._keys, self.config = node, keys, config
+        self._number: int | None = None
+        self._noted: dict[str, list[CohortResult]] = {}
+
+    @cached_property
+    def detectors(self) -> dict[str, Detector]:
+        """By name; kept up as changes are written into a commit."""
+        key = self._keys.detectors(self.config.key, self.config.generation)
+        return read_detectors(self._node.hgetall(key))
+
+    @cached_property
+    def in_force(self) -> InForce:
+        """The calibration map in force."""
+        return read_in_force(self._node, self._keys, self.config)
+
+    @cached_property
+    def is_rated(self) -> bool:
+        """Whether named raters have rated."""
+        marks = self._keys.marks(self.config.key, self.config.generation)
+        return self._node.hget(marks, RATED) is not None
+
+    def rows(self, seen: Seen) -> CohortRows:
+        """The retained records of a cohort."""
+        return read_rows(self._node, self._keys, self.config, seen)
+
+    @cached_property
+    def gathered(self) -> PartialCohort | None:
+        """The cohort of which not everything is sealed yet."""
+        data = self._node.hget(self._keys.gathered, f"{self.config.key}|{self.config.generation}")
+        return None if data is None else PartialCohort.unpack(data)
+
+    def note(self, name: str, look: CohortResult) -> None:
+        """A look that is written into the commit at hand."""
+        self._noted.setdefault(name, []).append(look)
+
+    def looks(self, name: str) -> list[CohortResult]:
+        """The kept looks of a detector, oldest first."""
+        key = self._keys.looks(self.config.key, self.config.generation, name)
+        return [*read_looks(self._node.hgetall(key)), *self._noted.get(name, [])]
+
+    def episode(self, alarm_id: str) -> Episode | None:
+        """An episode, or None."""
+        text = self._node.hget(self._keys.episodes, alarm_id)
+        return None if text is None else Episode.from_json(text)
+
+    def next_number(self) -> int:
+        """The number of one more change of an episode."""
+        if self._number is None:
+            self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
+        self._number += 1
+        return self._number
+
+
+def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
+    """Detectors by name from a model's hash, which also holds its last change and the map in force.
+
+    One that cannot be read begins anew: sealing must not stand still for it.
+    """
+    detectors = {}
+    for name, data in sorted(found.items()):
+        if b"|" in name:  # else it is about all of them
+            try:
+                detectors[name.decode()] = Detector.unpack(data)
+            except (PackingError, KeyError, TypeError):
+                log.exception("the detector %s cannot be read and begins anew", name.decode())
+    return detectors
+
+
+def read_looks(found: dict[bytes, bytes]) -> list[CohortResult]:
+    """Looks from a detector's hash, oldest first."""
+    return [
+        CohortResult.unpack(cohort, data)
+        for cohort, data in sorted((int(cohort), data) for cohort, data in found.items())
+    ]

@@ -1,0 +1,162 @@
+"""A model's alarm as lines, out of one store and into another: detectors, what cohorts said, episodes.
+
+Deliveries to receivers stay where they are: they were made, and are made, once. An episode's id names its partition, which
+may be another one where it comes to.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE, PartitionKeys, model_key
+from calibrant_server.workers.store.registry import ModelConfig
+
+DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
+    *(
+        "detector",
+        "looks",
+        "rater_looks",
+        "gathered",
+        "episode",
+        "alarm_summary",
+        "alarm_change",
+        "alarm_map",
+    ),
+)
+KINDS = frozenset({DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
+
+
+async def alarm_lines(
+    client: Any, keys: PartitionKeys, config: ModelConfig
+) -> AsyncIterator[dict[str, Any]]:
+    """Every line of a model's alarm."""
+    name = (config.key, config.generation)
+    detectors = await client.hgetall(keys.detectors(*name))
+    for field, packed in sorted(detectors.items()):
+        if field == LAST_CHANGE.encode():
+            yield {"type": CHANGE, "version": packed.decode()}
+            continue
+        if field == MAP_IN_FORCE.encode():
+            yield {"type": MAP, "holds": json.loads(packed)}
+            continue
+        detector = field.decode()
+        yield {
+            "type": DETECTOR,
+            "name": detector,
+            "of": config.key,
+            "packed": b64encode(packed).decode(),
+        }
+        looks = await client.hgetall(keys.looks(*name, detector))
+        if looks:
+            in_order = {at.decode(): b64encode(looks[at]).decode() for at in sorted(looks, key=int)}
+            yield {"type": LOOKS, "detector": detector, "looks": in_order}
+    raters = await client.hgetall(keys.rater_looks(*name))
+    if raters:
+        in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
+        yield {"type": RATERS, "looks": in_order}
+    gathered = await client.hget(keys.gathered, "|".join(name))
+    if gathered is not None:
+        yield {"type": GATHERED, "packed": b64encode(gathered).decode()}
+    for text in await episodes_of(client, keys, config):
+        yield {"type": EPISODE, "holds": json.loads(text)}
+    summary = await client.hget(keys.summaries, config.key)
+    if summary is not None and json.loads(summary)["generation"] == config.generation:
+        yield {"type": SUMMARY, "holds": json.loads(summary)}
+
+
+async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> list[bytes]:
+    """The episodes of a generation, by id."""
+    found = await client.hgetall(keys.episodes)
+    return [
+        text
+        for field, text in sorted(found.items())
+        if field != LAST_NUMBER.encode() and json.loads(text)["generation"] == config.generation
+        and (json.loads(text)["tenant"], json.loads(text)["model"]) == (config.tenant, config.model)
+    ]  # fmt: skip
+
+
+class AlarmLines:
+    """Puts lines of an alarm into a commit."""
+
+    def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
+        self._node, self._keys, self._config = node, keys, config
+        self._name = (config.key, config.generation)
+        self._number: int | None = None
+
+    def put(self, line: Mapping[str, Any], commit: Commit) -> None:
+        """Put one line; raises PackingError where it holds what no alarm does."""
+        kind, keys = line["type"], self._keys
+        if kind == CHANGE:
+            commit.set_fields(
+                keys.detectors(*self._name), {LAST_CHANGE: str(line["version"]).encode()}
+            )
+        elif kind == DETECTOR:
+            detector = Detector.unpack(b64decode(line["packed"], validate=True))
+            if detector.episode is not None:
+                detector = replace(detector, episode=self._id(detector.episode, line["of"]))
+            commit.set_fields(keys.detectors(*self._name), {str(line["name"]): detector.pack()})
+        elif kind == LOOKS:
+            looks = {
+                str(int(at)): b64decode(packed, validate=True)
+                for at, packed in line["looks"].items()
+            }
+            for at, packed in looks.items():
+                CohortResult.unpack(int(at), packed)
+            commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
+        elif kind == RATERS:
+            raters = {
+                str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()
+            }
+            commit.set_fields(keys.rater_looks(*self._name), raters)
+        elif kind == MAP:
+            holds = line["holds"]
+            in_force = InForce(
+                None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"]
+            )
+            commit.set_fields(keys.detectors(*self._name), {MAP_IN_FORCE: in_force.to_json()})
+        elif kind == GATHERED:
+            packed = b64decode(line["packed"], validate=True)
+            PartialCohort.unpack(packed)
+            commit.set_fields(keys.gathered, {"|".join(self._name): packed})
+        elif kind == EPISODE:
+            self._episode(line["holds"], commit)
+        elif kind == SUMMARY:
+            commit.set_fields(
+                keys.summaries, {self._config.key: json.dumps(line["holds"]).encode()}
+            )
+
+    def _episode(self, holds: Mapping[str, Any], commit: Commit) -> None:
+        """An episode under the next number: changes are counted by the partition."""
+        if self._number is None:
+            self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
+        self._number += 1
+        episode = replace(
+            Episode.from_json(json.dumps(dict(holds))),
+            id=self._id(holds["id"], model_key(holds["tenant"], holds["model"])),
+            tenant=self._config.tenant,
+            model=self._config.model,
+            number=self._number,
+        )
+        fields = {episode.id: episode.to_json(), LAST_NUMBER: str(self._number).encode()}
+        commit.set_fields(self._keys.episodes, fields)
+
+    def _id(self, alarm_id: str, of: str) -> str:
+        """The id here of an episode of a model: another partition, and under another name another id."""
+        if partition_in(alarm_id) is None:
+            raise ValueError(f"{alarm_id!r} is not the id of an alarm")
+        head, _, tail = alarm_id.split("_")
+        if of != self._config.key:
+            tail = blake2b(f"{tail}|{self._config.key}".encode(), digest_size=10).hexdigest()
+        return f"{head}_{self._keys.partition:03d}_{tail}"

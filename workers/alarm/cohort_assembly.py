@@ -1,0 +1,82 @@
+"""From sealed panes to the alarm's cohorts: a cohort may be longer than a pane, a day of hours say.
+
+What is sealed of it is gathered, and when its last pane is sealed, a later one is, or its time is over without any, the
+detectors see it. Each step stands in the commit that seals the pane.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from secrets import token_hex
+from typing import Any
+
+from calibrant.core.pane import Pane
+from calibrant_server.workers.alarm.advancing import advance_cohort
+from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_evidence import whole_of
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.ingest.unsealed import forget
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+
+def take_sealed(
+    commit: Commit,
+    keys: PartitionKeys,
+    node: Any,
+    config: ModelConfig,
+    start_s: int,
+    end_s: int,
+    panes: Mapping[str, Pane],
+) -> None:
+    """Let the alarm have what is sealed in a commit: the panes of every slice from `start_s` to `end_s`."""
+    writing = _writing(commit, keys, node, config)
+    settings, held = writing.settings, writing.held
+    length_s = settings.bucket_s
+    bucket = start_s // length_s * length_s
+    gathered = held.gathered
+    if gathered is not None and gathered.start_s != bucket:
+        _see(writing, gathered)
+        gathered = None
+    found = tables_of(settings, bucket, panes, held.in_force)
+    seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
+    made_of = f"{settings.made_of}|{held.in_force.version if settings.is_mapped else None}"
+    begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
+    whole = begun.joined(found, seen, made_of)
+    if end_s >= whole.end_s:
+        _see(writing, whole)
+    else:
+        commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": whole.pack()})
+
+
+def close_gathered(
+    node: Any, keys: PartitionKeys, config: ModelConfig, sealed_until_s: float
+) -> Commit | None:
+    """The commit that lets detectors see a gathered cohort of which no more can come, None where there is none."""
+    if config.label_horizon_s is None:
+        return None
+    commit = Commit(keys)
+    writing = _writing(commit, keys, node, config)
+    gathered = writing.held.gathered
+    if gathered is None or gathered.end_s > sealed_until_s:
+        return None
+    _see(writing, gathered)
+    return commit
+
+
+def _see(writing: Writing, whole: PartialCohort) -> None:
+    """Let detectors see a cohort, and forget what was kept until they have."""
+    config, commit = writing.config, writing.commit
+    advance_cohort(writing, whole.start_s, whole_of(writing.held, writing.settings, whole))
+    commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
+    forget(commit, commit.keys, config, whole.seen.starts)
+
+
+def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> Writing:
+    token = token_hex(8).encode()
+    return Writing(commit, config, Held(node, keys, config), token, time.time())

@@ -1,0 +1,129 @@
+"""A cohort that is whole: what each detector is to see of it, from its panes or, where they say more, from its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohorts import (
+    DetectorCohort,
+    PartialCohort,
+    Seen,
+    detector_name,
+)
+from calibrant_server.workers.alarm.detectors import watched_raters
+from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_cohorts, row_cohorts
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
+    "map_lost",
+    "one_rater",
+    "whole_rows",
+    "shared_units",
+)
+HISTOGRAMS = "histograms"
+WHY_PASSED = {
+    MAP_LOST: "the calibration map in force cannot be read",
+    ONE_RATER: "labels of one rater are known of predictions with ids only",
+    WHOLE_ROWS: "the calibration map in force takes whole rows, which are kept of predictions with ids only",
+    SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
+    "from predictions with ids only (up to 200,000 a cohort)",
+    HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "
+    "to n_units (divide each unit's weight by its contributions, or send predictions or panes)",
+}
+
+
+@dataclass(frozen=True)
+class RaterLook:
+    """Who rated a cohort.
+
+    Attributes
+    ----------
+    raters : predictions rated, by name, of raters with a detector of their own
+    n_raters : named ones
+    over : named ones without a detector of their own
+    alpha, n : Krippendorff's alpha of all ratings, and the predictions with several
+    """
+
+    raters: dict[str, int] = field(default_factory=dict)
+    n_raters: int = 0
+    over: int = 0
+    alpha: float | None = None
+    n: int = 0
+
+    def to_json(self) -> bytes:
+        """As kept."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> RaterLook:
+        """Read one; names of later versions are passed over."""
+        kept = json.loads(text)
+        return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What detectors are to see.
+
+    Attributes
+    ----------
+    cohorts : by detector
+    passed : why there is none, by detector of all rows (a word of `WHY_PASSED`)
+    raters : who rated; None where nobody is known to
+    """
+
+    cohorts: Mapping[str, DetectorCohort]
+    passed: Mapping[str, str] = field(default_factory=dict)
+    raters: RaterLook | None = None
+
+
+def whole_of(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
+    """Everything that detectors are to see of a cohort."""
+    in_force, cohorts, raters = held.in_force, dict(gathered.cohorts), None
+    if _takes_rows(held, settings, gathered):
+        rows = held.rows(gathered.seen)
+        batch = batch_of(rows, held.config.task)
+        if batch is not None:
+            if (rows.are_all and not gathered.seen.has_histograms) or settings.rater is not None:
+                cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
+            counted = rows.raters
+            own = watched_raters(held.detectors, counted, settings)
+            cohorts |= rater_cohorts(rows, batch, own, settings, in_force, gathered.start_s)
+            told = agreement_of(batch)
+            if counted or told["n"]:
+                shown = {name: counted[name] for name in own if name in counted}
+                raters = RaterLook(shown, len(counted), len(counted) - len(shown), **told)
+    seen = gathered.seen
+    missing = [] if not seen.n and not seen.has_histograms else [
+        name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
+    ]  # fmt: skip
+    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters)
+
+
+def _takes_rows(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> bool:
+    seen = gathered.seen
+    return bool(
+        settings.rater is not None
+        or any(detector_name(scope, ALL_ROWS) not in gathered.cohorts for scope in settings.scopes)
+        or (settings.is_mapped and held.in_force.version is not None)
+        or (seen.has_units and len(seen.starts) > 1)
+        or seen.has_ratings
+        or held.is_rated
+    )
+
+
+def _why(settings: AlarmSettings, in_force: InForce, seen: Seen) -> str:
+    if settings.is_mapped and in_force.is_lost:
+        return MAP_LOST
+    if settings.rater is not None:
+        return ONE_RATER
+    fitted: Mapping[str, Any] = (settings.is_mapped and in_force.fitted) or {}
+    if fitted.get("scope") == "full":
+        return WHOLE_ROWS
+    return SHARED_UNITS if seen.n else HISTOGRAMS

@@ -1,0 +1,89 @@
+"""Looks: what each cohort said to each detector, kept for the history and for effects since a change."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.packing import PackingError
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, rater_in
+from calibrant_server.workers.alarm.detectors import Detector
+
+Ints = NDArray[np.int64]
+KEPT_COHORTS = 400
+KEPT_COHORTS_OF_SLICE = 100
+_LOST_AT_ONCE = 2000
+_LOOK = struct.Struct("<Bdddd")
+LOOK_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class CohortResult:
+    """What one cohort said to one detector: the history, and the tables that effects are computed from.
+
+    Attributes
+    ----------
+    cohort : its start in seconds
+    log_evidence, log_sr : after the cohort; nan where no detector ran yet
+    log_threshold : at the cohort
+    table : UnitTable, to the nearest float32
+    coverage : int64 (2, n_bins)
+    """
+
+    cohort: int
+    log_evidence: float
+    log_sr: float
+    log_threshold: float
+    table: UnitTable
+    coverage: Ints
+
+    def pack(self) -> bytes:
+        """As kept."""
+        head = _LOOK.pack(LOOK_FORMAT, self.log_evidence, self.log_sr, self.log_threshold, 0.0)
+        sums = self.table.columns.astype("<f4").tobytes()
+        return head + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+
+    @classmethod
+    def unpack(cls, cohort: int, data: bytes) -> CohortResult:
+        """Read what `pack` wrote; raises PackingError."""
+        number, evidence, sr, threshold, _ = _LOOK.unpack_from(data)
+        if number != LOOK_FORMAT:
+            raise PackingError(f"a look of format {number} is not one that this version reads")
+        body = zlib.decompress(data[_LOOK.size :])
+        sums = np.frombuffer(body, "<f4", 5 * DRIFT_BINS).reshape(5, -1).astype(np.float64)
+        counts = np.frombuffer(body, "<u4", 2 * DRIFT_BINS, sums.size * 4).reshape(2, -1)
+        return cls(cohort, evidence, sr, threshold, UnitTable(*sums), counts.astype(np.int64))
+
+
+def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
+    """What a cohort said to a detector that has just seen it."""
+    state = detector.state
+    seen = state is not None and state.n_cohorts > 0
+    return CohortResult(
+        cohort.start_s,
+        state.log_mixed_evidence if state is not None and seen else float("nan"),
+        state.log_mixed_sr if state is not None and seen else float("nan"),
+        float(np.log(threshold)),
+        cohort.table,
+        cohort.coverage,
+    )
+
+
+def kept_cohorts(name: str) -> int:
+    """How many looks of a detector are kept: fewer of a slice and of a rater."""
+    of_all = name.endswith("|") and rater_in(name) is None
+    return KEPT_COHORTS if of_all else KEPT_COHORTS_OF_SLICE
+
+
+def lost_looks(name: str, last: int | None, cohort: int, bucket_s: int) -> list[int]:
+    """Cohorts whose looks are dropped when `cohort` comes after `last`."""
+    reach = kept_cohorts(name) * bucket_s
+    if last is None:
+        return []
+    first = max(last - reach + bucket_s, cohort - reach - (_LOST_AT_ONCE - 1) * bucket_s)
+    return list(range(first, cohort - reach + bucket_s, bucket_s))

@@ -1,0 +1,74 @@
+"""Orders about a model's alarm, written into the commit that consumes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from calibrant.drift.detector import acknowledge
+from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.cohorts import detector_name
+from calibrant_server.workers.alarm.deliveries import (
+    TEST,
+    WAITING,
+    WAS_ACKNOWLEDGED,
+    WebhookDelivery,
+)
+from calibrant_server.workers.alarm.detectors import promoted
+from calibrant_server.workers.alarm.episodes import OPEN
+
+KEPT_DELIVERIES = 200
+
+
+def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
+    """Take note of an alarm: its detector watches for change anew. An alarm that is not open stays as it is."""
+    episode = writing.held.episode(alarm_id)
+    if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
+        return
+    name = detector_name(episode.scope, episode.slice)
+    detector = writing.held.detectors.get(name)
+    if detector is not None and detector.state is not None and detector.episode == alarm_id:
+        writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
+    number = writing.held.next_number()
+    writing.episode(episode.acknowledged(by, note, writing.now_s, number), WAS_ACKNOWLEDGED)
+
+
+def promote_detectors(writing: Writing, in_force: InForce) -> None:
+    """Begin anew under another calibration map, where bets are on mapped scores: nothing seen, episodes closed."""
+    settings, changed = writing.settings, {}
+    writing.in_force(in_force)
+    for name, detector in writing.held.detectors.items() if settings.is_mapped else ():
+        if detector.episode is not None:
+            writing.close(detector.episode, "another calibration map is in force")
+        changed[name] = promoted(detector, settings, in_force)
+        writing.drop_looks(name, detector.last, changed[name].last)
+    writing.detectors(changed)
+
+
+def try_webhooks(writing: Writing, about: str) -> None:
+    """Send a message to every receiver that tells nothing but that it arrives."""
+    writing.tell(TEST, about, {"model": writing.config.model})
+
+
+def note_attempt(
+    writing: Writing,
+    delivery: WebhookDelivery | None,
+    attempt: Mapping[str, Any],
+    log: Mapping[str, float],
+) -> None:
+    """Write what became of an attempt to deliver; `log` holds the time of every delivery that is done, by id."""
+    if delivery is None or len(delivery.attempts) != attempt["n"]:
+        return
+    after = delivery.attempted(attempt["at_s"], attempt["status"], attempt["error"])
+    commit, keys = writing.commit, writing.commit.keys
+    if after.status == WAITING:
+        commit.set_fields(keys.deliveries, {after.id: after.to_json()})
+        return
+    done = keys.delivery_log(writing.config.key, writing.config.generation)
+    commit.drop_fields(keys.deliveries, [after.id])
+    commit.set_fields(done, {after.id: after.to_json()})
+    surplus = len(log) + 1 - KEPT_DELIVERIES
+    if surplus > 0:
+        commit.drop_fields(done, sorted(log, key=lambda name: log[name])[:surplus])

@@ -1,0 +1,201 @@
+"""A detector's verdict with everything that is told beside it: labels, raters, agreement, the other detectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.drift.description import description
+from calibrant.drift.detector import DetectorState
+from calibrant.drift.effect import bin_rows
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.summary import summary
+from calibrant.drift.unit_tables import coverage_of, merged
+from calibrant.drift.verdict import verdict
+from calibrant.raters.label_coverage import coverage
+from calibrant_server.workers.alarm.advancing import advised, since_change, title_of, who_alarms
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.detectors import Detector, asked, flagged_names, n_asked
+from calibrant_server.workers.alarm.episodes import at, interval, log10_of
+from calibrant_server.workers.alarm.settings import AlarmSettings
+
+_SHOWN_AGREEMENT = 30
+_SHOWN_COHORTS = 120
+_LN10 = math.log(10.0)
+
+
+def told_of(
+    detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int
+) -> dict[str, Any]:
+    """The verdict of a detector that has a state, JSON-able."""
+    state = detector.state
+    assert state is not None
+    start, alarmed_at = _change_of(state, alarm)
+    since, later = detector.baseline, None
+    if alarmed_at is not None:
+        since, later = since_change(alarm.looks, start, alarmed_at)
+    found = verdict(
+        state,
+        settings.threshold(n_asked(alarm.detectors, settings)),
+        settings.run_length,
+        detector.baseline,
+        since,
+        later=later,
+        shift=detector.watch,
+        coverage=_coverage(detector, alarm),
+        description=description(detector.baseline, seed),
+    )
+    kept_from = alarm.looks[0].cohort if alarm.looks else None
+    found["start_of_change"] = None if start is None else at(start)
+    found["effect_since"] = found["start_of_change"]
+    if start is not None and kept_from is not None and start < kept_from:
+        found["effect_since"] = at(kept_from)
+    for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
+        found[name] = interval_of(found[name], settings)
+    passed = passed_over(detector)
+    if found["status"] == "insufficient_data" and passed["n"]:
+        found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
+    who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
+    if detector.in_alarm:
+        found["recommended_action"] = advised(found["recommended_action"], who)
+    return found | {
+        "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
+        "bins_since_change": None
+        if later is None
+        else [_since(row) for row in bin_rows(merged([since, later]))],
+        "title": _title(detector, alarm, who),
+        "summary": summary(found),
+        "scores": settings.scores,
+        "map_version": alarm.in_force.version,
+        "cohorts_passed_over": passed,
+        "labels": _labels(settings, alarm),
+        "rater_or_model": who,
+    }
+
+
+def _change_of(state: DetectorState, alarm: AlarmView) -> tuple[int | None, int | None]:
+    """Start of change and cohort of the alarm that is on, or was acknowledged; None where there is neither.
+
+    A start of change is only told of an alarm: without one it is where luck was worst.
+    """
+    if state.alarmed_at is not None:
+        return state.start_of_change, state.alarmed_at
+    if state.acknowledged_at is not None and alarm.episode is not None:
+        return alarm.episode.start_of_change, alarm.episode.cohort
+    return None, None
+
+
+def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | None) -> str | None:
+    """What the alarm is about as things stand, or, once it is acknowledged, was about."""
+    if detector.in_alarm:
+        return title_of(alarm.name, who)
+    return None if alarm.episode is None else alarm.episode.title
+
+
+def _recent(look: CohortResult) -> dict[str, Any]:
+    """A cohort of the last ones, as a curve needs it."""
+    return {
+        "from": at(look.cohort),
+        "evidence_log10": log10_of(look.log_evidence),
+        "sr_log10": log10_of(look.log_sr),
+        "threshold_log10": look.log_threshold / _LN10,
+    }
+
+
+def _since(row: dict[str, Any]) -> dict[str, Any]:
+    """A bin since the change; the start was picked from the same data, so no sequence holds."""
+    return {
+        name: row[name]
+        for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")
+    }
+
+
+def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
+    """A cohort as an interval."""
+    return None if cohort is None else interval(cohort, settings.bucket_s)
+
+
+def passed_over(detector: Detector) -> dict[str, Any]:
+    """Cohorts that could not be read for a detector, and why."""
+    why = detector.why_passed
+    return {
+        "n": detector.n_passed,
+        "reason": why,
+        "detail": None if why is None else WHY_PASSED[why],
+    }
+
+
+def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]:
+    """Every other detector of a slice or class in a line, those first that stand out among all."""
+    marked = flagged_names(alarm.detectors, settings)
+    others = [
+        name
+        for name in sorted(asked(alarm.detectors, settings))
+        if name != alarm.name and rater_in(name) is None
+    ]
+    order = [name for name in marked if name in others]
+    order += [name for name in others if name not in marked]
+    rows = []
+    for name in order:
+        scope, slice_ = parts_of(name)
+        shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
+        rows.append(
+            shown | {"flagged": name in marked} | _line(alarm.detectors[name], alarm, settings)
+        )
+    return rows
+
+
+def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict[str, Any]:
+    state = detector.state
+    seen = state is not None and state.n_cohorts > 0
+    return {
+        "in_alarm": detector.in_alarm,
+        "n_units": detector.baseline.n_units,
+        "evidence_log10": log10_of(state.log_mixed_evidence) if state and seen else None,
+        "sr_log10": log10_of(state.log_mixed_sr) if state and seen else None,
+        "threshold": settings.threshold(n_asked(alarm.detectors, settings)),
+        "alarm": detector.episode,
+    }
+
+
+def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
+    """Which predictions have labels, and how long those took, as sealed."""
+    told = coverage_of(detector.coverage)
+    if alarm.sealed is None or rater_in(alarm.name) is not None:
+        return told | {"gradient": None, "delay": None}
+    whole = coverage(alarm.sealed)
+    return told | {"gradient": whole["gradient"], "delay": whole["delay"]}
+
+
+def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
+    """Who labels: raters' own detectors, how many there are, agreement; and what was not counted."""
+    last = max(alarm.rater_looks, default=None)
+    look = None if last is None else alarm.rater_looks[last]
+    rows = [
+        {"rater": rater} | _line(alarm.detectors[name], alarm, settings)
+        for name in sorted(asked(alarm.detectors, settings))
+        if (rater := rater_in(name)) is not None
+    ]
+    counts = {} if alarm.sealed is None else alarm.sealed.counts
+    split = None if alarm.sealed is None else alarm.sealed.units_split["n"]
+    return {
+        "policy": settings.raters,
+        "n_ratings": counts.get("n_ratings"),
+        "n_units_split": split,
+        "n_duplicates_dropped": alarm.n_duplicates,
+        "n_raters": None if look is None else look.n_raters,
+        "n_raters_over": None if look is None else look.over,
+        "raters": rows,
+        "agreement": {
+            "alpha": None if look is None else look.alpha,
+            "n": None if look is None else look.n,
+            "cohorts": [
+                {"cohort": interval_of(start, settings), "alpha": each.alpha, "n": each.n}
+                for start, each in sorted(alarm.rater_looks.items())[-_SHOWN_AGREEMENT:]
+            ],
+        },
+    }

@@ -1,0 +1,93 @@
+"""What a model's cohorts are like: how many labelled units they hold and with what scores, to foretell delays from.
+
+Scores come from the panes of a window, the number of units from sealed cohorts where there are any: those know how many
+units share rows across panes, and which labels came in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.pane import Pane
+from calibrant.drift.histogram_tables import posted_table
+from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar, table_at
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged, unit_table
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.cohorts import detector_name
+from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
+from calibrant_server.workers.alarm.tables import cells_of
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+
+def typical_table(
+    panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: Fitted | None
+) -> UnitTable:
+    """The labelled units of some panes by sixty bins of what is bet on.
+
+    Of a class, units are spread like predictions. A map that takes whole rows leaves scores where they are: sums by
+    bin do not hold rows.
+    """
+    tables = []
+    for pane in panes:
+        tables.append(
+            unit_table(pane, raters, UNIT_BINS)
+            if scope == OWN_SCORE
+            else _of_class(pane, scope, raters)
+        )
+        posted = posted_table(pane, scope, raters, bins=UNIT_BINS)
+        tables += [] if posted is None else [posted[0]]
+    whole = merged(tables, UNIT_BINS)
+    mapped = None if fitted is None else scalar(fitted, scope, task, whole.mean_confidence)
+    return whole if mapped is None else table_at(whole, mapped)
+
+
+def _of_class(pane: Pane, scope: str, raters: str) -> UnitTable:
+    cells = cells_of(pane, scope, raters)
+    if cells is None or not len(cells):
+        return UnitTable.empty(UNIT_BINS)
+    weight = cells.weight * (pane.counts["n_units"] / cells.weight.sum())
+    return UnitTable.at_scores(cells.mean, weight, 0.0 * weight, UNIT_BINS)
+
+
+def scaled(table: UnitTable, factor: float) -> UnitTable:
+    """As many units times a factor."""
+    return UnitTable(*(factor * table.columns))
+
+
+def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
+    """Labelled units a second in the sealed cohorts of the window; None where there are none."""
+    seen = [look for look in alarm.looks if look.cohort in alarm.window]
+    n_units = sum(look.table.n_units for look in seen)
+    if not n_units:
+        return None
+    starts = [look.cohort for look in seen]
+    # Their own length, which other settings may have been in force for.
+    length_s = min(np.diff(starts), default=settings.bucket_s)
+    return float(n_units / (starts[-1] - starts[0] + length_s))
+
+
+def band_of(
+    alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: UnitTable
+) -> Tolerance:
+    """The tolerance that a detector has, or is to be expected to have once its reference is gathered.
+
+    Parameters
+    ----------
+    a_cohort : UnitTable of 60 bins, the units of one cohort
+    """
+    if settings.against != AGAINST_REFERENCE:
+        return Tolerance.within(settings.tolerance)
+    detector = alarm.detectors.get(detector_name(scope, ALL_ROWS))
+    if detector is not None and detector.state is not None and detector.made_of == settings.made_of:
+        return detector.state.tolerance
+    whole = scaled(a_cohort, settings.reference_s / settings.bucket_s)
+    weight, confidence = (
+        each.reshape(DRIFT_BINS, -1).sum(axis=1) for each in (whole.weight, whole.confidence)
+    )
+    return Tolerance.of_reference(
+        UnitTable(weight, confidence, confidence, weight, weight), settings.tolerance
+    )

@@ -1,0 +1,117 @@
+"""Where a message may go: addresses of the open internet, and networks that the operator names.
+
+A receiver is named by whoever may change a model, and the workers stand inside: without a guard they could be sent
+to the store, to a cloud's metadata service, to a neighbour. The name is resolved here, every address is checked, and
+the connection is made to the address that was checked, so that a name cannot change its mind in between. Redirects
+are not followed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_PORTS = {"https": 443, "http": 80}
+_MAX_URL = 2000
+# Prefixes under which an IPv4 address is written as one of IPv6: NAT64 and 6to4.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class BlockedUrlError(ValueError):
+    """The receiver is somewhere that messages may not go."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checked receiver: the parts of its URL, and the address to connect to."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: str
+
+
+def networks_of(text: str) -> tuple[Network, ...]:
+    """Networks from a list with commas.
+
+    >>> networks_of("127.0.0.0/8, ::1/128")
+    (IPv4Network('127.0.0.0/8'), IPv6Network('::1/128'))
+    """
+    return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def check_url(url: str) -> SplitResult:
+    """The parts of a receiver's URL.
+
+    Raises
+    ------
+    Forbidden
+        Not http or https, with a name and password, a fragment, or without a host.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise BlockedUrlError(f"not a URL: {error}") from error
+    if len(url) > _MAX_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        raise BlockedUrlError("a URL is at most 2000 printable ASCII characters")
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise BlockedUrlError("a receiver is an https URL with a host")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise BlockedUrlError("a receiver's URL has no user, password or fragment")
+    if port == 0:
+        raise BlockedUrlError("a port lies in 1 to 65535")
+    return parts
+
+
+def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
+    """Resolve a receiver and check where it is.
+
+    Parameters
+    ----------
+    url : http only within allowed networks
+    allowed : networks beside the open internet
+
+    Raises
+    ------
+    Forbidden
+        One of its addresses is internal, or plain http would leave the allowed networks.
+    OSError
+        The name cannot be resolved.
+    """
+    parts = check_url(url)
+    host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    named = tuple(allowed)
+    for address in addresses:
+        inside = any(address in network for network in named)
+        if not inside and not is_open(address):
+            raise BlockedUrlError(f"{host} is at an internal address")
+        if not inside and parts.scheme != "https":
+            raise BlockedUrlError("messages leave by https only")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port, path, str(addresses[0]))
+
+
+def is_open(address: Address) -> bool:
+    """Whether an address is one of the open internet.
+
+    >>> [is_open(ipaddress.ip_address(a)) for a in ("1.1.1.1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1")]
+    [True, False, False, False]
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_open(inner)
+        if address.is_site_local or address.teredo is not None:
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -1,0 +1,196 @@
+"""The courier: delivers what stands in the store, from a few threads, so that no receiver holds up a partition.
+
+It minds the partitions that its process holds. What became of an attempt goes into the partition's stream as an
+order, so that the partition's own loop writes it; until then the attempt is remembered here and not made twice. A
+courier that dies in between leaves the delivery as it was, and the next one makes the attempt again with the same id.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from redis.exceptions import RedisError
+
+from calibrant_server.workers.alarm.commands import attempt
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery, signed_headers
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.url_guard import (
+    BlockedUrlError,
+    Network,
+    Target,
+    networks_of,
+    target_of,
+)
+from calibrant_server.workers.ingest.entries import alarm_order
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.registry import read_configs
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
+_AT_ONCE = 4
+_MAX_A_ROUND = 64
+_READ_BYTES = 4096
+USER_AGENT = "calibrant-webhook/1"
+
+
+class WebhookSender:
+    """Deliveries of one process.
+
+    Parameters
+    ----------
+    store : Store
+    partitions : those to mind now
+    """
+
+    def __init__(self, store: Store, partitions: Callable[[], Iterable[int]]):
+        self._store = store
+        self._partitions = partitions
+        self._timeout_s = store.settings.webhook_timeout_s
+        self._allowed = networks_of(store.settings.webhook_networks or "")
+        self._trusted = store.settings.webhook_ca
+        self._tried: dict[tuple[str, int], float] = {}
+        self._lock = threading.Lock()
+
+    def run(self, stop: threading.Event) -> None:
+        """Deliver until stopped."""
+        with ThreadPoolExecutor(_AT_ONCE, "courier") as pool:
+            while not stop.wait(_LOOK_S):
+                try:
+                    for partition in list(self._partitions()):
+                        self._round(partition, pool)
+                except RedisError as error:
+                    log.warning("deliveries: %s", error)
+                except Exception:
+                    log.exception("deliveries")
+
+    def _round(self, partition: int, pool: ThreadPoolExecutor) -> None:
+        node, keys = self._store.node(partition), self._store.keys.partition(partition)
+        now = time.time()
+        waiting = [WebhookDelivery.from_json(text) for text in node.hvals(keys.deliveries)]
+        due = sorted((each for each in waiting if each.due_s <= now), key=lambda each: each.due_s)
+        for each in due[:_MAX_A_ROUND]:
+            if self._takes(each, now):
+                pool.submit(self._deliver, partition, each)
+
+    def _takes(self, delivery: WebhookDelivery, now: float) -> bool:
+        """Whether an attempt is ours to make: not made a moment ago, with its outcome still on the way."""
+        name = (delivery.id, len(delivery.attempts))
+        with self._lock:
+            patience_s = 2 * self._timeout_s + 30.0
+            self._tried = {key: at for key, at in self._tried.items() if now - at < patience_s}
+            if name in self._tried:
+                return False
+            self._tried[name] = now
+        return True
+
+    def _deliver(self, partition: int, delivery: WebhookDelivery) -> None:
+        try:
+            status, error = self._attempted(partition, delivery)
+            order = attempt(delivery, time.time(), status, error)
+            entry = alarm_order(delivery.model, delivery.generation, order)
+            keys = self._store.keys.partition(partition)
+            with self._store.node(partition).pipeline(transaction=True) as pipe:
+                pipe.xadd(keys.stream, entry.to_fields())
+                pipe.incrby(keys.bytes_in, entry.n_bytes)
+                pipe.execute()
+        except Exception:
+            log.exception("the delivery %s", delivery.id)
+
+    def _attempted(
+        self, partition: int, delivery: WebhookDelivery
+    ) -> tuple[int | None, str | None]:
+        """The status of the answer, or what went wrong."""
+        node, keys = self._store.node(partition), self._store.keys.partition(partition)
+        config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
+        receivers = () if config is None else AlarmSettings.of(config).webhooks
+        secret = next((each.secret for each in receivers if each.url == delivery.url), None)
+        if secret is None:
+            return 410, "the receiver is no longer declared"
+        try:
+            return send(delivery, secret, self._timeout_s, self._allowed, self._trusted), None
+        except (OSError, http.client.HTTPException, BlockedUrlError) as error:
+            return None, f"{type(error).__name__}: {error}"[:200]
+
+
+def send(
+    delivery: WebhookDelivery,
+    secret: str,
+    timeout_s: float,
+    allowed: Iterable[Network] = (),
+    trusted: Path | None = None,
+) -> int:
+    """Send a message; returns the status of the answer.
+
+    Parameters
+    ----------
+    delivery, secret : what is sent, and what signs it
+    timeout_s : for the whole answer; a receiver that says a byte now and then is cut off
+    allowed : networks beside the open internet
+    trusted : PEM file of authorities beside those of the system
+
+    Raises
+    ------
+    Forbidden, OSError, http.client.HTTPException
+    """
+    target = target_of(delivery.url, allowed)
+    body = delivery.body.encode()
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": USER_AGENT,
+        **signed_headers(delivery.id, int(time.time()), body, secret),
+    }
+    connection = _Pinned(target, timeout_s, trusted)
+    deadline = threading.Timer(timeout_s, connection.cut_off)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        connection.request("POST", target.path, body, headers)
+        answer = connection.getresponse()
+        answer.read(_READ_BYTES)
+        if connection.is_late:
+            raise TimeoutError("no whole answer in time")
+        return answer.status
+    finally:
+        deadline.cancel()
+        connection.close()
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to the address that was checked, whatever the name may stand for by now."""
+
+    def __init__(self, target: Target, timeout_s: float, trusted: Path | None):
+        super().__init__(target.host, target.port, timeout=timeout_s)
+        self._target, self._trusted = target, trusted
+        self.is_late = False
+
+    def cut_off(self) -> None:
+        """End whatever is being waited for: the timeout of a socket is for each byte, not for all of them."""
+        self.is_late = True
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+    def connect(self) -> None:
+        """Connect, and for https check the certificate against the name."""
+        self.sock = socket.create_connection((self._target.address, self.port), self.timeout)
+        if self.is_late:
+            raise TimeoutError("no connection in time")
+        if self._target.scheme == "https":
+            context = ssl.create_default_context()
+            if self._trusted is not None:
+                context.load_verify_locations(self._trusted)
+            host = self._target.host
+            self.sock = context.wrap_socket(
+                self.sock, server_hostname=host, do_handshake_on_connect=False
+            )
+            self.sock.do_handshake()

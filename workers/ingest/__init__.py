@@ -1,0 +1,1 @@
+"""From stream entries to panes, exactly once, and labels joined by id."""

@@ -1,0 +1,299 @@
+"""A run of entries on its way into one commit: what each one is, what they add, what becomes of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from calibrant_server.workers.ingest.entries import Entry, EntryError, coming, fields_bytes
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
+from calibrant_server.workers.ingest.pane_cache import (
+    CONFLICT,
+    DUPLICATE,
+    STALE,
+    PaneCache,
+    UnreadablePane,
+)
+from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
+from calibrant_server.workers.ingest.retained_store import write_facts
+from calibrant_server.workers.ingest.slices import SliceNames
+from calibrant_server.workers.store import batch_records as records
+from calibrant_server.workers.store.batch_records import BatchRecord
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.transient_errors import NO_VERDICT
+
+log = logging.getLogger(__name__)
+MAX_ROW_ERRORS = 100
+_CONFLICT = "a running total of this source, epoch and sequence came before with other content; the first is kept"
+
+
+@dataclass
+class Item:
+    """One entry of a run. `status` is what will become of it; None: it was dropped, its id is known. `coming` is what it
+    counted for in what is retained while it was on its way."""
+
+    id: str
+    n_bytes: int
+    coming: dict[str, int] = field(default_factory=dict)
+    entry: Entry | None = None
+    record: BatchRecord | None = None
+    config: ModelConfig | None = None
+    status: str | None = records.MERGED
+    why: str = ""
+    n: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[tuple[str, str]] = field(default_factory=list)
+    touched: set[PaneKey] = field(default_factory=set)
+    rows: RowOutcomes | None = None
+    other: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
+        """An entry as the stream gave it, readable or not."""
+        item = cls(entry_id, fields_bytes(fields), coming(fields))
+        try:
+            item.entry = Entry.from_fields(entry_id, fields)
+        except EntryError as error:
+            item.set_aside(str(error))
+        return item
+
+    def set_aside(self, why: str) -> None:
+        """It becomes a dead letter."""
+        self.status, self.why = records.DEAD_LETTERED, why
+
+    def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
+        """It is rejected."""
+        self.status = records.REJECTED
+        self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
+
+    def judge(self, error: Exception, violations: list[dict[str, Any]] | None = None) -> None:
+        """What an error in filling means: violations reject the content, anything else sets the entry aside."""
+        found = violations or [asdict(each) for each in getattr(error, "violations", [])]
+        if found:
+            self.status, self.errors = records.REJECTED, found
+        else:
+            self.set_aside(f"{type(error).__name__}: {error}"[:500])
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is to be filled."""
+        return self.status == records.MERGED
+
+    def conflicting(self) -> list[dict[str, Any]]:
+        """A violation for each running total whose sequence came before with other content."""
+        pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
+        return [
+            {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
+            for at in pointers
+        ]
+
+    def outcome(self) -> BatchRecord:
+        """The record that the commit writes."""
+        assert self.entry is not None
+        record = self.record or BatchRecord(
+            records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
+        )
+        if self.status != records.MERGED:
+            errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
+            none = {"accepted": 0, "rejected": record.accepted + record.rejected}
+            return record.ended(str(self.status), errors=record.errors + errors, **none)
+        changes: dict[str, Any] = {"slices_other": self.other}
+        if self.claims:
+            results = [result for _, result in self.claims]
+            conflicts = self.conflicting()
+            changes["stale"] = STALE in results
+            changes["duplicate"] = all(result == DUPLICATE for result in results)
+            changes["accepted"] = max(record.accepted - len(conflicts), 0)
+            changes["rejected"] = record.rejected + len(conflicts)
+            self.errors = self.errors + conflicts[:MAX_ROW_ERRORS]
+        if self.rows is not None:
+            changes["duplicate_rows"] = self.rows.duplicates
+            changes["stale_rows"] = self.rows.stale
+            changes["conflicts"] = len(self.rows.errors)
+            changes["accepted"] = max(record.accepted - len(self.rows.errors), 0)
+            changes["rejected"] = record.rejected + len(self.rows.errors)
+            self.errors = self.errors + self.rows.errors[:MAX_ROW_ERRORS]
+        return record.ended(records.MERGED, errors=record.errors + self.errors, **changes)
+
+
+class CommitGroup:
+    """Items in the order of the stream, and the reduction of those that count."""
+
+    def __init__(
+        self,
+        ground: Numerics,
+        progress: Callable[[], None] = lambda: None,
+        records: Records | None = None,
+        names: SliceNames | None = None,
+    ):
+        self._ground = ground
+        self._records = records or NoRecords()
+        self._names = names or SliceNames()
+        self._progress = progress
+        self._seen: set[tuple[str, str, str]] = set()
+        self._careful = False
+        self.items: list[Item] = []
+        self.reduction = Reduction(LabelJoin(self._records), self._names)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(item.n_bytes for item in self.items)
+
+    @property
+    def last_id(self) -> str:
+        return self.items[-1].id
+
+    def add(self, item: Item) -> None:
+        """Decide what an item is, and fill it if it counts."""
+        self.items.append(item)
+        entry = item.entry
+        if entry is None:
+            return
+        batch = (entry.model, entry.generation, entry.batch_id)
+        if batch in self._seen or (item.record is not None and item.record.is_final):
+            item.status = None
+            return
+        self._seen.add(batch)
+        if item.config is None or item.config.generation != entry.generation:
+            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+            return
+        self._fill(item)
+
+    def add_reduced(self, item: Item, reduction: Reduction, n: int) -> None:
+        """Take an item that was reduced elsewhere."""
+        item.n, item.touched = n, reduction.touched
+        self.items.append(item)
+        self.reduction.absorb(reduction)
+
+    def _fill(self, item: Item) -> None:
+        assert item.entry is not None and item.config is not None
+        self._progress()
+        # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
+        join = self.reduction.join
+        target = Reduction(join, self.reduction.names) if self._careful else self.reduction
+        mark = join.mark() if self._careful else {}
+        try:
+            item.n = reduce_entry(item.entry, item.config, self._ground, target)
+            if self._careful:
+                target.close(self._ground)
+        except NO_VERDICT:
+            raise
+        except Exception as error:
+            item.judge(error)
+            if self._careful:
+                join.back(mark)
+            else:
+                self.refill()
+            return
+        rows = target.outcomes.get(item.id)
+        item.rows = rows.placed(item.entry.places) if rows else None
+        item.other = target.other.get(item.id, {})
+        if self._careful:
+            item.touched = target.touched
+            self.reduction.absorb(target)
+
+    def refill(self) -> None:
+        """Begin the reduction anew with the items that still count, each by itself."""
+        self._careful = True
+        self.reduction = Reduction(LabelJoin(self._records), self._names.again())
+        for item in self.items:
+            item.claims = []
+            if item.counts:
+                self._fill(item)
+
+    def apply(self, shelf: PaneCache) -> None:
+        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
+        try:
+            self.reduction.close(self._ground)
+        except NO_VERDICT:
+            raise
+        except Exception as error:
+            log.info("a run is filled entry by entry: %s", error)
+            self.refill()
+        while not self._try_apply(shelf):
+            shelf.forget()
+            self.refill()
+
+    def _try_apply(self, shelf: PaneCache) -> bool:
+        configs = {
+            (item.config.key, item.config.generation): item.config
+            for item in self.items
+            if item.config
+        }
+        exchanges = self.reduction.join.exchanges(
+            lambda config: self._ground.pane(self._ground.spec(config))
+        )
+        self.reduction.touched |= set(exchanges)
+        try:
+            shelf.fetch(self.reduction.touched, configs)
+        except UnreadablePane as error:
+            self._set_aside_touching(error, shelf)
+            return False
+        for key, delta in self.reduction.deltas.items():
+            shelf.merge(key, delta)
+        for key, (lost, gained) in exchanges.items():
+            shelf.exchange(key, lost, gained)
+        by_id = {item.id: item for item in self.items}
+        for entry_id, claim in self.reduction.claims:
+            item = by_id[entry_id]
+            try:
+                item.claims.append((claim.update.at or "", shelf.claim(claim)))
+            except NO_VERDICT:
+                raise
+            except Exception as error:
+                item.judge(error)
+                return False
+        # One at a time: what a later item conflicts with may go with an earlier one.
+        return not any(_refuse_conflicting(item) for item in self.items)
+
+    def _set_aside_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
+        if not self._careful:
+            self.refill()
+        for item in self.items:
+            if item.counts and error.key in set(map(shelf.place, item.touched)):
+                item.set_aside(str(error))
+
+    def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
+        """Put records and dead letters into a commit; what was on its way has come."""
+        for item in self.items:
+            arrived(item, commit, keys)
+            if item.status == records.DEAD_LETTERED:
+                log.error("entry %s set aside: %s", item.id, item.why)
+                commit.dead_letter(item.id, item.why)
+            if item.entry is not None and item.status is not None:
+                entry = item.entry
+                key = keys.record(entry.model, entry.generation, entry.batch_id)
+                commit.record(key, item.outcome().to_json(), ttl_s)
+
+    def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
+        """Put changed records, members of units and tallies into a commit."""
+        noted = [
+            (item.config, item.rows)
+            for item in self.items
+            if item.counts and item.rows and item.config
+        ]
+        write_facts(self.reduction.join, noted, commit, keys)
+
+    @property
+    def n_merged(self) -> int:
+        return sum(item.counts for item in self.items)
+
+
+def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
+    """Have a commit no longer count what may have come of an entry as on its way."""
+    commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
+
+
+def _refuse_conflicting(item: Item) -> bool:
+    """Reject an item with conflicting totals whole, unless it is to be taken in part and there is a part to take."""
+    conflicts = item.conflicting()
+    if not conflicts or not item.counts or item.entry is None:
+        return False
+    if item.entry.partial and len(conflicts) < item.n:
+        return False
+    item.status, item.errors = records.REJECTED, conflicts[:MAX_ROW_ERRORS]
+    return True

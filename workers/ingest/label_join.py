@@ -1,0 +1,324 @@
+"""Predictions and labels that meet by id: what entries change in the retained records, and so in the panes.
+
+A run of entries is applied to the facts in memory. Then, for every unit that changed, all of its old rows are taken out of the
+panes and all of its new rows put in: a unit's rows share one weight, so they change together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from calibrant.input.labels import MAX_NAMED, LabelRow
+from calibrant_server.workers.ingest.entries import Places
+from calibrant_server.workers.ingest.retained_record import (
+    CONFLICT,
+    DUPLICATE,
+    EXPIRED,
+    FULL,
+    GONE,
+    MAX_VOTES,
+    NEW,
+    REVISED,
+    STALE,
+    Facts,
+    batches_of,
+    rows_of,
+)
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
+
+Group = tuple[int, str]
+
+
+class Records(Protocol):
+    """Where retained records and the members of units are read from."""
+
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+        """The records of some ids; those without one are left out."""
+
+    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+        """The ids of each unit of a pane."""
+
+    def marks(self, config: ModelConfig) -> Watermarks:
+        """How far the model's panes are dropped and sealed."""
+
+
+class NoRecords:
+    """Knows of no record: for trying an entry out where the store must not be reached."""
+
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+        return {}
+
+    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+        return {}
+
+    def marks(self, config: ModelConfig) -> Watermarks:
+        return Watermarks()
+
+
+@dataclass
+class RowOutcomes:
+    """What became of the rows of one entry."""
+
+    n: int = 0
+    duplicates: int = 0
+    stale: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def placed(self, places: Places | None) -> RowOutcomes:
+        """The same with pointers to rows as they were sent."""
+        if places is None:
+            return self
+        errors = []
+        for error in self.errors:
+            _, column, row = error["pointer"].split("/")
+            errors.append(error | {"pointer": places.pointer(column, int(row))})
+        return replace(self, errors=errors)
+
+    def note(self, pointer: str, result: str) -> None:
+        """Take down one row's result."""
+        if result == NEW:
+            self.n += 1
+        elif result == DUPLICATE:
+            self.duplicates += 1
+        elif result == STALE:
+            self.stale += 1
+        else:
+            self.errors.append(
+                {"pointer": pointer, "rule": _RULES[result][0], "detail": _RULES[result][1]}
+            )
+
+
+_RULES = {
+    CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
+    REVISED: (
+        "revision_conflict",
+        "this revision of the rater came before with another class; the first is kept",
+    ),
+    GONE: ("deleted", "the prediction of this id was deleted"),
+    FULL: (
+        "too_many_ratings",
+        f"a prediction takes {MAX_NAMED} named raters and {MAX_VOTES} unnamed ratings of a class; this one has them",
+    ),
+    EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
+}
+
+
+@dataclass
+class ModelJoin:
+    """The changed records of one model in a run."""
+
+    config: ModelConfig
+    before: dict[str, Facts | None] = field(default_factory=dict)
+    after: dict[str, Facts] = field(default_factory=dict)
+    members: dict[Group, list[str]] = field(default_factory=dict)
+    members_before: dict[Group, list[str]] = field(default_factory=dict)
+    marks: Watermarks = field(default_factory=Watermarks)
+
+    @property
+    def kept_from(self) -> int:
+        """Panes that began earlier, in seconds, have outlived their retention."""
+        return self.marks.kept_from
+
+    def changed(self) -> dict[str, Facts]:
+        """Records that differ from what the store holds."""
+        return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
+
+    def joined(self) -> dict[int, list[str]]:
+        """Ids that have their prediction now and had none, by the start of their pane, as far as it is not sealed."""
+        found: dict[int, list[str]] = {}
+        for name, facts in self.changed().items():
+            before = self.before[name]
+            if facts.prediction is None or (before is not None and before.prediction is not None):
+                continue
+            start = pane_start(facts.prediction.event_us, self.config.pane_s)
+            if start >= self.marks.sealed_to:
+                found.setdefault(start, []).append(name)
+        return found
+
+
+class LabelJoin:
+    """Applies entries to facts, and works out what panes lose and gain."""
+
+    def __init__(self, records: Records):
+        self._records = records
+        self.models: dict[tuple[str, str], ModelJoin] = {}
+
+    def mark(self) -> dict[tuple[str, str], dict[str, Facts]]:
+        """Where the facts stand now, to go `back` to when an entry fails half way."""
+        return {key: dict(model.after) for key, model in self.models.items()}
+
+    def back(self, mark: dict[tuple[str, str], dict[str, Facts]]) -> None:
+        """Undo what was applied since the mark."""
+        for key, model in self.models.items():
+            model.after = mark.get(key, {})
+
+    def predictions(
+        self, config: ModelConfig, batch: Any, received_ms: int, sent: Any = None
+    ) -> RowOutcomes:
+        """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
+        model = self._model(config, [str(name) for name in batch.ids])
+        outcomes = RowOutcomes()
+        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
+            if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
+                outcomes.note(f"/ids/{i}", EXPIRED)
+                continue
+            known = self._facts(model, name, received_ms)
+            facts, result = known.predicted(prediction, votes)
+            # Labels that waited have come when the id was first heard of.
+            model.after[name] = facts.timed(
+                known.since_s * 1000 if known.is_labelled else received_ms
+            )
+            outcomes.note(f"/ids/{i}", result)
+        return outcomes
+
+    def new_rows(self, config: ModelConfig, batch: Any, received_ms: int) -> list[bool]:
+        """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
+        names = [str(name) for name in batch.ids]
+        model = self._model(config, names)
+        times = (
+            [received_ms * 1000] * batch.n
+            if batch.event_times is None
+            else batch.event_times.tolist()
+        )
+        known = (self._facts(model, name, received_ms) for name in names)
+        return [
+            facts.prediction is None
+            and not facts.deleted
+            and pane_start(at_us, config.pane_s) >= model.kept_from
+            for facts, at_us in zip(known, times, strict=True)
+        ]
+
+    def labels(
+        self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
+    ) -> RowOutcomes:
+        """Apply labels; `order` grows along the stream."""
+        model = self._model(config, [row.id for row in rows])
+        outcomes = RowOutcomes()
+        for i, row in enumerate(rows):
+            facts, results = self._facts(model, row.id, received_ms), []
+            if row.votes:
+                facts, result = facts.voted(row.votes)
+                results.append(result)
+            for rater, klass, revision in row.ratings:
+                facts, result = facts.rated(rater, klass, revision, order)
+                results.append(result)
+            model.after[row.id] = facts.timed(received_ms)
+            worst = _worst(results)
+            outcomes.note(f"/{'revision' if worst == REVISED else 'ids'}/{i}", worst)
+        return outcomes
+
+    def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
+        """Take one prediction out."""
+        model = self._model(config, [name])
+        outcomes = RowOutcomes()
+        model.after[name], result = self._facts(model, name, received_ms).removed()
+        outcomes.note("/id", result)
+        return outcomes
+
+    def exchanges(self, make: Callable[[ModelConfig], Any]) -> dict[PaneKey, tuple[Any, Any]]:
+        """For each pane what it loses and what it gains, as filled panes.
+
+        Parameters
+        ----------
+        make : an empty pane of a model
+        """
+        result: dict[PaneKey, tuple[Any, Any]] = {}
+        for model in self.models.values():
+            for key, (old, new) in self._rows_by_pane(model).items():
+                lost, gained = make(model.config), make(model.config)
+                for rows, pane in ((old, lost), (new, gained)):
+                    for batch in batches_of(rows, model.config.task):
+                        pane.fill_batch(batch)
+                result[key] = (lost, gained)
+        return result
+
+    def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
+        """The model's facts, with those of `names` read."""
+        key = (config.key, config.generation)
+        if key not in self.models:
+            self.models[key] = ModelJoin(config, marks=self._records.marks(config))
+        model = self.models[key]
+        missing = [name for name in dict.fromkeys(names) if name not in model.before]
+        self._read(model, missing)
+        return model
+
+    def _read(self, model: ModelJoin, names: list[str]) -> None:
+        if names:
+            found = self._records.facts(model.config, names)
+            for name in names:
+                model.before[name] = found.get(name)
+
+    @staticmethod
+    def _facts(model: ModelJoin, name: str, received_ms: int) -> Facts:
+        known = model.after.get(name) or model.before[name]
+        return known if known is not None else Facts(received_ms // 1000)
+
+    def _rows_by_pane(self, model: ModelJoin) -> dict[PaneKey, tuple[list[Any], list[Any]]]:
+        """Old and new rows of every unit that changed, by the panes that they belong to."""
+        groups = self._touched_groups(model)
+        by_pane: dict[PaneKey, tuple[list[Any], list[Any]]] = {}
+        for names in groups.values():
+            for side, facts_of in (
+                (0, model.before.get),
+                (1, lambda name: model.after.get(name) or model.before[name]),
+            ):
+                for name in names:
+                    facts = facts_of(name)
+                    if facts is None or not facts.counts:
+                        continue
+                    for key in panes_of_facts(model.config, facts):
+                        by_pane.setdefault(key, ([], []))[side].append((name, facts))
+        return by_pane
+
+    def _touched_groups(self, model: ModelJoin) -> dict[Group, list[str]]:
+        """Every unit of a pane with a changed row, and all its ids; also takes down new members."""
+        changed = model.changed()
+        singles: dict[Group, list[str]] = {}
+        named: dict[Group, list[str]] = {}
+        for name, facts in changed.items():
+            for each in (model.before[name], facts):
+                if each is None or each.prediction is None:
+                    continue
+                start = pane_start(each.prediction.event_us, model.config.pane_s)
+                if start < model.kept_from:
+                    # The pane is gone, and its records will be: nothing is taken out of it any more.
+                    continue
+                group = each.prediction.group
+                if group is None:
+                    singles[(start, f"i{name}")] = [name]
+                else:
+                    named.setdefault((start, group), []).append(name)
+        self._read_members(model, list(named))
+        for key, names in named.items():
+            model.members[key] = list(dict.fromkeys(model.members[key] + names))
+        self._read(model, [n for key in named for n in model.members[key] if n not in model.before])
+        return singles | {key: model.members[key] for key in named}
+
+    def _read_members(self, model: ModelJoin, groups: list[Group]) -> None:
+        missing = [group for group in groups if group not in model.members]
+        if missing:
+            found = self._records.members(model.config, missing)
+            for group in missing:
+                model.members_before[group] = found.get(group, [])
+                model.members[group] = list(model.members_before[group])
+
+
+def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
+    """The panes that a prediction contributes to: all rows, and one a slice value."""
+    prediction = facts.prediction
+    assert prediction is not None
+    start = pane_start(prediction.event_us, config.pane_s)
+    names = (ALL_ROWS, *(f"{key}:{value}" for key, value in prediction.slices))
+    return [PaneKey(config.key, config.generation, name, start) for name in names]
+
+
+def _worst(results: list[str]) -> str:
+    for result in (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE):
+        if result in results:
+            return result
+    return DUPLICATE

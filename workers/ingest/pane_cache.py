@@ -1,0 +1,194 @@
+"""The panes of one partition that its worker holds in memory, exactly as the last commit left them.
+
+They are changed in place while a commit is prepared. That is safe because every outcome but a written commit drops
+all of them: what is on the shelf is either what the store holds or nothing. `pane_budget.py` bounds their memory, for all
+partitions of a process together.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from sys import getsizeof
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.reduce import Claim, Numerics
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks
+
+REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
+_TOTALS = struct.Struct("<q16s")
+
+
+class UnreadablePane(RuntimeError):
+    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
+
+    def __init__(self, key: PaneKey, error: Exception):
+        super().__init__(f"the state of a pane cannot be read: {error}")
+        self.key = key
+
+
+@dataclass
+class CachedPane:
+    """A pane, its parts as the store has them, and the running totals of its sources."""
+
+    pane: Any
+    parts: dict[str, bytes] = field(default_factory=dict)
+    sources: dict[str, bytes] = field(default_factory=dict)
+    changed_sources: set[str] = field(default_factory=set)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes in memory: the pane, its parts as packed, and the running totals."""
+        packed = (*self.parts.items(), *self.sources.items())
+        return int(self.pane.memory_bytes) + sum(
+            getsizeof(name) + getsizeof(value) for name, value in packed
+        )
+
+
+def total_field(name: str, start_s: int | None = None) -> str:
+    """The field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
+    return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
+
+
+class PaneCache:
+    """Cached panes of one partition; their memory is bounded by a budget that partitions share."""
+
+    def __init__(self, store: Store, keys: PartitionKeys, ground: Numerics, budget: PaneBudget):
+        self._store = store
+        self._keys = keys
+        self._ground = ground
+        self._budget = budget
+        self._held: dict[PaneKey, CachedPane] = {}
+        self._used: dict[PaneKey, int] = {}
+        self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
+
+    def forget(self) -> None:
+        """Drop everything: what the store holds is no longer known."""
+        self._budget.begin(self)
+        dropped = list(self._held)
+        self._held.clear()
+        self._used.clear()
+        self._budget.drop(self, dropped)
+        self._marks.clear()
+
+    def fetch(
+        self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
+    ) -> None:
+        """Load panes that are not held, in one round trip; raises UnreadablePane.
+
+        Until `trim` or `forget` no other partition evicts from this cache.
+        """
+        self._budget.begin(self)
+        wanted = list(wanted)
+        node = self._store.node(self._keys.partition)
+        for model in {(key.model, key.generation) for key in wanted} - self._marks.keys():
+            self._marks[model] = node.hgetall(self._keys.marks(*model))
+        places = dict.fromkeys(map(self.place, wanted))
+        missing = [key for key in places if key not in self._held]
+        if not missing:
+            return
+        with node.pipeline(transaction=False) as pipe:
+            for key in missing:
+                pipe.hgetall(self._keys.pane(key))
+            found = pipe.execute()
+        for key, fields in zip(missing, found, strict=True):
+            self._held[key] = self._read(key, fields, configs[key.model, key.generation])
+
+    def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> CachedPane:
+        named = {name.decode(): value for name, value in fields.items()}
+        sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
+        parts = {name: value for name, value in named.items() if name not in sources}
+        spec = self._ground.spec(config)
+        try:
+            pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
+        except PackingError as error:
+            raise UnreadablePane(key, error) from error
+        return CachedPane(pane, parts, sources)
+
+    def place(self, key: PaneKey) -> PaneKey:
+        """The pane that holds what is filled into `key`: itself, or the day that it was merged into."""
+        return replace(key, start_s=self._marks_of(key).start(key.start_s))
+
+    def _marks_of(self, key: PaneKey) -> Watermarks:
+        return Watermarks.of(key.slice, self._marks[key.model, key.generation])
+
+    def merge(self, key: PaneKey, delta: Any) -> None:
+        """Add a delta to a fetched pane."""
+        self._held[self.place(key)].pane.merge(delta)
+
+    def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
+        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+        pane = self._held[self.place(key)].pane
+        pane.merge(gained)
+        pane.subtract(lost)
+
+    def claim(self, claim: Claim) -> str:
+        """Let a running total replace the earlier one of its source; tells what came of it.
+
+        The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
+        at which its sums would be dropped.
+        """
+        held, update = self._held[self.place(claim.pane)], claim.update
+        is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
+        name = total_field(claim.name, claim.pane.start_s if is_daily else None)
+        digest = blake2b(update.packed, digest_size=16).digest()
+        sequence = int(update.sequence or 0)
+        earlier = held.sources.get(name)
+        if earlier is not None:
+            last_sequence, last_digest = _TOTALS.unpack_from(earlier)
+            if sequence < last_sequence:
+                return STALE
+            if sequence == last_sequence:
+                return DUPLICATE if digest == last_digest else CONFLICT
+        held.pane.fill_histogram(self._ground.histogram.unpack(update.packed))
+        if earlier is not None:
+            replaced = self._ground.histogram.unpack(earlier[_TOTALS.size :])
+            held.pane.fill_histogram(replaced.negated())
+        held.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
+        held.changed_sources.add(name)
+        return REPLACED
+
+    def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
+        """Put the changes of touched panes into a commit."""
+        for key in dict.fromkeys(map(self.place, touched)):
+            self._write(key, commit, version)
+            self._held[key].pane.tighten()
+            self._used[key] = self._held[key].memory_bytes
+
+    def _write(self, key: PaneKey, commit: Commit, version: bytes) -> None:
+        held = self._held[key]
+        parts = held.pane.parts()
+        changed: dict[str, bytes] = {
+            name: value for name, value in parts.items() if held.parts.get(name) != value
+        }
+        changed |= {name: held.sources[name] for name in held.changed_sources}
+        gone = [name for name in held.parts if name not in parts]
+        if not (changed or held.parts or held.sources):
+            return
+        if not held.parts and not held.sources.keys() - held.changed_sources:
+            commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
+        if changed:
+            commit.set_fields(self._keys.pane(key), changed)
+        if gone:
+            commit.drop_fields(self._keys.pane(key), gone)
+        held.parts = dict(parts)
+        held.changed_sources = set()
+        versions = self._keys.versions(key.model, key.generation, key.slice)
+        commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
+
+    def trim(self) -> None:
+        """Evict the panes used longest ago, of any partition, down to the bound. Only right after a written commit."""
+        used, self._used = self._used, {}
+        self._budget.end(self, used)
+
+    def evict(self, key: PaneKey) -> None:
+        """Drop one pane, as the budget asks."""
+        self._held.pop(key, None)

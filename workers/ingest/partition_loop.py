@@ -1,0 +1,376 @@
+"""The partition loop: entries into panes, many in one commit.
+
+A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
+holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
+(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
+missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
+has happened; after it everything has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from itertools import takewhile
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.alarm.commands import write_order
+from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, arrived
+from calibrant_server.workers.ingest.entries import (
+    ALARM,
+    ALONE,
+    BASELINE,
+    CONTROL,
+    Entry,
+    EntryError,
+    check_control,
+)
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.pane_cache import PaneCache
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_store import RetainedStore
+from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.ingest.slices import SliceNames
+from calibrant_server.workers.ingest.tries import Tries
+from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
+from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
+from calibrant_server.workers.lifecycle.transfer_import import Restoring
+from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
+from calibrant_server.workers.store.commit import Commit, id_order
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
+from calibrant_server.workers.store.leases import Leases
+from calibrant_server.workers.store.registry import ModelConfig, read_configs
+from calibrant_server.workers.store.transient_errors import NO_VERDICT
+
+log = logging.getLogger(__name__)
+
+_FIRST_COUNT = 16
+_MAX_GAP_S = 1.0
+
+
+class PartitionLoop:
+    """Minds one partition for as long as its worker holds the lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        partition: int,
+        ground: Numerics,
+        leases: Leases,
+        stop: threading.Event,
+        budget: PaneBudget | None = None,
+    ):
+        self._store = store
+        self._settings = settings = store.settings
+        self._ground = ground
+        self._leases = leases
+        self._stop = stop
+        self.partition = partition
+        self.abandoned = False
+        self.keys = store.keys.partition(partition)
+        self._node = store.node(partition)
+        self._chain = FencingToken(store, self.keys)
+        self._shelf = PaneCache(store, self.keys, ground, budget or PaneBudget.of(settings))
+        self._child = DisposableReducer(
+            ground, settings.child_timeout_s, settings.child_memory_bytes
+        )
+        self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
+        self._baselines = Baselines(self._node, self.keys, self._chain, ground)
+        self._restoring = Restoring(self._node, self.keys, self._chain, ground)
+        self._records = RetainedStore(self._node, self.keys)
+        self._tries = Tries()
+        self._at_work: list[str] = []
+        self._counted = False
+        self._count = _FIRST_COUNT
+        self._next_commit_at = 0.0
+
+    def run(self) -> None:
+        """Until stopped: get the lease, work while it lasts, give it back."""
+        while self._goes_on:
+            try:
+                if self._leases.take(self.partition):
+                    self._term()
+                else:
+                    self._stop.wait(self._settings.lease_s / 4)
+            except NO_VERDICT as error:
+                log.warning("partition %d: %r", self.partition, error)
+                self._stop.wait(0.2)
+            except Exception:
+                log.exception("partition %d: starts again", self.partition)
+                self._stop.wait(0.2)
+        self._child.close()
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set() and not self.abandoned
+
+    def _term(self) -> None:
+        self._shelf.forget()
+        try:
+            self._chain.reload()
+            self._counted = False
+            while self._goes_on and self._leases.holds(self.partition):
+                self._step_or_reload()
+        finally:
+            self._shelf.forget()
+            self._child.close()
+            if not self.abandoned:
+                self._leases.idle(self.partition)
+                self._leases.give_back(self.partition)
+
+    def _step_or_reload(self) -> None:
+        try:
+            self.step()
+        except (StaleTokenError, *NO_VERDICT) as error:
+            # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
+            self._shelf.forget()
+            if isinstance(error, MemoryError):
+                self._count = 1
+            if not isinstance(error, StaleTokenError):
+                log.warning("partition %d: %r", self.partition, error)
+                self._stop.wait(self._tries.failed(self._at_work, error))
+            self._chain.reload()
+        finally:
+            self._leases.idle(self.partition)
+
+    def step(self) -> None:
+        """Read what there is, and commit it."""
+        self._at_work = []
+        if self._housekeeping.when_due(self._busy):
+            self._shelf.forget()
+        items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
+        if not items:
+            return
+        self._busy()
+        if not self._counted:
+            # The attempt is counted once there is something to die of, and what was read is read again from the
+            # cursor that the count belongs to.
+            self._chain.take_over()
+            self._counted = True
+            return
+        self._at_work = [items[0].id]
+        if self._tries.are_spent(items[0].id):
+            self._park(items[0])
+        elif _is_alone(items[0]):
+            self._alone(items[0])
+        elif self._is_dangerous(items[0]):
+            self._commit_one(items[0])
+        elif self._tries.is_single(items[0].id):
+            self._commit(self._single(items[0]))
+        else:
+            self._commit(self._gather(items, dry))
+        self._tries.succeeded()
+
+    def _park(self, item: Item) -> None:
+        """Put an entry aside for a replay: one commit keeps it, leaves its id open and moves on."""
+        commit, entry = Commit(self.keys), item.entry
+        commit.park(item.id, self._tries.why, int(time.time() * 1000))
+        # Room for its records is reserved again by the replay.
+        arrived(item, commit, self.keys)
+        if entry is not None and entry.batch_id:
+            key = self.keys.record(entry.model, entry.generation, entry.batch_id)
+            text = self._node.get(key)
+            record = (
+                BatchRecord(ACCEPTED, entry.digest.hex())
+                if text is None
+                else BatchRecord.from_json(text)
+            )
+            if not record.is_final:
+                commit.record(key, record.ended(PARKED).to_json(), 0)
+        log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)
+        self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
+
+    def _single(self, item: Item) -> CommitGroup:
+        run = CommitGroup(self._ground, self._busy, self._records, self._names())
+        self._add(run, [item])
+        return run
+
+    def _names(self) -> SliceNames:
+        return SliceNames(self._slices_of, self._settings.max_slice_values)
+
+    def _slices_of(self, config: ModelConfig) -> list[str]:
+        members = self._node.smembers(self.keys.slices(config.key, config.generation))
+        return [member.decode() for member in members]
+
+    def _busy(self) -> None:
+        self._leases.busy(self.partition)
+
+    def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
+        """Fill what was read and read on, until the stream is dry or the run is long enough."""
+        run = CommitGroup(self._ground, self._busy, self._records, self._names())
+        while True:
+            plain = list(
+                takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
+            )
+            self._add(run, plain)
+            if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
+                return run
+            gap_s = max(0.0, self._next_commit_at - time.monotonic())
+            if dry and gap_s == 0:
+                return run
+            items, dry = self._read(run.last_id, gap_s if dry else 0.0)
+
+    def _is_full(self, run: CommitGroup) -> bool:
+        return (
+            len(run.items) >= self._settings.commit_entries
+            or run.n_bytes >= self._settings.commit_bytes
+        )
+
+    def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
+        """Entries after one, and whether the stream had no more of them."""
+        reply = self._node.xread(
+            {self.keys.stream: after_id},
+            count=self._count,
+            block=max(1, int(block_s * 1000)) if block_s > 0 else None,
+        )
+        items = [
+            Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
+        ]
+        dry = len(items) < self._count
+        if items:
+            # By bytes, not by entries: long replies of large entries are slower than several short ones.
+            mean = sum(item.n_bytes for item in items) / len(items)
+            self._count = int(
+                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
+            )
+        return items, dry
+
+    def _add(self, run: CommitGroup, items: list[Item]) -> None:
+        self._at_work = [item.id for item in (*run.items, *items)]
+        self._look_up(items)
+        for item in items:
+            run.add(item)
+
+    def _look_up(self, items: list[Item]) -> None:
+        entries = [item.entry for item in items if item.entry is not None]
+        if not entries:
+            return
+        names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
+        found = iter(self._node.mget(names))
+        configs = read_configs(self._node, self.keys.models, sorted({e.model for e in entries}))
+        for item in items:
+            if item.entry is not None:
+                text = next(found)
+                item.record = None if text is None else BatchRecord.from_json(text)
+                item.config = configs.get(item.entry.model)
+
+    def _commit(self, run: CommitGroup) -> None:
+        token = self._chain.new_token()
+        run.apply(self._shelf)
+        commit = Commit(self.keys)
+        self._shelf.write(run.reduction.touched, commit, token)
+        run.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        run.write_facts(commit, self.keys)
+        self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
+        self._shelf.trim()
+        gap_s = min(_MAX_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
+        self._next_commit_at = time.monotonic() + gap_s
+
+    def _commit_one(self, item: Item) -> None:
+        """Commit an entry of the danger zone by itself; one whose changes cannot be written is set aside."""
+        run = self._one_in_child(item)
+        try:
+            self._commit(run)
+        except (StaleTokenError, *NO_VERDICT):
+            raise
+        except Exception as error:
+            log.exception("entry %s cannot be committed", item.id)
+            self._shelf.forget()
+            item.set_aside(f"{type(error).__name__}: {error}"[:500])
+            without = CommitGroup(self._ground)
+            without.items.append(item)
+            self._commit(without)
+
+    def _is_dangerous(self, item: Item) -> bool:
+        return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
+
+    def _one_in_child(self, item: Item) -> CommitGroup:
+        """A run of a single entry of the danger zone, reduced in a process that may die of it."""
+        run = CommitGroup(self._ground, records=self._records, names=self._names())
+        self._look_up([item])
+        entry, config = item.entry, item.config
+        known = item.record is not None and item.record.is_final
+        if entry is None or config is None or known or config.generation != entry.generation:
+            run.add(item)
+            return run
+        # The child has a time limit of its own: waiting for it is not being stuck.
+        self._leases.idle(self.partition)
+        try:
+            reduction, n = self._child.reduce(entry, config)
+        except EntryKills as death:
+            item.set_aside(str(death))
+        except EntryRefused as error:
+            item.judge(error, error.violations)
+        else:
+            if reduction.outcomes or any(key.slice for key in reduction.touched):
+                # It harms nobody; what it changes depends on records and slices, which only the worker knows.
+                run.add(item)
+            else:
+                run.add_reduced(item, reduction, n)
+            return run
+        finally:
+            self._busy()
+        run.items.append(item)
+        return run
+
+    def _alone(self, item: Item) -> None:
+        """An entry that is about what is merged before it, in a commit of its own."""
+        assert item.entry is not None
+        token, commit = self._chain.new_token(), Commit(self.keys)
+        if item.entry.kind == ALARM:
+            commit = self._ordered(item, item.entry, token)
+            self._chain.send(commit, token, item.id, 0, item.n_bytes)
+            return
+        self._shelf.forget()
+        if item.entry.kind == CONTROL:
+            self._control(item, item.entry, commit)
+        else:
+            self._about_the_whole(item, commit, token)
+            write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
+        arrived(item, commit, self.keys)
+        self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
+
+    def _control(self, item: Item, order: Entry, commit: Commit) -> None:
+        """Delete a model; any other operation becomes a dead letter and changes nothing."""
+        try:
+            check_control(order.payload)
+        except EntryError as error:
+            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
+            item.set_aside(str(error))
+            commit.dead_letter(item.id, item.why)
+            return
+        self._housekeeping.remove_model(order, self._busy)
+
+    def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
+        self._look_up([item])
+        entry = item.entry
+        assert entry is not None
+        if item.record is not None and item.record.is_final:
+            item.status = None
+        elif item.config is None or item.config.generation != entry.generation:
+            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+        else:
+            try:
+                part = self._baselines if entry.kind == BASELINE else self._restoring
+                part.apply(item, commit, token)
+            except NO_VERDICT:
+                raise
+            except Exception as error:
+                item.judge(error)
+
+    def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
+        """The commit of an order about an alarm; one that cannot be followed is set aside."""
+        commit = Commit(self.keys)
+        try:
+            write_order(self._node, self.keys, order, commit, token)
+        except (EntryError, PackingError) as error:
+            log.error("entry %s set aside: %s", item.id, error)
+            commit = Commit(self.keys)
+            commit.dead_letter(item.id, str(error)[:500])
+        return commit
+
+
+def _is_alone(item: Item) -> bool:
+    return item.entry is not None and item.entry.kind in ALONE

@@ -1,0 +1,239 @@
+"""One entry into panes: decode, find its panes, fill deltas. Knows no store.
+
+The numbers are made by the ground floor's classes, which come in through `Numerics`, so that tests of exactly-once can
+count in integers instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from calibrant.accumulators.delays import delay_bin
+from calibrant.core.batch import Batch
+from calibrant.core.histogram import Histogram
+from calibrant.core.pane import Pane
+from calibrant.core.routing import together
+from calibrant_server.workers.ingest.entries import (
+    HISTOGRAMS,
+    LABELS,
+    PANE,
+    PREDICTIONS,
+    REMOVAL,
+    Entry,
+    EntryError,
+    Update,
+    unpack_labels,
+    unpack_updates,
+)
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RowOutcomes
+from calibrant_server.workers.ingest.slices import SliceNames
+from calibrant_server.workers.store.commit import id_order
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import ALL_ROWS, PaneRef, pane_start, panes_of
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The classes that make numbers.
+
+    Attributes
+    ----------
+    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or what behaves like them
+    together : batches of one pane, put together where that changes nothing
+    spec : what a model's panes are made of
+    path : `module:function` that makes this very object in another process
+    """
+
+    batch: Any = Batch
+    pane: Any = Pane
+    histogram: Any = Histogram
+    together: Callable[[list[Any]], Iterable[Any]] = together
+    spec: Callable[[ModelConfig], Any] = ModelConfig.spec
+    path: str = "calibrant_server.workers.ingest.reduce:Ground"
+
+    def window(self, spec: Any) -> Any:
+        """What the panes of a window are merged into."""
+        return getattr(self.pane, "for_window", self.pane)(spec)
+
+
+def ground_at(path: str) -> Numerics:
+    """The ground that `module:function` makes."""
+    module, name = path.split(":")
+    ground: Numerics = getattr(import_module(module), name)()
+    return ground
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A running total that replaces an earlier one of the same name, if it is newer."""
+
+    pane: PaneKey
+    name: str
+    update: Update
+
+
+class Reduction:
+    """What entries add: a delta a pane, and claims that need the state to be judged.
+
+    Batches are kept as they come and filled at `close`, many at a time.
+    """
+
+    def __init__(self, join: LabelJoin | None = None, names: SliceNames | None = None) -> None:
+        self.join = join or LabelJoin(NoRecords())
+        self.names = names or SliceNames()
+        self.other: dict[str, dict[str, int]] = {}
+        self.outcomes: dict[str, RowOutcomes] = {}
+        self.deltas: dict[PaneKey, Any] = {}
+        self.claims: list[tuple[str, Claim]] = []
+        self.touched: set[PaneKey] = set()
+        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
+
+    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Any:
+        """The delta of a pane, begun if need be."""
+        if key not in self.deltas:
+            self.deltas[key] = ground.pane(ground.spec(config))
+            self.touched.add(key)
+        return self.deltas[key]
+
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Any) -> None:
+        """Have a batch filled at `close`."""
+        self.touched.add(key)
+        self._waiting.setdefault(key, (config, []))[1].append(batch)
+
+    def close(self, ground: Numerics) -> None:
+        """Fill what waits."""
+        for key, (config, batches) in self._waiting.items():
+            delta = self.delta(key, config, ground)
+            for batch in ground.together(batches):
+                delta.fill_batch(batch)
+            delta.tighten()  # a run holds the deltas of all its panes at once
+        self._waiting = {}
+
+    def absorb(self, other: Reduction) -> None:
+        """Add another, closed reduction to this one."""
+        for key, delta in other.deltas.items():
+            if key in self.deltas:
+                self.deltas[key].merge(delta)
+            else:
+                self.deltas[key] = delta
+        self.claims += other.claims
+        self.outcomes |= other.outcomes
+        self.other |= other.other
+        self.touched |= other.touched
+
+
+def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
+
+    Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
+    """
+    return _KINDS[entry.kind](entry, config, ground, into)
+
+
+def _predictions(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    sent = ground.batch.unpack(entry.payload)
+    has_ids = getattr(sent, "ids", None) is not None
+    counts = (
+        into.join.new_rows(config, sent, entry.received_ms) if has_ids and sent.slices else None
+    )
+    batch, into.other[entry.id] = into.names.batch(config, sent, counts)
+    if has_ids:
+        into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
+        return int(batch.n)
+    batch = _timed(batch, entry.received_ms)
+    for ref, rows in panes_of(batch, config, entry.received_at).items():
+        part = batch if rows is None else batch.take(rows)
+        into.add_batch(_key(config, ref), config, part)
+    return int(batch.n)
+
+
+def _timed(batch: Any, received_ms: int) -> Any:
+    """A batch with the delays of the labels that came along with it."""
+    if not isinstance(batch, Batch) or batch.event_times is None:
+        return batch
+    return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
+
+
+def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    updates = unpack_updates(entry.payload)
+    for update in updates:
+        histogram = ground.histogram.unpack(update.packed)
+        at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
+        sent = update.slices or dict(histogram.slice)
+        for ref in _refs(at_us, sent, entry, config, into):
+            key = _key(config, ref)
+            if update.is_cumulative:
+                name = _total_name(histogram, update, sent)
+                into.claims.append((entry.id, Claim(key, name, update)))
+                into.touched.add(key)
+            else:
+                into.delta(key, config, ground).fill_histogram(histogram)
+    return len(updates)
+
+
+def _pane(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    updates = unpack_updates(entry.payload)
+    for update in updates:
+        if update.is_cumulative:
+            raise EntryError("a packed pane cannot be a running total")
+        pane = ground.pane.unpack(update.packed)
+        for ref in _refs(update.event_time_us, update.slices or {}, entry, config, into):
+            into.delta(_key(config, ref), config, ground).merge(pane)
+    return len(updates)
+
+
+def _labels(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    rows = unpack_labels(entry.payload)
+    milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
+    order = milliseconds << 20 | sequence
+    into.outcomes[entry.id] = into.join.labels(config, rows, entry.received_ms, order)
+    return len(rows)
+
+
+def _removal(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    try:
+        name = str(json.loads(entry.payload)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise EntryError(f"the removal cannot be read: {error}") from error
+    into.outcomes[entry.id] = into.join.deletion(config, name, entry.received_ms)
+    return 1
+
+
+_KINDS = {
+    PREDICTIONS: _predictions,
+    HISTOGRAMS: _histograms,
+    PANE: _pane,
+    LABELS: _labels,
+    REMOVAL: _removal,
+}
+
+
+def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
+    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing, in one slice."""
+    named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
+    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
+
+
+def _refs(
+    event_time_us: int | None,
+    slices: dict[str, str],
+    entry: Entry,
+    config: ModelConfig,
+    into: Reduction,
+) -> list[PaneRef]:
+    at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
+    start = pane_start(at_us, config.pane_s)
+    counted = into.names.pairs(config, slices)
+    other = into.other.setdefault(entry.id, {})
+    for key in (key for key, name in counted.items() if name != slices[key]):
+        other[key] = other.get(key, 0) + 1
+    return [PaneRef(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
+
+
+def _key(config: ModelConfig, ref: PaneRef) -> PaneKey:
+    return PaneKey(config.key, config.generation, ref.slice, ref.start_s)

@@ -1,0 +1,404 @@
+"""What is known of one prediction: its scores, its raters' labels, in whatever order they came.
+
+A retained record holds exactly the values that were filled, so that a change is a subtraction of what was and an addition of
+what is. The rules are such that the final facts do not depend on the order in which they arrived.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.delays import UNKNOWN, delay_bin
+from calibrant.core.batch import Batch, Votes
+from calibrant.input.labels import MAX_NAMED, WITHDRAWN
+from calibrant_server.workers.ingest.float32 import Narrow, sent_as_float32
+
+NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
+EXPIRED, REVISED, FULL = "expired", "revised", "full"
+# Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
+MAX_VOTES = 2**31 - 1
+# In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
+_FORMAT, _DIVIDED = 1, 2
+_HEAD = struct.Struct("<BBIHHHHH")
+_PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (
+    1 << i for i in range(8)
+)
+_VOTE = struct.Struct("<HI")
+_RATER = struct.Struct("<Biiq")
+_TIME = struct.Struct("<q8s")
+_TOTAL = struct.Struct("<d")
+
+
+class FactsError(ValueError):
+    """The bytes are not a record of a known format."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One row as it is filled. `sent` is a digest of its content, to tell a repeat from a conflict; `narrow` is what
+    was sent where that was float32 and dividing it by its sum made the scores."""
+
+    scores: NDArray[np.float64]
+    is_logits: bool
+    event_us: int
+    sent: bytes
+    weight: float | None = None
+    unit: str | None = None
+    case: str | None = None
+    slices: tuple[tuple[str, str], ...] = ()
+    narrow: Narrow | None = None
+
+    @property
+    def group(self) -> str | None:
+        """What it shares a unit with, or None where it is a unit by itself."""
+        if self.unit is not None:
+            return f"u{self.unit}"
+        return None if self.case is None else f"c{self.case}"
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A named rater's last word: a class, or `WITHDRAWN`; `order` tells later words of one revision."""
+
+    klass: int
+    revision: int
+    order: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything known of one prediction id.
+
+    Attributes
+    ----------
+    prediction : None while labels wait for it
+    votes : class to number of unnamed ratings
+    ratings : rater to his last word
+    deleted : the prediction was taken out, for good
+    since_s : when the id was first heard of
+    delay : how long its first label took, as a bin of `calibrant.accumulators.delays`; None where none has come
+    """
+
+    since_s: int
+    prediction: Prediction | None = None
+    votes: Mapping[int, int] = field(default_factory=dict)
+    ratings: Mapping[str, Rating] = field(default_factory=dict)
+    deleted: bool = False
+    delay: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it contributes to a pane."""
+        return self.prediction is not None and not self.deleted
+
+    @property
+    def totals(self) -> dict[int, int]:
+        """Ratings by class, unnamed and named together."""
+        totals = dict(self.votes)
+        for rating in self.ratings.values():
+            if rating.klass != WITHDRAWN:
+                totals[rating.klass] = totals.get(rating.klass, 0) + 1
+        return totals
+
+    @property
+    def is_labelled(self) -> bool:
+        return any(self.votes.values()) or any(r.klass != WITHDRAWN for r in self.ratings.values())
+
+    def predicted(self, prediction: Prediction, votes: Mapping[int, int]) -> tuple[Facts, str]:
+        """After a prediction with the unnamed ratings that came along with it."""
+        if self.deleted:
+            return self, GONE
+        if self.prediction is not None:
+            return self, DUPLICATE if self.prediction.sent == prediction.sent else CONFLICT
+        return replace(self, prediction=prediction, votes=_added(self.votes, votes)), NEW
+
+    def voted(self, votes: Mapping[int, int]) -> tuple[Facts, str]:
+        """After unnamed ratings, which add."""
+        if self.deleted:
+            return self, GONE
+        total = _added(self.votes, votes)
+        return (
+            (self, FULL)
+            if max(total.values(), default=0) > MAX_VOTES
+            else (replace(self, votes=total), NEW)
+        )
+
+    def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
+        """After a named rater's word.
+
+        A higher revision replaces a lower one, whichever came first. Without a revision the later word of the stream replaces
+        the earlier, and the later row of a batch the one before it. The same explicit revision with another class is a conflict.
+        """
+        if self.deleted:
+            return self, GONE
+        last = self.ratings.get(rater)
+        explicit = revision is not None
+        number = revision if revision is not None else (last.revision if last else 0)
+        if last is not None:
+            if number < last.revision or (not explicit and order < last.order):
+                return self, STALE
+            if number == last.revision and klass == last.klass:
+                return self, DUPLICATE
+            if explicit and number == last.revision:
+                return self, REVISED
+        elif len(self.ratings) >= MAX_NAMED:
+            return self, FULL
+        return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
+
+    def timed(self, labelled_ms: int) -> Facts:
+        """With the delay of its first label, if that is the one that has come now."""
+        if self.delay is not None or not self.counts or not self.is_labelled:
+            return self
+        assert self.prediction is not None
+        return replace(
+            self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6))
+        )
+
+    def removed(self) -> tuple[Facts, str]:
+        """After its deletion: nothing contributes, and nothing can come back under the id."""
+        if self.deleted:
+            return self, DUPLICATE
+        return Facts(self.since_s, deleted=True), NEW
+
+    def pack(self) -> bytes:
+        """As the store keeps it; scores as float32 where that loses nothing."""
+        flags = _DELETED if self.deleted else 0
+        tail = b""
+        n_scores = 0
+        if self.prediction is not None:
+            one, more = _pack_prediction(self.prediction)
+            flags |= one
+            tail += more
+            n_scores = len(self.prediction.scores)
+        votes = b"".join(_VOTE.pack(klass, n) for klass, n in sorted(self.votes.items()) if n)
+        ratings = b"".join(
+            _RATER.pack(len(rater), rating.klass, rating.revision, rating.order) + rater.encode()
+            for rater, rating in sorted(self.ratings.items())
+        )
+        n_votes = len(votes) // _VOTE.size
+        n_slices = len(self.prediction.slices) if self.prediction else 0
+        delay = 0 if self.delay is None else self.delay + 1
+        number = (
+            _DIVIDED
+            if self.prediction is not None and self.prediction.narrow is not None
+            else _FORMAT
+        )
+        head = _HEAD.pack(
+            number, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay
+        )
+        return head + votes + ratings + tail
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Facts:
+        """The facts that `pack` wrote; raises FactsError."""
+        try:
+            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = (
+                _HEAD.unpack_from(data)
+            )
+            if number not in (_FORMAT, _DIVIDED):
+                raise FactsError(f"record format {number} is not known")
+            at = _HEAD.size
+            votes: dict[int, int] = {}
+            for _ in range(n_votes):
+                klass, n = _VOTE.unpack_from(data, at)
+                votes[klass] = n
+                at += _VOTE.size
+            ratings: dict[str, Rating] = {}
+            for _ in range(n_ratings):
+                length, klass, revision, order = _RATER.unpack_from(data, at)
+                at += _RATER.size
+                ratings[data[at : at + length].decode()] = Rating(klass, revision, order)
+                at += length
+            shape = (n_scores, number == _DIVIDED, n_slices)
+            prediction = _unpack_prediction(data, at, flags, *shape) if flags & _PREDICTED else None
+            known = delay - 1 if delay else None
+            return cls(since_s, prediction, votes, ratings, bool(flags & _DELETED), known)
+        except (struct.error, IndexError, ValueError) as error:
+            raise FactsError(f"a record cannot be read: {error}") from error
+
+
+def _added(votes: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
+    total = dict(votes)
+    for klass, n in more.items():
+        total[klass] = total.get(klass, 0) + n
+    return total
+
+
+def _pack_prediction(prediction: Prediction) -> tuple[int, bytes]:
+    values, is_narrow, total = prediction.scores.astype(np.float32), True, b""
+    if prediction.narrow is not None:
+        values, total = prediction.narrow.sent, _TOTAL.pack(prediction.narrow.total)
+    elif not np.array_equal(values.astype(np.float64), prediction.scores):
+        is_narrow = False
+    flags = _PREDICTED | (_LOGITS if prediction.is_logits else 0) | (_NARROW if is_narrow else 0)
+    parts = [_TIME.pack(prediction.event_us, prediction.sent)]
+    parts.append((values if is_narrow else prediction.scores).tobytes() + total)
+    if prediction.weight is not None:
+        flags |= _WEIGHTED
+        parts.append(struct.pack("<d", prediction.weight))
+    texts: list[str] = []
+    for flag, text in ((_UNIT, prediction.unit), (_CASE, prediction.case)):
+        if text is not None:
+            flags |= flag
+            texts.append(text)
+    if prediction.slices:
+        flags |= _SLICED
+        texts += [part for pair in prediction.slices for part in pair]
+    parts += [bytes([len(text.encode())]) + text.encode() for text in texts]
+    return flags, b"".join(parts)
+
+
+def _unpack_prediction(
+    data: bytes, at: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
+) -> Prediction:
+    event_us, sent = _TIME.unpack_from(data, at)
+    at += _TIME.size
+    dtype = np.dtype("<f4" if flags & _NARROW else "<f8")
+    values, narrow = np.frombuffer(data, dtype, n_scores, at), None
+    at += dtype.itemsize * n_scores
+    if is_divided:
+        (total,) = _TOTAL.unpack_from(data, at)
+        at += _TOTAL.size
+        if not 0.5 < total < 2.0:
+            raise ValueError(f"probabilities do not sum to {total}")
+        narrow = Narrow(values, total)
+    scores = values.astype(np.float64) if narrow is None else narrow.scores
+    weight = None
+    if flags & _WEIGHTED:
+        (weight,) = struct.unpack_from("<d", data, at)
+        at += 8
+
+    def text() -> str:
+        nonlocal at
+        length = data[at]
+        at += 1 + length
+        return data[at - length : at].decode()
+
+    unit = text() if flags & _UNIT else None
+    case = text() if flags & _CASE else None
+    slices = tuple((text(), text()) for _ in range(n_slices)) if flags & _SLICED else ()
+    return Prediction(
+        scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices, narrow
+    )
+
+
+def rows_of(
+    batch: Batch, received_us: int, sent: Batch | None = None
+) -> Iterable[tuple[str, Prediction, dict[int, int]]]:
+    """Id, prediction and unnamed ratings of each row of a batch that carries ids; repeats are told by what was `sent`."""
+    assert batch.ids is not None
+    digests = row_digests(batch if sent is None else sent)
+    narrow: list[Narrow | None] = (
+        [None] * batch.n if batch.is_logits else sent_as_float32(batch.scores)
+    )
+    times = None if batch.event_times is None else batch.event_times.tolist()
+    weights = None if batch.weights is None else batch.weights.tolist()
+    votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
+    for row, klass, n in zip(
+        batch.votes.row.tolist(),
+        batch.votes.klass.tolist(),
+        batch.votes.count.tolist(),
+        strict=True,
+    ):
+        votes[row][klass] = n
+    keys = sorted(batch.slices or {})
+    for i in range(batch.n):
+        yield (
+            str(batch.ids[i]),
+            Prediction(
+                batch.scores[i],
+                batch.is_logits,
+                received_us if times is None else times[i],
+                digests[i],
+                None if weights is None else weights[i],
+                None if batch.units is None else str(batch.units[i]),
+                None if batch.cases is None else str(batch.cases[i]),
+                tuple((key, str((batch.slices or {})[key][i])) for key in keys),
+                narrow[i],
+            ),
+            votes[i],
+        )
+
+
+def row_digests(batch: Batch) -> list[bytes]:
+    """Eight bytes a row that say whether two rows hold the same content, the default event time apart."""
+    slices = sorted((batch.slices or {}).items())
+    counts = [b""] * batch.n
+    for row, klass, n in zip(batch.votes.row, batch.votes.klass, batch.votes.count, strict=True):
+        counts[row] += _VOTE.pack(klass, n)
+    digests = []
+    for i in range(batch.n):
+        state = blake2b(batch.scores[i].tobytes(), digest_size=8)
+        state.update(b"l" if batch.is_logits else b"p")
+        state.update(counts[i])
+        for column in (batch.weights, batch.event_times, batch.units, batch.cases):
+            state.update(b"\0" if column is None else f"\1{column[i]}".encode())
+        for key, values in slices:
+            state.update(f"\2{key}\3{values[i]}".encode())
+        digests.append(state.digest())
+    return digests
+
+
+def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
+    """Predictions that count, as batches of one shape each, in the order given.
+
+    A unit's rows share its weight and so stand in one batch. Where some of them came as logits and some as probabilities, it is
+    probabilities that they have in common.
+    """
+    rows = [
+        (name, each, each.prediction)
+        for name, each in facts
+        if each.prediction is not None and each.counts
+    ]
+    forms: dict[str, set[bool]] = {}
+    for _, _, prediction in rows:
+        if prediction.group is not None:
+            forms.setdefault(prediction.group, set()).add(prediction.is_logits)
+    shapes: dict[Any, list[tuple[str, Facts, Prediction]]] = {}
+    for name, each, sent in rows:
+        is_mixed = sent.group is not None and len(forms[sent.group]) > 1
+        prediction = _as_probabilities(sent) if is_mixed and sent.is_logits else sent
+        named = "unit" if sent.unit is not None else "case" if sent.case is not None else None
+        shapes.setdefault((prediction.is_logits, named), []).append((name, each, prediction))
+    return [_batch(some, task) for some in shapes.values()]
+
+
+def _as_probabilities(prediction: Prediction) -> Prediction:
+    none = np.zeros(0, np.int64)
+    row = Batch("multiclass", prediction.scores[None, :], True, Votes(none, none, none))
+    return replace(prediction, scores=row.probabilities[0], is_logits=False)
+
+
+def _batch(rows: list[tuple[str, Facts, Prediction]], task: str) -> Batch:
+    predictions = [prediction for _, _, prediction in rows]
+    entries = [
+        (i, klass, n)
+        for i, (_, each, _) in enumerate(rows)
+        for klass, n in sorted(each.totals.items())
+        if n
+    ]
+    columns = np.array(entries, np.int64).reshape(-1, 3).T
+    first = predictions[0]
+    weighted = any(p.weight is not None for p in predictions)
+    return Batch(
+        task=task,
+        scores=np.stack([p.scores for p in predictions]),
+        is_logits=first.is_logits,
+        votes=Votes(*(np.ascontiguousarray(column) for column in columns)),
+        weights=np.array([1.0 if p.weight is None else p.weight for p in predictions])
+        if weighted
+        else None,
+        ids=np.array([name for name, _, _ in rows], dtype=object),
+        delays=np.array([UNKNOWN if each.delay is None else each.delay for _, each, _ in rows]),
+        units=None if first.unit is None else np.array([p.unit for p in predictions], dtype=object),
+        cases=np.array([p.case for p in predictions], dtype=object)
+        if any(p.case for p in predictions)
+        else None,
+    )

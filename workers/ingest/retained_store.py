@@ -1,0 +1,167 @@
+"""Retained records in the store: read by the worker that owns the partition, written by its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
+from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin, RowOutcomes
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.unsealed import note
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+_SEPARATOR = "\x1f"
+_A_SCAN = 500
+TALLIES = (
+    "records",
+    "bytes",
+    "pending",
+    "waiting",
+    "joined",
+    "deleted",
+    "conflicts",
+    "duplicates",
+    "expired",
+    "expired_unlabelled",
+)
+
+
+class RetainedStore:
+    """Reads records and members of units, many in one round trip."""
+
+    def __init__(self, node: Any, keys: PartitionKeys):
+        self._node = node
+        self._keys = keys
+
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+        """The records of some ids; those without one are left out."""
+        by_shard: dict[str, list[str]] = {}
+        for name in names:
+            shard = self._keys.facts_of(config.key, config.generation, name)
+            by_shard.setdefault(shard, []).append(name)
+        with self._node.pipeline(transaction=False) as pipe:
+            for shard, some in by_shard.items():
+                pipe.hmget(shard, some)
+            replies = pipe.execute()
+        found: dict[str, Facts] = {}
+        for some, texts in zip(by_shard.values(), replies, strict=True):
+            found |= {
+                name: Facts.unpack(t) for name, t in zip(some, texts, strict=True) if t is not None
+            }
+        return found
+
+    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+        """The ids of each unit of a pane; units without one are left out."""
+        name = self._keys.members(config.key, config.generation)
+        texts = self._node.hmget(name, [group_field(group) for group in groups])
+        return {
+            group: text.decode().split(_SEPARATOR)
+            for group, text in zip(groups, texts, strict=True)
+            if text is not None
+        }
+
+    def marks(self, config: ModelConfig) -> Watermarks:
+        """How far the model's panes are dropped and sealed."""
+        name = self._keys.marks(config.key, config.generation)
+        return Watermarks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
+
+
+def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
+    """The fields of a hash in pieces; one that changes meanwhile may give a field twice."""
+    cursor = 0
+    while True:
+        cursor, fields = node.hscan(name, cursor, count=_A_SCAN)
+        yield fields
+        if cursor == 0:
+            return
+
+
+def group_field(group: Group) -> str:
+    """The field that holds a unit's members."""
+    return f"{group[0]}|{group[1]}"
+
+
+def write_facts(
+    join: LabelJoin,
+    outcomes: Iterable[tuple[ModelConfig, RowOutcomes]],
+    commit: Commit,
+    keys: PartitionKeys,
+) -> None:
+    """Put a join's changes into a commit: records, members of units, tallies of each model."""
+    noted: dict[tuple[str, str], dict[str, int]] = {}
+    for config, each in outcomes:
+        seen = noted.setdefault((config.key, config.generation), {"conflicts": 0, "duplicates": 0})
+        seen["conflicts"] += len(each.errors)
+        seen["duplicates"] += each.duplicates
+    for name, model in join.models.items():
+        _write_model(model, noted.get(name, {}), commit, keys)
+
+
+def _write_model(
+    model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys
+) -> None:
+    key, generation = model.config.key, model.config.generation
+    tallies = dict.fromkeys(TALLIES, 0) | seen
+    shards: dict[str, dict[str, bytes]] = {}
+    for name, facts in model.changed().items():
+        packed = facts.pack()
+        before = model.before[name]
+        tally(tallies, name, facts, len(packed), 1)
+        if before is not None:
+            tally(tallies, name, before, len(before.pack()), -1)
+        shards.setdefault(keys.facts_of(key, generation, name), {})[name] = packed
+    for shard, fields in shards.items():
+        commit.set_fields(shard, fields)
+    members = {
+        group_field(group): _SEPARATOR.join(names)
+        for group, names in model.members.items()
+        if names != model.members_before[group]
+    }
+    if members:
+        commit.set_fields(keys.members(key, generation), members)
+    if model.config.label_horizon_s is not None:
+        note(commit, keys, model.config, model.joined())
+        if any(facts.ratings for facts in model.changed().values()):
+            commit.set_fields(keys.marks(key, generation), {RATED: "1"})
+    commit.add_numbers(keys.tallies(key, generation), tallies)
+    commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+
+
+def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: int) -> None:
+    """Count a record in (or out) as what it is now."""
+    tallies["records"] += sign
+    tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
+    if facts.deleted:
+        state = "deleted"
+    elif facts.prediction is None:
+        state = "waiting"
+    else:
+        state = "joined" if facts.is_labelled else "pending"
+    tallies[state] += sign
+
+
+def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Tallies as the store has them, each of `TALLIES`; empty where nothing was ever retained."""
+    tallies = {field.decode(): int(n) for field, n in found.items()}
+    return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
+
+
+async def read_tallies(client: Any, keys: Keys, most: int) -> dict[str, dict[str, int]]:
+    """Tallies by `tenant/model`, of the first `most` models by name; models that retain nothing are left out."""
+    async with client.pipeline(transaction=False) as pipe:
+        for number in range(keys.partitions):
+            pipe.hgetall(keys.partition(number).models)
+        partitions = await pipe.execute()
+    configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
+    configs = sorted(configs, key=lambda config: config.key)[:most]
+    async with client.pipeline(transaction=False) as pipe:
+        for config in configs:
+            pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
+        found = await pipe.execute()
+    told = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
+    return {name: tallies for name, tallies in told.items() if tallies}

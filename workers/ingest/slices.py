@@ -1,0 +1,97 @@
+"""Which values of a slice key have panes of their own.
+
+Every value of a slice costs panes for as long as they are kept, so an open key has room for so many values; the rows of
+further ones fill the slice `key:other`, and the batch's outcome says how many did. A key that is declared with its
+values has room for these. A retained record holds the slices that it was filled into, so that it is taken out of the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrant_server.workers.store.registry import ModelConfig
+
+OTHER = "other"
+NO_LIMIT = 1 << 62
+Read = Callable[[ModelConfig], Iterable[str]]
+
+
+def nothing_held(config: ModelConfig) -> Iterable[str]:
+    """Of a model that has no panes yet."""
+    return ()
+
+
+class SliceNames:
+    """The values that have panes, as the store tells them, and those that entries of this run have added.
+
+    Parameters
+    ----------
+    read : names of the slices, `key:value`, that have panes of a model
+    most : values that an open key may have
+    """
+
+    def __init__(self, read: Read = nothing_held, most: int = NO_LIMIT):
+        self._read = read
+        self._most = most
+        self._held: dict[tuple[str, str], dict[str, set[str]]] = {}
+
+    def again(self) -> SliceNames:
+        """The same without what entries have added."""
+        return SliceNames(self._read, self._most)
+
+    def name(self, config: ModelConfig, key: str, value: str) -> str:
+        """The value under which rows of `value` are counted: itself, or `other`."""
+        declared = config.slices.get(key)
+        if declared is not None:
+            return value if value in declared else OTHER
+        values = self._values(config).setdefault(key, set())
+        if value in values or value == OTHER:
+            return value
+        if len(values - {OTHER}) >= self._most:
+            return OTHER
+        values.add(value)
+        return value
+
+    def pairs(self, config: ModelConfig, slices: dict[str, str]) -> dict[str, str]:
+        """The slices of one update as they are counted."""
+        return {key: self.name(config, key, value) for key, value in sorted(slices.items())}
+
+    def batch(
+        self, config: ModelConfig, batch: Any, counts: Sequence[bool] | None = None
+    ) -> tuple[Any, dict[str, int]]:
+        """A batch with its slices as they are counted, and how many rows went to `other`, by key.
+
+        Parameters
+        ----------
+        counts : whether each row counts, all where None; one that does not takes no room and is left as it is
+        """
+        columns, other = {}, {}
+        for key, column in (batch.slices or {}).items():
+            values: list[str] = np.asarray(column).astype(str).tolist()
+            counted = [True] * len(values) if counts is None else counts
+            wanted = {value for value, counts_ in zip(values, counted, strict=True) if counts_}
+            names = {value: self.name(config, key, value) for value in sorted(wanted)}
+            named = [
+                names[value] if counts_ else value
+                for value, counts_ in zip(values, counted, strict=True)
+            ]
+            n_changed = sum(name != value for name, value in zip(named, values, strict=True))
+            if n_changed:
+                columns[key] = np.array(named, dtype=object)
+                other[key] = n_changed
+        if not columns:
+            return batch, {}
+        return replace(batch, slices={**batch.slices, **columns}), other
+
+    def _values(self, config: ModelConfig) -> dict[str, set[str]]:
+        model = (config.key, config.generation)
+        if model not in self._held:
+            held = self._held[model] = {}
+            for each in self._read(config):
+                key, _, value = each.partition(":")
+                held.setdefault(key, set()).add(value)
+        return self._held[model]

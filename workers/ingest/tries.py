@@ -1,0 +1,64 @@
+"""How often the first entry of a partition has failed alone, and how long to wait before the next try.
+
+Only the first entry can fail alone: entries are consumed in order, and what fails as a run of several is retried one
+by one. The count is in memory; after a restart it begins again, which costs tries and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from calibrant_server.workers.store.commit import FIRST_ID, id_order
+from calibrant_server.workers.store.transient_errors import is_transient
+
+log = logging.getLogger(__name__)
+
+MAX_TRIES = 10
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+MAX_TRANSIENT_PAUSE_S = 0.5
+
+
+class Tries:
+    """Failures since the last success of one partition."""
+
+    def __init__(self) -> None:
+        self._one_by_one_to = FIRST_ID
+        self._failing = ""
+        self._n_alone = 0
+        self._n_transient = 0
+        self.why = ""
+
+    def is_single(self, entry_id: str) -> bool:
+        """Whether an entry belongs to a run that failed, and is to be committed alone."""
+        return id_order(entry_id) <= id_order(self._one_by_one_to)
+
+    def are_spent(self, entry_id: str) -> bool:
+        """Whether an entry has failed alone as often as it may."""
+        return entry_id == self._failing and self._n_alone >= MAX_TRIES
+
+    def succeeded(self) -> None:
+        """A commit was written."""
+        self._failing, self._n_alone, self._n_transient = "", 0, 0
+
+    def failed(self, entry_ids: Sequence[str], error: BaseException) -> float:
+        """Note a failure with these entries at hand; returns the pause in seconds before the next try."""
+        if is_transient(error):
+            self._n_transient += 1
+            return _pause_s(self._n_transient, MAX_TRANSIENT_PAUSE_S)
+        if len(entry_ids) != 1 or not self.is_single(entry_ids[0]):
+            # Perhaps another entry's fault, or that of reading on.
+            self._one_by_one_to = entry_ids[-1] if entry_ids else self._one_by_one_to
+            return FIRST_PAUSE_S
+        if entry_ids[0] != self._failing:
+            self._failing, self._n_alone = entry_ids[0], 0
+        self._n_alone += 1
+        self.why = f"{type(error).__name__}: {error}"[:500]
+        log.warning(
+            "entry_failed_alone entry_id=%s try=%d error=%s", self._failing, self._n_alone, self.why
+        )
+        return _pause_s(self._n_alone, MAX_PAUSE_S)
+
+
+def _pause_s(n: int, longest_s: float) -> float:
+    return min(longest_s, FIRST_PAUSE_S * 2.0 ** min(n - 1, 20))

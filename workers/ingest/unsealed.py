@@ -1,0 +1,47 @@
+"""Which retained records a pane holds, until it is sealed and the alarm has seen it: how rows are found by their time.
+
+Written in the commit that first joins a prediction to its pane, one field a commit, so that nothing that stands is
+written again. Models without a label horizon keep none. What is deleted meanwhile stays listed; its record says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+_SEPARATOR = "\x1f"
+_A_READ = 500
+
+
+def note(
+    commit: Commit, keys: PartitionKeys, config: ModelConfig, ids: Mapping[int, Sequence[str]]
+) -> None:
+    """Put into a commit which ids are new in which pane, by its start in seconds."""
+    for start, names in ids.items():
+        listed = _SEPARATOR.join(names).encode()
+        field = blake2b(listed, digest_size=8).hexdigest()
+        commit.set_fields(keys.unsealed(config.key, config.generation, start), {field: listed})
+
+
+def ids_in(node: Any, keys: PartitionKeys, config: ModelConfig, starts: Sequence[int]) -> list[str]:
+    """The ids of some panes, in order and each once."""
+    found: set[str] = set()
+    for first in range(0, len(starts), _A_READ):
+        with node.pipeline(transaction=False) as pipe:
+            for start in starts[first : first + _A_READ]:
+                pipe.hvals(keys.unsealed(config.key, config.generation, start))
+            for listed in pipe.execute():
+                for names in listed:
+                    found.update(names.decode().split(_SEPARATOR))
+    return sorted(found)
+
+
+def forget(commit: Commit, keys: PartitionKeys, config: ModelConfig, starts: Iterable[int]) -> None:
+    """Have a commit drop what is listed of some panes."""
+    for start in starts:
+        commit.unlink(keys.unsealed(config.key, config.generation, start))

@@ -1,0 +1,1 @@
+"""What happens to panes with time: sealing, rollups, expiry, baselines, export and import."""

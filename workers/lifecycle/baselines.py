@@ -1,0 +1,117 @@
+"""Baselines: windows frozen under a name, to be compared with for good.
+
+A baseline is made by an entry of the stream, so that it holds exactly what was merged before that entry, once, whatever
+worker takes it. It stands as one pane under a slice name of its own; it neither ages nor changes, and goes with its
+model or by name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from calibrant_server.workers.ingest.commit_group import Item
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.versions import panes_in
+from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks, baseline_slice
+from calibrant_server.workers.store.windows import Window
+
+MAX_BASELINES = 100
+START_S = 0
+_DEFINITION = ("slice", "clock", "window")
+
+
+class Baselines:
+    """Makes and removes the baselines of one partition."""
+
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+        self._node = node
+        self._keys = keys
+        self._chain = chain
+        self._ground = ground
+
+    def apply(self, item: Item, commit: Commit, token: bytes) -> None:
+        """Put what an entry asks into a commit, and into the item what comes of it."""
+        assert item.entry is not None and item.config is not None
+        try:
+            asked = json.loads(item.entry.payload)
+            name, op = str(asked["name"]), asked["op"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise EntryError(f"the entry of a baseline cannot be read: {error}") from error
+        held = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
+        if op == "remove":
+            self._remove(item.config, name, commit)
+        elif name.encode() in held:
+            self._repeat(item, asked, json.loads(held[name.encode()]))
+        elif len(held) >= MAX_BASELINES:
+            item.refuse(
+                "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
+            )
+        else:
+            self._freeze(item, name, asked, commit, token)
+
+    def _repeat(self, item: Item, asked: dict[str, Any], known: dict[str, Any]) -> None:
+        if any(asked[each] != known[each] for each in _DEFINITION):
+            detail = "a baseline of this name holds another window; a baseline does not change"
+            item.refuse("baseline_exists", detail, "/name")
+
+    def _freeze(
+        self, item: Item, name: str, asked: dict[str, Any], commit: Commit, token: bytes
+    ) -> None:
+        config = item.config
+        assert config is not None and item.entry is not None
+        model = (config.key, config.generation)
+        pane = self._merged(config, asked["stored"], Window(*asked["window"]))
+        slice_ = baseline_slice(name)
+        parts = pane.parts()
+        if parts:
+            commit.set_fields(self._keys.pane(PaneKey(*model, slice_, START_S)), parts)
+        commit.set_fields(
+            self._keys.versions(*model, slice_), {str(START_S): token, LAST_CHANGE: token}
+        )
+        commit.add_member(self._keys.slices(*model), slice_)
+        counts = getattr(pane, "counts", {})
+        kept = {each: asked[each] for each in _DEFINITION}
+        kept |= {"created_ms": item.entry.received_ms, "counts": counts}
+        commit.set_fields(self._keys.baselines(*model), {name: json.dumps(kept).encode()})
+
+    def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
+        model = (config.key, config.generation)
+        marks = Watermarks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
+        found = self._node.hgetall(self._keys.versions(*model, slice_))
+        spec = self._ground.spec(config)
+        merged = self._ground.pane(spec)
+        for start in panes_in(found, marks.widened(window)):
+            fields = self._node.hgetall(self._keys.pane(PaneKey(*model, slice_, start)))
+            named = {field.decode(): value for field, value in fields.items()}
+            parts = {
+                field: value for field, value in named.items() if not field.startswith(SOURCE_FIELD)
+            }
+            if parts:
+                merged.merge(self._ground.pane.from_parts(spec, parts))
+        return merged
+
+    def _remove(self, config: ModelConfig, name: str, commit: Commit) -> None:
+        model = (config.key, config.generation)
+        slice_ = baseline_slice(name)
+        commit.unlink(self._keys.pane(PaneKey(*model, slice_, START_S)))
+        commit.unlink(self._keys.versions(*model, slice_))
+        commit.remove_member(self._keys.slices(*model), slice_)
+        commit.drop_fields(self._keys.baselines(*model), [name])
+
+
+def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
+    """Put the outcome of an entry that stands alone in its commit into it."""
+    if item.entry is None or item.status is None:
+        return
+    if item.status == batch_records.DEAD_LETTERED:
+        commit.dead_letter(item.id, item.why)
+    entry = item.entry
+    key = keys.record(entry.model, entry.generation, entry.batch_id)
+    commit.record(key, item.outcome().to_json(), ttl_s)

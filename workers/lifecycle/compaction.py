@@ -1,0 +1,125 @@
+"""Panes of hours merged into panes of days once they are old.
+
+A day of a slice is one commit: its hours go, the day is there, and the slice's mark says from now on that what began
+before is in days. Killed on either side of the commit nothing is half done. Answers before and after rest on the same
+sums; only the boundaries that can be asked for become fewer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.pane_cache import total_field
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import (
+    DAY_S,
+    SEALED_TO,
+    Watermarks,
+    daily_to,
+    is_baseline,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Compaction:
+    """Merges the old panes of one partition's models."""
+
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+        self._node = node
+        self._keys = keys
+        self._chain = chain
+        self._ground = ground
+
+    def merge_days(
+        self, config: ModelConfig, until_s: float, progress: Callable[[], None] = lambda: None
+    ) -> int:
+        """Merge the days that ended by `until_s`, and are sealed where cohorts are; returns how many."""
+        if DAY_S % config.pane_s or config.pane_s == DAY_S:
+            return 0
+        model = (config.key, config.generation)
+        marks = self._node.hgetall(self._keys.marks(*model))
+        if config.label_horizon_s is not None:
+            until_s = min(until_s, int(marks.get(SEALED_TO.encode(), 0)))
+        n_days = 0
+        for member in sorted(self._node.smembers(self._keys.slices(*model))):
+            slice_ = member.decode()
+            if is_baseline(slice_):
+                continue
+            from_s = Watermarks.of(slice_, marks).daily_to
+            for day_s, starts in self._days(config, slice_, from_s, int(until_s // DAY_S) * DAY_S):
+                progress()
+                if not self._merge(config, slice_, day_s, starts):
+                    break
+                n_days += 1
+        return n_days
+
+    def _days(
+        self, config: ModelConfig, slice_: str, from_s: int, until_s: int
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Days with panes of hours, oldest first, each with the starts of its panes."""
+        versions = self._keys.versions(config.key, config.generation, slice_)
+        found = (name.decode() for name in self._node.hkeys(versions))
+        starts = sorted(int(start) for start in found if start != LAST_CHANGE)
+        days: dict[int, list[int]] = {}
+        for start in starts:
+            if from_s <= start < until_s:
+                days.setdefault(start - start % DAY_S, []).append(start)
+        yield from days.items()
+
+    def _merge(self, config: ModelConfig, slice_: str, day_s: int, starts: list[int]) -> bool:
+        """Put one day's panes into one; False, and nothing done, where one of them cannot be read."""
+        spec = self._ground.spec(config)
+        panes = [PaneKey(config.key, config.generation, slice_, start) for start in starts]
+        day, fields = self._ground.pane(spec), {}
+        for key, found in zip(panes, self._read(panes), strict=True):
+            parts = {}
+            for name, value in found.items():
+                text = name.decode()
+                if text.startswith(SOURCE_FIELD):
+                    fields[total_field(text.removeprefix(SOURCE_FIELD), key.start_s)] = value
+                else:
+                    parts[text] = value
+            try:
+                if parts:
+                    day.merge(self._ground.pane.from_parts(spec, parts))
+            except PackingError:
+                log.exception("a pane of %s cannot be read; its day stays in hours", config.key)
+                return False
+        self._write(config, slice_, day_s, panes, {**day.parts(), **fields})
+        return True
+
+    def _read(self, panes: list[PaneKey]) -> list[dict[bytes, bytes]]:
+        with self._node.pipeline(transaction=False) as pipe:
+            for key in panes:
+                pipe.hgetall(self._keys.pane(key))
+            found: list[dict[bytes, bytes]] = pipe.execute()
+        return found
+
+    def _write(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        day_s: int,
+        panes: list[PaneKey],
+        fields: dict[str, bytes],
+    ) -> None:
+        model = (config.key, config.generation)
+        token, commit = self._chain.new_token(), Commit(self._keys)
+        versions = self._keys.versions(*model, slice_)
+        for key in panes:
+            commit.unlink(self._keys.pane(key))
+        commit.drop_fields(versions, [str(key.start_s) for key in panes])
+        if fields:
+            commit.set_fields(self._keys.pane(PaneKey(*model, slice_, day_s)), fields)
+            commit.set_fields(versions, {str(day_s): token})
+        commit.set_fields(versions, {LAST_CHANGE: token})
+        commit.set_fields(self._keys.marks(*model), {daily_to(slice_): str(day_s + DAY_S)})
+        self._chain.send(commit, token)

@@ -1,0 +1,79 @@
+"""Retained records that have outlived their model's retention, found by a slow walk and removed through the token chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+def old_records(
+    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
+) -> Iterator[None]:
+    """Remove records whose pane had ended by `kept_from_s`, some at a step; it may be left at any step.
+
+    Labels that never met a prediction count from when they came.
+    """
+    for shard in range(RECORD_SHARDS):
+        name = keys.facts(config.key, config.generation, shard)
+        for fields in scanned(node, name):
+            old = {
+                field.decode(): facts
+                for field, facts in ((field, Facts.unpack(text)) for field, text in fields.items())
+                if _began_s(facts) < kept_from_s
+            }
+            if old:
+                _remove(keys, chain, config, name, old)
+            yield
+    yield from _drop_old_members(node, keys, chain, config, kept_from_s)
+
+
+def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) -> Commit:
+    """A commit that removes everything retained of a generation; repeats harmlessly."""
+    commit = Commit(keys)
+    tallies = keys.tallies(model, generation)
+    held = {field.decode(): int(n) for field, n in node.hgetall(tallies).items()}
+    commit.add_numbers(keys.retained, {name: -held.get(name, 0) for name in ("records", "bytes")})
+    commit.unlink(tallies)
+    commit.unlink(keys.members(model, generation))
+    for shard in range(RECORD_SHARDS):
+        commit.unlink(keys.facts(model, generation, shard))
+    return commit
+
+
+def _began_s(facts: Facts) -> float:
+    return facts.since_s if facts.prediction is None else facts.prediction.event_us / 1_000_000
+
+
+def _remove(
+    keys: PartitionKeys, chain: FencingToken, config: ModelConfig, shard: str, old: dict[str, Facts]
+) -> None:
+    tallies = dict.fromkeys(TALLIES, 0)
+    for name, facts in old.items():
+        tally(tallies, name, facts, len(facts.pack()), -1)
+        tallies["expired"] += 1
+        tallies["expired_unlabelled"] += facts.counts and not facts.is_labelled
+    commit = Commit(keys)
+    commit.drop_fields(shard, list(old))
+    commit.add_numbers(keys.tallies(config.key, config.generation), tallies)
+    commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+    chain.send(commit, chain.new_token())
+
+
+def _drop_old_members(
+    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
+) -> Iterator[None]:
+    name = keys.members(config.key, config.generation)
+    for fields in scanned(node, name):
+        old = [field for field in fields if int(field.partition(b"|")[0]) < kept_from_s]
+        if old:
+            commit = Commit(keys)
+            commit.drop_fields(name, old)
+            chain.send(commit, chain.new_token())
+        yield

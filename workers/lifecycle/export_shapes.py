@@ -1,0 +1,98 @@
+"""What the members of an export's lines are: looked at before the store is asked for anything.
+
+A name that is no text, or a time beyond all times, would not be refused by the store but by its client, at every attempt:
+the entry could never be merged, and the entries behind it would wait for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.store.windows import LAST_SECOND
+
+_SHAPES: dict[str, dict[str, Any]] = {
+    "marks": {"marks": dict},
+    "pane": {"slice": str, "start": int, "version": str, "packed": dict},
+    "baseline": {"name": str, "holds": dict},
+    "record": {"id": str, "packed": str},
+    "unit": {"unit": str, "ids": str},
+    "tallies": {"tallies": dict},
+    "map": {"field": str, "text": str},
+    "detector": {"name": str, "of": str, "packed": str},
+    "looks": {"detector": str, "looks": dict},
+    "rater_looks": {"looks": dict},
+    "gathered": {"packed": str},
+    "episode": {"holds": dict},
+    "alarm_summary": {"holds": dict},
+    "alarm_change": {"version": str},
+    "alarm_map": {"holds": dict},
+}
+_NONE = type(None)
+_HELD: dict[str, dict[str, Any]] = {
+    "baseline": {
+        "slice": (str, _NONE),
+        "clock": str,
+        "window": list,
+        "created_ms": int,
+        "counts": dict,
+    },
+    "alarm_summary": {
+        "generation": str,
+        "n_detectors": int,
+        "n_alarms": int,
+        "threshold": (int, float),
+        "evidence_log10": (int, float, _NONE),
+        "sr_log10": (int, float, _NONE),
+        "cohort": (int, _NONE),
+        "scope": str,
+        "bins": list,
+    },
+    "alarm_map": {"version": (str, int, _NONE), "fitted_to_s": (int, _NONE)},
+    "episode": {"id": str, "tenant": str, "model": str, "generation": str},
+}
+
+
+def shaped(line: dict[str, Any]) -> dict[str, Any]:
+    """A line as it is, once its members are seen to be what they should be.
+
+    Raises
+    ------
+    EntryError
+        One is not; the message says which.
+    """
+    kind = line["type"]
+    if not isinstance(kind, str) or kind not in _SHAPES:
+        raise EntryError(f"an export has no lines of type {json.dumps(kind)[:40]}")
+    _check(line, _SHAPES[kind], kind)
+    if kind in _HELD:
+        _check(line["holds"], _HELD[kind], kind)
+    if kind == "pane" and not 0 <= line["start"] <= LAST_SECOND:
+        raise EntryError(f"a pane starts between 0 and {LAST_SECOND}")
+    if kind == "baseline":
+        window = line["holds"]["window"]
+        if len(window) != 2 or not all(
+            type(each) is int and 0 <= each <= LAST_SECOND for each in window
+        ):
+            raise EntryError("the window of a baseline is two whole seconds")
+    if kind == "alarm_summary" and not _are_rows(line["holds"]["bins"]):
+        raise EntryError("bins of an alarm_summary line are none, or three rows of numbers")
+    return line
+
+
+def _are_rows(bins: list[Any]) -> bool:
+    """Tell whether meters can show these sums."""
+    rows = [
+        each
+        for each in bins
+        if isinstance(each, list) and all(type(one) in (int, float) for one in each)
+    ]
+    return len(rows) == len(bins) and len(bins) in (0, 3) and len({len(each) for each in rows}) < 2
+
+
+def _check(found: Mapping[str, Any], shape: Mapping[str, Any], kind: str) -> None:
+    for name, wanted in shape.items():
+        if not isinstance(found[name], wanted) or isinstance(found[name], bool):
+            raise EntryError(f"{name} of a {kind} line cannot be {json.dumps(found[name])[:40]}")

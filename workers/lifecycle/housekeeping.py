@@ -1,0 +1,259 @@
+"""What a partition's worker does as time goes by: seals cohorts, merges old panes into days, removes what is past retention
+and all of a deleted model, forgets spent counters.
+
+Panes go through the token chain like any other change, so that no other worker can write one back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.alarm.cohort_assembly import close_gathered
+from calibrant_server.workers.alarm.removal import remove_alarm
+from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.ingest.parked import parked_fields
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.compaction import Compaction
+from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
+from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.store.batch_records import expiry_bucket_s
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import KEPT_FROM, Watermarks, is_baseline
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+log = logging.getLogger(__name__)
+
+_A_COMMIT = 400
+_SCAN_COUNT = 1000
+# A walk over retained records goes on for so long, then lets entries through.
+_STRIDE_S = 0.1
+_BETWEEN_STRIDES_S = 0.5
+_AFTER_FAILURE_S = 1.0
+_WALKS_A_RETENTION = 24
+
+
+class Housekeeping:
+    """Removals of one partition."""
+
+    def __init__(self, store: Store, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+        self._settings = store.settings
+        self._node = store.node(keys.partition)
+        self._keys = keys
+        self._chain = chain
+        self._next_at = 0.0
+        self._looked: dict[tuple[str, str], int] = {}
+        self._walked: dict[tuple[str, str], int] = {}
+        self._walk: Iterator[None] | None = None
+        self._sealing = Sealing(self._node, keys, chain, ground)
+        self._compaction = Compaction(self._node, keys, chain, ground)
+
+    def when_due(self, progress: Callable[[], None] = lambda: None) -> bool:
+        """Once in a while, see to what has come of age; tells whether panes or marks have changed."""
+        if time.monotonic() < self._next_at:
+            return False
+        # Also where this pass fails: entries go on meanwhile.
+        pause_s = self._settings.housekeeping_s
+        self._next_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
+        n_changed = 0
+        if self._walk is None:
+            self.drop_spent_buckets()
+            n_changed = (
+                self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
+            )
+            self._walk = self.old_records()
+        if self._walk_on(progress):
+            self._walk = None
+        self._next_at = time.monotonic() + (
+            min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
+        )
+        return n_changed > 0
+
+    def seal(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Seal the cohorts that have reached their model's label horizon; returns how many."""
+        now_s = self._seen_to_s()
+        n_sealed = 0
+        for config in self._configs():
+            n_sealed += self._sealing.seal(config, now_s, progress)
+            try:
+                self._close_gathered(config, now_s)
+            except PackingError as error:
+                log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
+        return n_sealed
+
+    def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
+        """Let detectors see a cohort of the alarm that no further pane will complete."""
+        until_s = now_s - (config.label_horizon_s or 0)
+        commit = close_gathered(self._node, self._keys, config, until_s)
+        if commit is not None:
+            self._chain.send(commit, self._chain.new_token())
+
+    def _seen_to_s(self) -> float:
+        """Everything received before is merged: now, or when the next entry came that waits."""
+        waiting = self._node.xrange(self._keys.stream, f"({self._chain.cursor.id}", "+", count=1)
+        if not waiting:
+            return time.time()
+        return min(time.time(), int(waiting[0][0].partition(b"-")[0]) / 1000)
+
+    def merge_days(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Merge the panes of days that are old enough; returns how many days."""
+        age_s = self._settings.compact_after_s
+        if not age_s:
+            return 0
+        until_s = time.time() - age_s
+        return sum(
+            self._compaction.merge_days(config, until_s, progress) for config in self._configs()
+        )
+
+    def _configs(self) -> list[ModelConfig]:
+        """Models that are whole; a half imported one does not age."""
+        configs = [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
+        return [config for config in configs if config.importing is None]
+
+    def _walk_on(self, progress: Callable[[], None]) -> bool:
+        """Go on with the walk over retained records for a while; tells whether it has come to its end."""
+        assert self._walk is not None
+        until = time.monotonic() + _STRIDE_S
+        for _ in self._walk:
+            progress()
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def old_records(self) -> Iterator[None]:
+        """Remove retained records whose panes are gone, some at a step; each model a few times in its retention."""
+        for config in self._configs():
+            if config.retention_s is None:
+                continue
+            name = (config.key, config.generation)
+            kept_from = int(self._node.hget(self._keys.marks(*name), KEPT_FROM) or 0)
+            step_s = max(config.pane_s, config.retention_s // _WALKS_A_RETENTION)
+            if kept_from >= self._walked.get(name, 0) + step_s:
+                yield from old_records(self._node, self._keys, self._chain, config, kept_from)
+                self._walked[name] = kept_from
+
+    def drop_spent_buckets(self) -> None:
+        """Forget the counts of batch records that have expired."""
+        first = int(time.time() // expiry_bucket_s(self._settings.idempotency_ttl_s))
+        spent = [
+            bucket for bucket in self._node.hkeys(self._keys.record_bytes) if int(bucket) < first
+        ]
+        if spent:
+            self._node.hdel(self._keys.record_bytes, *spent)
+
+    def drop_old_panes(self, progress: Callable[[], None] = lambda: None) -> int:
+        """Remove the panes that ended longer ago than their model's retention; returns how many.
+
+        First the model's mark moves: from then on no label changes a pane that goes, or brings it back.
+        """
+        n_removed = 0
+        for config in self._configs():
+            if config.retention_s is None:
+                continue
+            # Panes grow old one boundary at a time; between two there is nothing to look for.
+            boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
+            name = (config.key, config.generation)
+            if self._looked.get(name) == boundary:
+                continue
+            found = self._node.hgetall(self._keys.marks(*name))
+            if boundary > int(found.get(KEPT_FROM.encode(), 0)):
+                self._mark_kept(config, boundary)
+            for some in _in_runs(self._panes_before(config, found, boundary)):
+                progress()
+                self._remove(some)
+                n_removed += len(some)
+            if n_removed:
+                self._drop_empty_slices(config)
+            self._looked[name] = boundary
+        return n_removed
+
+    def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
+        commit = Commit(self._keys)
+        commit.set_fields(
+            self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)}
+        )
+        self._chain.send(commit, self._chain.new_token())
+
+    def _panes_before(
+        self, config: ModelConfig, marks: dict[bytes, bytes], boundary: int
+    ) -> Iterator[PaneKey]:
+        for pane in self._panes(config.key, config.generation):
+            length_s = Watermarks.of(pane.slice, marks).length(pane.start_s, config.pane_s)
+            if pane.start_s + length_s <= boundary and not is_baseline(pane.slice):
+                yield pane
+
+    def _drop_empty_slices(self, config: ModelConfig) -> None:
+        slices = self._keys.slices(config.key, config.generation)
+        for member in self._node.smembers(slices):
+            versions = self._keys.versions(config.key, config.generation, member.decode())
+            if self._node.hkeys(versions) == [LAST_CHANGE.encode()]:
+                commit = Commit(self._keys)
+                commit.unlink(versions)
+                commit.remove_member(slices, member.decode())
+                self._chain.send(commit, self._chain.new_token())
+
+    def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
+        """Remove panes, versions and batch records of a generation; repeats harmlessly."""
+        model, generation = entry.model, entry.generation
+        for some in _in_runs(self._panes(model, generation)):
+            progress()
+            self._remove(some)
+        commit = remove_records(self._node, self._keys, model, generation)
+        commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
+        name = (model.encode(), generation.encode())
+        parked = parked_fields(self._node, self._keys)
+        commit.forget_parked(
+            [each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name]
+        )
+        self._chain.send(commit, self._chain.new_token())
+        slices = [
+            member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
+        ]
+        left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
+        keys = self._keys
+        kept = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        left += [each(model, generation) for each in kept]
+        left += remove_alarm(self._node, self._keys, self._chain, model, generation)
+        records = self._node.scan_iter(
+            match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
+        )
+        left += [name.decode() for name in records]
+        for names in _in_runs(left):
+            progress()
+            commit = Commit(self._keys)
+            for name in names:
+                commit.unlink(name)
+            self._chain.send(commit, self._chain.new_token())
+
+    def _panes(self, model: str, generation: str) -> Iterator[PaneKey]:
+        for member in self._node.smembers(self._keys.slices(model, generation)):
+            slice_ = member.decode()
+            for start in self._node.hkeys(self._keys.versions(model, generation, slice_)):
+                if start.decode() != LAST_CHANGE:
+                    yield PaneKey(model, generation, slice_, int(start))
+
+    def _remove(self, panes: list[PaneKey]) -> None:
+        token = self._chain.new_token()
+        commit = Commit(self._keys)
+        for pane in panes:
+            versions = self._keys.versions(pane.model, pane.generation, pane.slice)
+            commit.unlink(self._keys.pane(pane))
+            if pane.slice == ALL_ROWS:
+                commit.unlink(self._keys.unsealed(pane.model, pane.generation, pane.start_s))
+            commit.drop_fields(versions, [str(pane.start_s)])
+            commit.set_fields(versions, {LAST_CHANGE: token})
+        self._chain.send(commit, token)
+
+
+def _in_runs(things: Iterable[Any]) -> Iterator[list[Any]]:
+    source = iter(things)
+    while run := list(islice(source, _A_COMMIT)):
+        yield run

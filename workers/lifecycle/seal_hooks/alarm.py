@@ -1,0 +1,26 @@
+"""The alarm sees what is sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.core.pane import Pane
+from calibrant_server.workers.alarm.cohort_assembly import take_sealed
+from calibrant_server.workers.lifecycle.seal_hooks import SealedCohort
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+def sealed(
+    commit: Commit,
+    keys: PartitionKeys,
+    node: Any,
+    config: ModelConfig,
+    cohort: SealedCohort,
+    panes: Mapping[str, Any],
+) -> None:
+    """Gather a sealed pane's cohort, or let detectors see one that is whole."""
+    found = {slice_: pane for slice_, pane in panes.items() if isinstance(pane, Pane)}
+    take_sealed(commit, keys, node, config, cohort.start_s, cohort.end_s, found)

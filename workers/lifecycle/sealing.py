@@ -1,0 +1,167 @@
+"""Cohorts sealed at the label horizon: the panes as they stand then, kept beside the ones that go on changing.
+
+A cohort is what one pane of event time holds. When its age reaches the horizon, every slice's pane is copied under the
+slice's sealed name and the model's mark moves to the cohort's end, in one commit: once, in order, for good. What comes
+later is in the live panes alone. A horizon that is declared late seals the cohorts that have passed it as they then stand.
+
+A cohort is never sealed without part of its evidence. An error of the store or of memory leaves it for the next pass. A
+damaged pane leaves it and all later cohorts of the model unsealed, and `PartitionKeys.unsealable` tells, until the pane
+is readable again or has outlived its retention: a stopped alarm that is reported is safer than a wrong one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import (
+    SEALED_TO,
+    Watermarks,
+    daily_to,
+    is_live,
+    sealed_slice,
+)
+from calibrant_server.workers.store.windows import ALL_ROWS
+
+log = logging.getLogger(__name__)
+
+
+class Sealing:
+    """Seals the cohorts of one partition's models."""
+
+    def __init__(
+        self,
+        node: Any,
+        keys: PartitionKeys,
+        chain: FencingToken,
+        ground: Numerics,
+        hooks: Sequence[OnSealed] | None = None,
+    ):
+        self._node = node
+        self._keys = keys
+        self._chain = chain
+        self._ground = ground
+        self._hooks = find_hooks() if hooks is None else hooks
+
+    def seal(
+        self, config: ModelConfig, now_s: float, progress: Callable[[], None] = lambda: None
+    ) -> int:
+        """Seal every cohort that has reached the horizon; returns how many.
+
+        Parameters
+        ----------
+        now_s : everything that was received before is in the panes
+        """
+        if config.label_horizon_s is None:
+            return 0
+        model = (config.key, config.generation)
+        marks = self._node.hgetall(self._keys.marks(*model))
+        held = self._held(config)
+        n_cohorts = 0
+        for cohort in self._due(config, marks, held, now_s - config.label_horizon_s):
+            progress()
+            try:
+                self._seal(config, marks, cohort, held)
+            except PackingError as error:
+                # Later cohorts wait as well: detectors see them in order.
+                self._note_damage(config, f"{cohort.start_s}: {error}")
+                return n_cohorts
+            n_cohorts += 1
+        self._note_damage(config, None)
+        return n_cohorts
+
+    def _note_damage(self, config: ModelConfig, why: str | None) -> None:
+        """Have the store tell that a model's cohorts are not sealed, or that they are again."""
+        name, field = self._keys.unsealable, f"{config.key}|{config.generation}"
+        known = self._node.hget(name, field)
+        if (None if known is None else known.decode()) == why:
+            return
+        commit = Commit(self._keys)
+        if why is None:
+            commit.drop_fields(name, [field])
+        else:
+            log.error("cohort_not_sealed model=%s error=%s", config.key, why)
+            commit.set_fields(name, {field: why[:500]})
+        self._chain.send(commit, self._chain.new_token())
+
+    def _held(self, config: ModelConfig) -> dict[str, list[int]]:
+        """Starts of the panes of every slice that batches fill."""
+        model = (config.key, config.generation)
+        members = (member.decode() for member in self._node.smembers(self._keys.slices(*model)))
+        slices = [slice_ for slice_ in sorted(members) if is_live(slice_)]
+        found: dict[str, list[int]] = {}
+        for slice_ in slices:
+            names = (
+                name.decode() for name in self._node.hkeys(self._keys.versions(*model, slice_))
+            )
+            found[slice_] = sorted(int(start) for start in names if start != LAST_CHANGE)
+        return found
+
+    def _due(
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        held: dict[str, list[int]],
+        until_s: float,
+    ) -> list[SealedCohort]:
+        """Cohorts that are not sealed yet and ended by `until_s`, oldest first."""
+        whole = Watermarks.of(ALL_ROWS, marks)
+        starts = sorted({whole.start(start) for each in held.values() for start in each})
+        cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
+        return [
+            each for each in cohorts if each.start_s >= whole.sealed_to and each.end_s <= until_s
+        ]
+
+    def _seal(
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        cohort: SealedCohort,
+        held: dict[str, list[int]],
+    ) -> None:
+        model = (config.key, config.generation)
+        panes = {
+            slice_: self._pane(config, slice_, inside)
+            for slice_, starts in held.items()
+            if (inside := [start for start in starts if cohort.start_s <= start < cohort.end_s])
+        }
+        token, commit = self._chain.new_token(), Commit(self._keys)
+        moved = {SEALED_TO: str(cohort.end_s)}
+        for slice_, pane in panes.items():
+            name = sealed_slice(slice_)
+            versions = self._keys.versions(*model, name)
+            parts = pane.parts()
+            commit.add_member(self._keys.slices(*model), name)
+            if parts:
+                commit.set_fields(self._keys.pane(PaneKey(*model, name, cohort.start_s)), parts)
+            commit.set_fields(versions, {str(cohort.start_s): token, LAST_CHANGE: token})
+            if cohort.length_s > config.pane_s:
+                moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
+        commit.set_fields(self._keys.marks(*model), moved)
+        for hook in self._hooks:
+            hook(commit, self._keys, self._node, config, cohort, panes)
+        self._chain.send(commit, token)
+
+    def _pane(self, config: ModelConfig, slice_: str, starts: list[int]) -> Any:
+        """The merge of a slice's panes of a cohort; raises PackingError where one of them is damaged."""
+        spec = self._ground.spec(config)
+        merged = self._ground.pane(spec)
+        for start in starts:
+            found = self._node.hgetall(
+                self._keys.pane(PaneKey(config.key, config.generation, slice_, start))
+            )
+            named = {name.decode(): value for name, value in found.items()}
+            parts = {
+                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
+            }
+            if parts:
+                merged.merge(self._ground.pane.from_parts(spec, parts))
+        return merged

@@ -1,0 +1,157 @@
+"""A whole model as lines, out of one store and into another.
+
+Every line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `baseline`, `map`, `current_map`, those of the alarm
+(`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. What the store holds as bytes is base64. The
+versions of panes are kept, so that the other store's answers are the same to the last digit: whatever is random in an answer is
+seeded by them.
+
+The export reads piece by piece while entries go on being merged; `end` says whether everything was of one state.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from typing import Any
+
+from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
+from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.keys import (
+    LAST_CHANGE,
+    RECORD_SHARDS,
+    Keys,
+    PaneKey,
+    PartitionKeys,
+)
+from calibrant_server.workers.store.registry import ModelConfig
+
+FORMAT = 1
+MODEL, MARKS, PANE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
+    *(
+        "model",
+        "marks",
+        "pane",
+        "baseline",
+        "map",
+        "current_map",
+        "record",
+        "unit",
+        "tallies",
+        "end",
+    ),
+)
+_A_SCAN = 500
+# What a record is now is counted anew; what happened before is carried over.
+CARRIED = ("conflicts", "duplicates", "expired", "expired_unlabelled")
+
+
+async def export_lines(
+    client: Any, keys: Keys, config: ModelConfig, with_records: bool
+) -> AsyncIterator[dict[str, Any]]:
+    """Every line of a model, the last one `end`."""
+    source = _Source(client, keys.of_model(config.key), config)
+    before = await source.stamp()
+    yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
+    yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
+    n_lines = 2
+    parts = [
+        source.panes(),
+        source.baselines(),
+        source.maps(),
+        alarm_lines(client, source.keys, config),
+    ]
+    if with_records:
+        parts += [source.records(), source.units(), source.tallies()]
+    for part in parts:
+        async for line in part:
+            n_lines += 1
+            yield line
+    yield {"type": END, "lines": n_lines, "consistent": before == await source.stamp()}
+
+
+class _Source:
+    """One model in a store, for the event loop."""
+
+    def __init__(self, client: Any, keys: PartitionKeys, config: ModelConfig):
+        self.client = client
+        self.keys = keys
+        self.config = config
+        self.name = (config.key, config.generation)
+
+    async def texts(self, name: str) -> dict[str, str]:
+        return {
+            field.decode(): value.decode()
+            for field, value in (await self.client.hgetall(name)).items()
+        }
+
+    async def slices(self) -> list[str]:
+        return sorted(
+            member.decode() for member in await self.client.smembers(self.keys.slices(*self.name))
+        )
+
+    async def stamp(self) -> list[Any]:
+        """Differs if anything that agrees with something else has changed."""
+        slices = await self.slices()
+        async with self.client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self.keys.marks(*self.name))
+            pipe.hgetall(self.keys.tallies(*self.name))
+            pipe.hgetall(self.keys.baselines(*self.name))
+            pipe.hmget(self.keys.map_versions(*self.name), "n", "p")
+            pipe.hget(self.keys.detectors(*self.name), LAST_CHANGE)
+            pipe.hget(self.keys.gathered, "|".join(self.name))
+            for slice_ in slices:
+                pipe.hget(self.keys.versions(*self.name, slice_), LAST_CHANGE)
+            found = await pipe.execute()
+        return [slices, *found, await episodes_of(self.client, self.keys, self.config)]
+
+    async def panes(self) -> AsyncIterator[dict[str, Any]]:
+        for slice_ in await self.slices():
+            versions = await self.texts(self.keys.versions(*self.name, slice_))
+            for start in sorted(int(each) for each in versions if each != LAST_CHANGE):
+                fields = await self.client.hgetall(
+                    self.keys.pane(PaneKey(*self.name, slice_, start))
+                )
+                packed = {
+                    name.decode(): b64encode(value).decode() for name, value in fields.items()
+                }
+                yield {
+                    "type": PANE, "slice": slice_, "start": start, "version": versions[str(start)], "packed": packed,
+                }  # fmt: skip
+
+    async def baselines(self) -> AsyncIterator[dict[str, Any]]:
+        for name, text in sorted((await self.texts(self.keys.baselines(*self.name))).items()):
+            yield {"type": BASELINE, "name": name, "holds": json.loads(text)}
+
+    async def maps(self) -> AsyncIterator[dict[str, Any]]:
+        """Frozen maps field by field, and the one that is current."""
+        for name, text in sorted((await self.texts(self.keys.map_versions(*self.name))).items()):
+            yield {"type": MAP, "field": name, "text": text}
+        raw = await self.client.hget(self.keys.current_maps, self.config.key)
+        if raw is not None and CurrentMap.from_bytes(raw).generation == self.config.generation:
+            yield {"type": CURRENT_MAP, "text": raw.decode()}
+
+    async def records(self) -> AsyncIterator[dict[str, Any]]:
+        for shard in range(RECORD_SHARDS):
+            async for name, packed in self._scanned(self.keys.facts(*self.name, shard)):
+                yield {"type": RECORD, "id": name, "packed": b64encode(packed).decode()}
+
+    async def units(self) -> AsyncIterator[dict[str, Any]]:
+        async for name, text in self._scanned(self.keys.members(*self.name)):
+            yield {"type": UNIT, "unit": name, "ids": text.decode()}
+
+    async def tallies(self) -> AsyncIterator[dict[str, Any]]:
+        held = await self.texts(self.keys.tallies(*self.name))
+        yield {"type": TALLY, "tallies": {name: int(held.get(name, 0)) for name in CARRIED}}
+
+    async def _scanned(self, name: str) -> AsyncIterator[tuple[str, bytes]]:
+        """Each field once, although a scan may bring some twice while the table grows."""
+        seen: set[bytes] = set()
+        cursor = 0
+        while True:
+            cursor, fields = await self.client.hscan(name, cursor, count=_A_SCAN)
+            for field in fields.keys() - seen:
+                yield field.decode(), fields[field]
+            seen |= fields.keys()
+            if cursor == 0:
+                return

@@ -1,0 +1,134 @@
+"""Lines of an export into the store that takes the model over: a piece at a time, each in one commit.
+
+Until the last piece is in, the model is half imported: nothing answers from it, nothing ages it, and only the same import may go on
+with it. A piece is known by its batch id, which is made of the import's content, so that a repeat of the import finds those that
+are in and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
+from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
+from calibrant_server.workers.ingest.commit_group import Item
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_store import TALLIES, tally
+from calibrant_server.workers.ingest.unsealed import note
+from calibrant_server.workers.lifecycle.export_shapes import shaped
+from calibrant_server.workers.lifecycle.transfer import (
+    BASELINE,
+    CARRIED,
+    MAP,
+    MARKS,
+    PANE,
+    RECORD,
+    TALLY,
+    UNIT,
+)
+from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.watermarks import SEALED_TO
+from calibrant_server.workers.store.windows import pane_start
+
+
+class Restoring:
+    """Writes the lines of an export into a model that holds nothing yet."""
+
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+        self._node = node
+        self._keys = keys
+        self._chain = chain
+        self._ground = ground
+
+    def apply(self, item: Item, commit: Commit, token: bytes) -> None:
+        """Put an entry's lines into a commit; an item that would overwrite anything is refused."""
+        assert item.entry is not None and item.config is not None
+        self._config = item.config
+        self._name = (item.config.key, item.config.generation)
+        self._alarm = AlarmLines(self._node, self._keys, item.config)
+        tallies = dict.fromkeys(TALLIES, 0)
+        try:
+            lines = [shaped(json.loads(line)) for line in item.entry.payload.split(b"\n")]
+            if item.config.importing is None or not self._finds_room(lines):
+                item.refuse("not_empty", "something else has been merged into the model meanwhile")
+                return
+            marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
+            held = (
+                self._node.hget(self._keys.marks(*self._name), SEALED_TO)
+                if marks is None
+                else marks.get(SEALED_TO)
+            )
+            self._sealed_to = int(held or 0)
+            for line in lines:
+                self._line(line, commit, token, tallies)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise EntryError(f"a line of an export cannot be read: {error!r}") from error
+        commit.add_numbers(self._keys.tallies(*self._name), tallies)
+        commit.add_numbers(
+            self._keys.retained, {name: tallies[name] for name in ("records", "bytes")}
+        )
+        item.n = len(lines)
+
+    def _finds_room(self, lines: list[dict[str, Any]]) -> bool:
+        with self._node.pipeline(transaction=False) as pipe:
+            for line in lines:
+                if line["type"] == PANE:
+                    pipe.exists(
+                        self._keys.pane(PaneKey(*self._name, line["slice"], int(line["start"])))
+                    )
+                elif line["type"] == RECORD:
+                    pipe.hexists(self._keys.facts_of(*self._name, line["id"]), line["id"])
+            return not any(pipe.execute())
+
+    def _line(
+        self, line: Mapping[str, Any], commit: Commit, token: bytes, tallies: dict[str, int]
+    ) -> None:
+        kind = line["type"]
+        if kind == PANE:
+            self._pane(line, commit, token)
+        elif kind == MARKS and line["marks"]:
+            marks = {str(name): str(int(value)) for name, value in line["marks"].items()}
+            commit.set_fields(self._keys.marks(*self._name), marks)
+        elif kind == BASELINE:
+            holds = json.dumps(line["holds"]).encode()
+            commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
+        elif kind == RECORD:
+            packed = b64decode(line["packed"], validate=True)
+            facts = Facts.unpack(packed)
+            tally(tallies, line["id"], facts, len(packed), 1)
+            if facts.prediction is not None and self._config.label_horizon_s is not None:
+                start = pane_start(facts.prediction.event_us, self._config.pane_s)
+                if start >= self._sealed_to:
+                    note(commit, self._keys, self._config, {start: [line["id"]]})
+            commit.set_fields(self._keys.facts_of(*self._name, line["id"]), {line["id"]: packed})
+        elif kind == MAP:
+            field, text = line["field"], line["text"]
+            check_map_line(field, text, self._config)
+            commit.set_fields(self._keys.map_versions(*self._name), {field: text.encode()})
+        elif kind in ALARM_KINDS:
+            self._alarm.put(line, commit)
+        elif kind == UNIT:
+            commit.set_fields(self._keys.members(*self._name), {line["unit"]: line["ids"].encode()})
+        elif kind == TALLY:
+            for name in CARRIED:
+                tallies[name] += int(line["tallies"].get(name, 0))
+
+    def _pane(self, line: Mapping[str, Any], commit: Commit, token: bytes) -> None:
+        slice_, start = str(line["slice"]), int(line["start"])
+        fields = {name: b64decode(value, validate=True) for name, value in line["packed"].items()}
+        parts = {name: value for name, value in fields.items() if not name.startswith(SOURCE_FIELD)}
+        # Read here, so that nothing gets into the store that no answer could read.
+        self._ground.pane.from_parts(self._ground.spec(self._config), parts)
+        if fields:
+            commit.set_fields(self._keys.pane(PaneKey(*self._name, slice_, start)), fields)
+        versions = self._keys.versions(*self._name, slice_)
+        commit.set_fields(versions, {str(start): str(line["version"]), LAST_CHANGE: token})
+        commit.add_member(self._keys.slices(*self._name), slice_)

@@ -1,0 +1,93 @@
+"""Frozen maps in the lines of an export: read and tried before they are kept, so that none gets in that no answer could use."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators import apply
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.store.frozen_maps import MAX_VERSIONS
+from calibrant_server.workers.store.registry import ModelConfig
+
+_FIELD = re.compile(r"(n|p|f[0-9a-f]{1,64})|([vsh])([1-9][0-9]{0,8})")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+# What lists and answers read of each, beside the map itself.
+_MEMBERS: dict[str, dict[str, Any]] = {
+    "v": {
+        "method": str,
+        "created_at": str,
+        "created_by": str,
+        "window": dict,
+        "state_version": str,
+    },
+    "s": {"method": str, "created_at": str, "created_by": str},
+    "h": {"version": int, "promoted_at": str, "promoted_by": str, "reason": str, "override": bool},
+}
+
+
+def check_map_line(field: str, text: str, config: ModelConfig) -> None:
+    """Refuse a field of the frozen maps that cannot be one.
+
+    Raises
+    ------
+    EntryError
+        The name is of no field, a number or an object is none, a member is missing, or the map cannot be applied.
+    """
+    named = _FIELD.fullmatch(field)
+    if named is None:
+        raise EntryError(f"a map line has no field {json.dumps(field)[:40]}")
+    if named[1]:
+        if not _NUMBER.fullmatch(text) or (field == "n" and int(text) > MAX_VERSIONS):
+            raise EntryError(f"{field} of a map line cannot be {json.dumps(text)[:40]}")
+        return
+    told = _object(field, text)
+    for name, wanted in _MEMBERS[named[2]].items():
+        if type(told.get(name)) is not wanted:
+            raise EntryError(
+                f"{name} in {field} of a map line cannot be {json.dumps(told.get(name))[:40]}"
+            )
+    if named[2] == "v":
+        check_map(told, config)
+
+
+def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
+    """Refuse a map that cannot be applied to the model's predictions.
+
+    Raises
+    ------
+    EntryError
+    """
+    even = {"probabilities": [[1.0 / config.n_classes] * config.n_classes]}
+    batch = Batch.from_columns(even, task=config.task).batch
+    try:
+        with np.errstate(all="ignore"):
+            applied = apply(told, batch)
+        good = applied.shape[0] == 1 and bool(np.isfinite(applied).all())
+    except (
+        CalibrationInputError,
+        ArithmeticError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):
+        good = False
+    if not good:
+        raise EntryError("a frozen map cannot be applied to a prediction of the model")
+
+
+def _object(field: str, text: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise EntryError(f"{field} of a map line is no object")
+    return told

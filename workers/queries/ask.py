@@ -1,0 +1,241 @@
+"""Asking, from the event loop: a question goes to whichever worker is free, its answer comes back by list.
+
+All tasks of one inbox share one reply list and one reader of it; identical questions that wait together share one
+answer. A question that got lost with its worker is asked again until its deadline; an answer that had been computed
+is then found in the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass
+from hashlib import blake2b
+from secrets import token_hex
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.workers.queries.code_version import CODE_VERSION
+from calibrant_server.workers.queries.versions import Versions, joined
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
+
+log = logging.getLogger(__name__)
+
+OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
+
+
+class AnswerTimeout(RuntimeError):
+    """No worker answered in time, or too many questions wait (503)."""
+
+    retry_after_s = 2
+
+
+class AnswerFailed(RuntimeError):
+    """The answer could not be computed (500)."""
+
+
+class SubjectGone(LookupError):
+    """A model that the question is about was deleted before it was answered (404)."""
+
+
+class UnknownQuestion(LookupError):
+    """No file in `workers/queries/kinds` answers this kind."""
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """An answer: JSON, the ETag that names it, the window it is about, the state it rests on."""
+
+    body: bytes
+    etag: str
+    window: Window
+    state_version: str
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """A question as workers take it. `digest` names its answer, `reply_to` the list that waits for it."""
+
+    digest: str
+    kind: str
+    model: str
+    slice: str
+    window: tuple[int, int]
+    params: dict[str, Any]
+    reply_to: str
+    until_s: float
+    against: tuple[str, str, tuple[int, int]] | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(self.__dict__, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> QueryRequest:
+        kept = json.loads(text)
+        return cls(**{**kept, "window": tuple(kept["window"])})
+
+
+@dataclass(frozen=True)
+class Other:
+    """What a question is asked against: a window of a slice of a model of the same tenant."""
+
+    model: ModelConfig
+    slice: str
+    window: Window
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes back: a status, the state it rests on, and a body (JSON) that depends on the status."""
+
+    status: str
+    state_version: str
+    body: bytes
+
+    def to_bytes(self) -> bytes:
+        return f"{self.status} {self.state_version or '-'}\n".encode() + self.body
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Reply:
+        head, _, body = raw.partition(b"\n")
+        status, state_version = head.decode().split(" ")
+        return cls(status, state_version, body)
+
+
+def answer_digest(
+    state_version: str, kind: str, params: dict[str, Any], code_version: str = CODE_VERSION
+) -> str:
+    """The identity of an answer. The state version names model, slice and window."""
+    canonical = json.dumps([code_version, state_version, kind, params], sort_keys=True)
+    return blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+class QueryClient:
+    """The questions of one inbox."""
+
+    def __init__(self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions):
+        self._client = client
+        self._keys = keys
+        self._settings = settings
+        self._versions = versions
+        self._reply_to = keys.replies(token_hex(8))
+        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._shared: dict[str, asyncio.Task[Reply]] = {}
+        self._reader: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Give up everything that waits."""
+        tasks = [*self._shared.values(), *([self._reader] if self._reader else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ask(
+        self,
+        kind: str,
+        model: ModelConfig,
+        params: dict[str, Any],
+        window: Window,
+        slice_: str,
+        deadline_s: float,
+        against: Other | None = None,
+    ) -> QueryResult:
+        """The answer to one question."""
+        version = await self._versions.state_version(model, slice_, window, kind)
+        other = None
+        if against is not None:
+            theirs = await self._versions.state_version(
+                against.model, against.slice, against.window
+            )
+            version = joined(version, theirs)
+            other = (against.model.key, against.slice, (against.window.from_s, against.window.to_s))
+        digest = answer_digest(version, kind, params)
+        kept = await self._client.get(self._keys.answer(digest))
+        if kept is not None:
+            reply = Reply.from_bytes(kept)
+        else:
+            question = QueryRequest(
+                digest, kind, model.key, slice_, (window.from_s, window.to_s), params,
+                self._reply_to, time.time() + deadline_s, other,
+            )  # fmt: skip
+            reply = await self._join(question, deadline_s)
+        return _read(reply, kind, params, window)
+
+    async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
+        """Share the task of whoever asks the same already; leaving does not end it for the others."""
+        task = self._shared.get(question.digest)
+        if task is None:
+            task = asyncio.create_task(self._until_answered(question))
+            self._shared[question.digest] = task
+            task.add_done_callback(lambda done: self._ended(question.digest, done))
+        done, _ = await asyncio.wait([task], timeout=deadline_s)
+        if not done:
+            raise AnswerTimeout("no worker answered in time")
+        return task.result()
+
+    def _ended(self, digest: str, task: asyncio.Task[Reply]) -> None:
+        self._shared.pop(digest, None)
+        if not task.cancelled():
+            # Seen here, because everybody who waited may have left.
+            task.exception()
+
+    async def _until_answered(self, question: QueryRequest) -> Reply:
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[question.digest] = answered
+        try:
+            while (left_s := question.until_s - time.time()) > 0:
+                await self._send(question)
+                self._read_replies()
+                done, _ = await asyncio.wait(
+                    [answered], timeout=min(left_s, self._settings.reask_s)
+                )
+                if done:
+                    return answered.result()
+            raise AnswerTimeout("no worker answered in time")
+        finally:
+            self._waiting.pop(question.digest, None)
+
+    async def _send(self, question: QueryRequest) -> None:
+        if await self._client.llen(self._keys.questions) >= self._settings.max_questions:
+            raise AnswerTimeout("too many questions wait for workers")
+        await self._client.lpush(self._keys.questions, question.to_json())
+
+    def _read_replies(self) -> None:
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._deliver())
+
+    async def _deliver(self) -> None:
+        while self._waiting:
+            try:
+                popped = await self._client.blpop([self._reply_to], timeout=1)
+            except RedisError as error:
+                log.warning("waiting for answers: %s", error)
+                await asyncio.sleep(0.05)
+                continue
+            if popped is None:
+                continue
+            digest, _, raw = popped[1].partition(b" ")
+            waiting = self._waiting.get(digest.decode())
+            if waiting is not None and not waiting.done():
+                waiting.set_result(Reply.from_bytes(raw))
+
+
+def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> QueryResult:
+    if reply.status == OK:
+        etag = answer_digest(reply.state_version, kind, params)
+        return QueryResult(reply.body, etag, window, reply.state_version)
+    told = json.loads(reply.body)
+    if reply.status == REFUSED:
+        raise CalibrationInputError([Violation(**violation) for violation in told["violations"]])
+    if reply.status == UNKNOWN:
+        raise UnknownQuestion(told["detail"])
+    if reply.status == GONE:
+        raise SubjectGone(told["detail"])
+    raise AnswerFailed(told["detail"])

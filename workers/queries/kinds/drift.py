@@ -1,0 +1,149 @@
+"""The verdict of the sequential alarm, and beside it the current part of a window compared with what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from calibrant.core.pane import Pane
+from calibrant.drift.comparison import compare
+from calibrant.drift.recommendation import told
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.detectors import Detector, n_asked
+from calibrant_server.workers.alarm.drift_report import interval_of, others_of, passed_over, told_of
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.windows import Dated, rfc3339
+
+BY_PANE = True
+SEALED_PARTS = ("counts", "delays", "unit_sample", "units")
+CURRENT = "P7D"
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """Counts, unit-weighted sums, and plain histograms to say that they stay out."""
+    return ("counts", "histograms", "units")
+
+
+def answer(
+    panes: list[Dated],
+    config: Any,
+    params: dict[str, Any],
+    seed: int,
+    alarm: AlarmView,
+    against: list[Dated] | None = None,
+) -> dict[str, Any]:
+    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch, and at best
+    nothing where the model has an alarm.
+
+    The comparison is with the rest of the window, or with `against`.
+    """
+    comparison = _comparison(panes, config, params, against)
+    settings = AlarmSettings.of(config)
+    detector = alarm.detector
+    why_not = _why_not(config, detector, settings)
+    if why_not is not None or detector is None:
+        status, reason = comparison["status"], comparison["reason"]
+        if status == "ok" and config.label_horizon_s is not None:
+            # Two windows that are alike are no word of an alarm that has not judged: both may be off.
+            status, reason = "insufficient_data", why_not
+        return {
+            "status": status,
+            "reason": reason,
+            "evidence_log10": None,
+            "sr": None,
+            "threshold": None,
+            "arl_target": None,
+            "recommended_action": told("none" if status == "ok" else "collect_labels"),
+            "assumptions": comparison["assumptions"],
+            "detector": None,
+            "detector_reason": why_not,
+            "cohorts_passed_over": None if detector is None else passed_over(detector),
+            "comparison": comparison,
+        }
+    found = told_of(detector, settings, alarm, seed)
+    head = {
+        "detector": {
+            "scope": parts_of(alarm.name)[0],
+            "slice": parts_of(alarm.name)[1] or None,
+            "raters": settings.raters,
+            "scores": settings.scores,
+            "against": settings.against,
+            "bucket": settings.bucket,
+            "label_horizon_s": config.label_horizon_s,
+            "n_detectors": n_asked(alarm.detectors, settings),
+            "last_cohort": interval_of(detector.last, settings),
+            "alarm": detector.episode,
+        },
+        "detector_reason": None,
+    }
+    is_whole = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
+    slices = {"slices": others_of(alarm, settings)} if is_whole else {}
+    return found | head | slices | {"comparison": comparison}
+
+
+def _why_not(config: Any, detector: Detector | None, settings: AlarmSettings) -> str | None:
+    """Why there is no verdict of a detector, None where there is one."""
+    if config.label_horizon_s is None:
+        return "the model has no label_horizon, so no cohort is ever sealed"
+    if detector is None:
+        return "no cohort has been sealed yet, or this slice is not watched"
+    if detector.made_of != settings.made_of:
+        return "the settings of the alarm changed: it begins anew with the next cohort"
+    if detector.state is None:
+        return f"the reference is being gathered: the first {settings.reference} of cohorts"
+    return None
+
+
+def _comparison(
+    panes: list[Dated], config: Any, params: dict[str, Any], against: list[Dated] | None
+) -> dict[str, Any]:
+    """The last `current` of the window against the rest of it, or against something else."""
+    cut = start_of_current(panes, params)
+    sides = {
+        True: [each for each in panes if each.start_s >= cut],
+        False: [each for each in panes if each.start_s < cut] if against is None else against,
+    }
+    current, reference = (_merged(sides[side], config) for side in (True, False))
+    found = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
+    found["current"]["window"] = _window(sides[True])
+    found["reference"]["window"] = _window(sides[False])
+    found["n_excluded"] = _in_histograms(current) + _in_histograms(reference)
+    for name in ("detector", "detector_reason"):
+        found.pop(name, None)
+    return found
+
+
+def start_of_current(panes: list[Dated], params: dict[str, Any]) -> float:
+    """Where the last days of a window begin, in seconds."""
+    length = parse_duration(params.get("current") or CURRENT)
+    last = max((each.start_s + each.length_s for each in panes), default=0)
+    return float(last - length)
+
+
+def _merged(panes: list[Dated], config: Any) -> Pane:
+    merged = Pane(config.spec())
+    for each in panes:
+        merged.merge(each.pane)
+    return merged
+
+
+def _window(panes: list[Dated]) -> dict[str, str] | None:
+    """First and last pane of a side as an interval; None where it has none."""
+    if not panes:
+        return None
+    ends = (
+        min(each.start_s for each in panes),
+        max(each.start_s + each.length_s for each in panes),
+    )
+    return dict(
+        zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
+    )
+
+
+def _in_histograms(pane: Pane) -> float:
+    """Weight that came as plain histograms, which carry no units and stay out of the comparison."""
+    held = pane.histograms
+    return max((held.weight(key) for key in held.blocks), default=0.0)

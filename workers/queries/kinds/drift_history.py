@@ -1,0 +1,50 @@
+"""What each sealed cohort said: evidence and change statistic, cohort by cohort."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
+from calibrant_server.workers.alarm.episodes import interval, log10_of
+from calibrant_server.workers.alarm.settings import AlarmSettings
+
+READS_PANES = False
+
+
+def answer(
+    panes: Any, config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+) -> dict[str, Any]:
+    """The cohorts of the window, oldest first."""
+    settings = AlarmSettings.of(config)
+    return {
+        "bucket": settings.bucket,
+        "kept_cohorts": kept_cohorts(alarm.name),
+        "cohorts": [
+            _row(look, settings.bucket_s, alarm.rater_looks.get(look.cohort))
+            for look in alarm.looks
+            if look.cohort in alarm.window
+        ],
+    }
+
+
+def _row(look: CohortResult, bucket_s: int, raters: RaterLook | None) -> dict[str, Any]:
+    table = look.table
+    n = table.n_units
+    predictions, labelled = look.coverage.sum(axis=1).tolist()
+    return {
+        "cohort": interval(look.cohort, bucket_s),
+        "evidence_log10": log10_of(look.log_evidence),
+        "sr_log10": log10_of(look.log_sr),
+        "threshold_log10": log10_of(look.log_threshold),
+        "over_threshold": math.isfinite(look.log_sr) and look.log_sr >= look.log_threshold,
+        "n_units": n,
+        "mean_confidence": float(table.confidence.sum()) / n if n else None,
+        "accuracy": float(table.correct.sum()) / n if n else None,
+        "n_predictions": predictions,
+        "n_labelled": labelled,
+        "n_raters": None if raters is None else raters.n_raters,
+        "agreement_alpha": None if raters is None else raters.alpha,
+    }

@@ -1,0 +1,57 @@
+"""How soon a change would be found, at the model's own rate of labels and with its own scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from calibrant.drift.expected_delay import ASKED, expected_delay
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.detectors import n_asked
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.typical_cohort import (
+    band_of,
+    scaled,
+    sealed_rate,
+    typical_table,
+)
+from calibrant_server.workers.store.windows import Dated
+
+BY_PANE = True
+# More classes are not played: whoever changes settings waits for it.
+MAX_SCOPES = 4
+
+
+def parts(params: dict[str, Any]) -> Iterable[str]:
+    """Unit-weighted sums and histograms; cells of classes where bets are on some."""
+    return ("counts", "units", "histograms", *(("classes",) if params.get("by_class") else ()))
+
+
+def answer(
+    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
+) -> dict[str, Any]:
+    """Median cohorts to an alarm after each asked change, of each watched class; none without labels to go by."""
+    settings = AlarmSettings.of(config)
+    fitted = alarm.in_force.fitted if settings.is_mapped else None
+    held = [each.pane for each in panes]
+    scopes = settings.scopes[:MAX_SCOPES]
+    tables = {
+        scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes
+    }
+    if not all(table.n_units > 0 for table in tables.values()):
+        return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
+    last_s = max(each.start_s + each.length_s for each in panes)
+    length_s = last_s - min(each.start_s for each in panes)
+    rate = sealed_rate(alarm, settings)
+    threshold = settings.threshold(n_asked(alarm.detectors, settings))
+    changes = []
+    for scope, table in tables.items():
+        per_s = rate or table.n_units / max(length_s, settings.bucket_s)
+        a_cohort = scaled(table, per_s * settings.bucket_s / table.n_units)
+        band = band_of(alarm, settings, scope, a_cohort)
+        named = {} if scope == OWN_SCORE else {"scope": scope}
+        changes += [
+            named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED
+        ]
+    return {"bucket": settings.bucket, "threshold": threshold, "changes": changes, "reason": None}

@@ -1,0 +1,102 @@
+"""Takes questions from the store and sends their answers; slow ones wait in a line of their own.
+
+A fit of seconds must not keep quick answers waiting, nor take every worker when it is asked again and again meanwhile.
+So whoever meets a slow question that is not answered yet moves it to the second line, which one thread of each process
+works off; a claim sees to it that one worker at a time works on an answer. Who asked and could not wait finds it kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calibrant_server.workers.queries.ask import OK, REFUSED, QueryRequest, Reply, answer_digest
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.store.connection import Store
+
+log = logging.getLogger(__name__)
+
+_REPLY_KEPT_S = 60
+_POP_S = 0.5
+_CLAIM_S = 30
+_CACHED = (OK, REFUSED)
+
+
+class QueryServer:
+    """The two lines of questions of a store. One object may serve several threads."""
+
+    def __init__(self, store: Store, compute: Compute):
+        self._store = store
+        self._keys = store.keys
+        self._settings = store.settings
+        self._compute = compute
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer quick questions until stopped, and move slow ones to their own line."""
+        self._work_off(self._keys.questions, self._quick, stop)
+
+    def run_slow(self, stop: threading.Event) -> None:
+        """Answer slow questions until stopped."""
+        self._work_off(self._keys.slow_questions, self._slow, stop)
+
+    def _work_off(
+        self, line: str, serve: Callable[[QueryRequest, bytes], None], stop: threading.Event
+    ) -> None:
+        while not stop.is_set():
+            try:
+                popped = self._store.client.brpop([line], timeout=_POP_S)
+                if popped is not None:
+                    self._serve(popped[1], serve)
+            except RedisError as error:
+                log.warning("questions: %s", error)
+                stop.wait(0.2)
+            except Exception:
+                log.exception("a question could not be served")
+
+    def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
+        """Serve one question, unless it is answered already or nobody waits for it any more."""
+        question = QueryRequest.from_json(raw)
+        if time.time() > question.until_s:
+            return
+        kept = self._store.client.get(self._keys.answer(question.digest))
+        if kept is not None:
+            self._send(question, Reply.from_bytes(kept), is_new=False)
+        else:
+            serve(question, raw)
+
+    def _quick(self, question: QueryRequest, raw: bytes) -> None:
+        client, line = self._store.client, self._keys.slow_questions
+        if not self._compute.is_slow(question):
+            self._send(question, self._compute.answer(question))
+        elif client.exists(self._keys.claim(question.digest)):
+            log.debug("%s is being answered already", question.digest)
+        elif client.llen(line) < self._settings.max_questions:
+            client.lpush(line, raw)
+
+    def _slow(self, question: QueryRequest, raw: bytes) -> None:
+        claim = self._keys.claim(question.digest)
+        if self._store.client.set(claim, b"", nx=True, ex=_CLAIM_S):
+            try:
+                self._send(question, self._compute.answer(question))
+            finally:
+                self._store.client.delete(claim)
+
+    def _send(self, question: QueryRequest, reply: Reply, is_new: bool = True) -> None:
+        with self._store.client.pipeline(transaction=False) as pipe:
+            if is_new and reply.status in _CACHED:
+                self._keep(pipe, question, reply)
+            pipe.lpush(question.reply_to, question.digest.encode() + b" " + reply.to_bytes())
+            pipe.expire(question.reply_to, _REPLY_KEPT_S)
+            pipe.execute()
+
+    def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
+        """Under the state that it rests on, which may be newer than the one that the question named."""
+        raw = reply.to_bytes()
+        if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
+            digest = answer_digest(reply.state_version, question.kind, question.params)
+            pipe.set(self._keys.answer(digest), raw, ex=self._settings.cache_ttl_s)

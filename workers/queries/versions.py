@@ -1,0 +1,200 @@
+"""State versions: what an answer about a window rests on.
+
+A commit gives each pane it touches a version of its own (the commit's random token, so that a version lost in a crash
+never comes again for other content), and notes it a second time as the slice's last change. While that stays, the
+panes' versions read before are still right.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
+from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, is_live
+from calibrant_server.workers.store.windows import Window
+
+_SLICES_KEPT = 256
+# Kinds of answers that rest on the alarm's state beside that of panes.
+READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
+# Kinds that rest on retained records beside panes.
+READ_RECORDS = frozenset({"raters"})
+# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
+READ_NO_PANE = frozenset({"drift_history"})
+
+
+def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
+    """Versions of the panes of a window by start, from a slice's version hash."""
+    starts = {
+        int(start): version for start, version in found.items() if start != LAST_CHANGE.encode()
+    }
+    return {start: starts[start] for start in sorted(starts) if start in window}
+
+
+def name_state(
+    config: ModelConfig,
+    slice_: str,
+    window: Window,
+    panes: dict[int, bytes],
+    marks: Watermarks = Watermarks(),  # noqa: B008
+    alarm: bytes = b"",
+) -> str:
+    """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
+
+    `alarm` is the version of the alarm's last change, where it is read.
+    """
+    digest = blake2b(digest_size=12)
+    digest.update(f"{config.key}|{config.generation}|{config.revision}|{slice_}".encode())
+    digest.update(f"|{window.from_s}|{window.to_s}".encode())
+    if config.label_horizon_s is not None and is_live(slice_) and marks.sealed_to > window.from_s:
+        digest.update(b"|sealed %d" % min(marks.sealed_to, window.to_s))
+    for start, version in panes.items():
+        digest.update(b"|%d:%s" % (start, version))
+    if alarm:
+        digest.update(b"|alarm:" + alarm)
+    return digest.hexdigest()
+
+
+def with_records(version: str, panes: Iterable[int], marks: Watermarks) -> str:
+    """The name of a state whose records are read too.
+
+    Commits change records together with panes. But records of a day that has outlived its retention in part are told no
+    more while its pane still stands whole: where the window holds such a pane, how far retention has come is in the name.
+
+    Parameters
+    ----------
+    panes : starts of the window's panes in seconds, oldest first
+    """
+    first = next(iter(panes), marks.kept_from)
+    return version if first >= marks.kept_from else joined(version, f"kept from {marks.kept_from}")
+
+
+def joined(version: str, other: str) -> str:
+    """The name of two states together."""
+    return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True)
+class SliceState:
+    """What the state of a slice is at one moment.
+
+    Attributes
+    ----------
+    panes : version of every pane by its start, as kept
+    marks : how far panes are sealed and merged into days
+    alarm : the version of the alarm's last change, where it was asked for
+    reads_records : whether retained records are read beside panes
+    """
+
+    config: ModelConfig
+    slice: str
+    panes: dict[bytes, bytes]
+    marks: Watermarks
+    alarm: bytes = b""
+    reads_records: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        config: ModelConfig,
+        slice_: str,
+        panes: dict[bytes, bytes],
+        marks: Watermarks,
+        alarm: bytes,
+    ) -> SliceState:
+        """The state that a kind of answers rests on."""
+        return cls(
+            config,
+            slice_,
+            {} if kind in READ_NO_PANE else panes,
+            marks,
+            alarm,
+            kind in READ_RECORDS,
+        )
+
+    def name(self, window: Window) -> str:
+        """The name of the state that an answer about a window rests on."""
+        window = self.marks.widened(window)
+        panes = panes_in(self.panes, window)
+        version = name_state(self.config, self.slice, window, panes, self.marks, self.alarm)
+        return with_records(version, panes, self.marks) if self.reads_records else version
+
+
+class Versions:
+    """State versions for the event loop; an unchanged slice costs one field."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client = client
+        self._keys = keys
+        self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
+
+    async def state_version(
+        self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
+    ) -> str:
+        """The name of the state that an answer of a kind about a window rests on now."""
+        return (await self.state(config, slice_, kind)).name(window)
+
+    async def state(self, config: ModelConfig, slice_: str, kind: str = "") -> SliceState:
+        """What answers of a kind about a slice rest on now; one read where nothing has changed."""
+        name, _, last, marks, alarm = await self._look(config, slice_, kind)
+        kept = self._known(name, last)
+        if kept is None:
+            keys = self._keys.of_model(config.key)
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hgetall(name)
+                pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+                kept, marks = await pipe.execute()
+            self._keep(name, kept)
+        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
+
+    async def unchanged_state(
+        self, config: ModelConfig, slice_: str, kind: str = ""
+    ) -> SliceState | None:
+        """The same in one read, if the model is still configured so and the slice as it was last seen; else None."""
+        name, text, last, marks, alarm = await self._look(config, slice_, kind)
+        kept = self._known(name, last)
+        if kept is None or text != config.to_json():
+            return None
+        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
+
+    async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
+        """How far the panes of a slice are sealed and merged into days."""
+        name = self._keys.of_model(config.key).marks(config.key, config.generation)
+        return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
+
+    async def _look(
+        self, config: ModelConfig, slice_: str, kind: str
+    ) -> tuple[str, Any, Any, Any, bytes]:
+        """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
+        and the alarm's last change."""
+        keys = self._keys.of_model(config.key)
+        name = keys.versions(config.key, config.generation, slice_)
+        async with self._client.pipeline(transaction=True) as pipe:
+            pipe.hget(keys.models, config.key)
+            pipe.hget(name, LAST_CHANGE)
+            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+            if kind in READ_ALARM:
+                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+            text, last, marks, *alarm = await pipe.execute()
+        return name, text, last, marks, alarm_version(*alarm) if alarm else b""
+
+    def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
+        """The panes' versions as they were read before, if nothing has changed since."""
+        kept = self._kept.get(name)
+        if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
+            return None
+        self._kept.move_to_end(name)
+        return kept
+
+    def _keep(self, name: str, versions: dict[bytes, bytes]) -> None:
+        self._kept[name] = versions
+        self._kept.move_to_end(name)
+        while len(self._kept) > _SLICES_KEPT:
+            self._kept.popitem(last=False)

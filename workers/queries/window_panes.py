@@ -1,0 +1,263 @@
+"""The panes of a window, all as they were at one moment: one by one, or merged.
+
+Panes are read in runs; each run brings the versions of all panes along, and whatever has changed since it was read is
+read again, until everything held is of the versions that came with the last run. Panes are merged in groups of
+neighbours that begin at fixed times, and merges are kept by the versions of their panes: where one pane has changed or
+the window has moved on, the other groups are at hand and their panes need not even be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import log2
+from typing import Any, NamedTuple
+
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.versions import name_state, panes_in
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
+from calibrant_server.workers.store.lru_cache import LruCache
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.windows import Dated, Window
+
+_TRIES = 20
+_PANES_A_RUN = 64
+_PANE_OVERHEAD_BYTES = 2000
+# With every cell filled a pane takes in memory what about four of the panes that fill it take packed times their number.
+_FULLEST = 4
+
+Wanted = tuple[str, ...] | None
+Group = tuple[tuple[int, bytes], ...]
+
+
+class LoadedPane(NamedTuple):
+    """A pane or a merge of panes, and the bytes that it counts for."""
+
+    pane: Any
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class WindowState:
+    """A window as one state.
+
+    Attributes
+    ----------
+    spans : start and length of its panes in seconds, oldest first; none where no pane was asked for
+    window : with its boundaries as they are now
+    panes : each with its place in time, where they were asked for one by one
+    merged : their merge, where that was asked for
+    """
+
+    version: str
+    spans: list[tuple[int, int]]
+    window: Window
+    marks: Watermarks
+    panes: list[Dated] = field(default_factory=list)
+    merged: Any = None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is asked about: a slice's window, and the parts of its panes that are wanted."""
+
+    config: ModelConfig
+    slice: str
+    window: Window
+    wanted: Wanted
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        return self.config.key, self.config.generation, self.slice, self.wanted
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Versions of the window's panes by start and the slice's marks, of one moment."""
+
+    window: Window
+    versions: dict[int, bytes]
+    marks: Watermarks
+
+    def state(self, place: _Place, alarm: bytes, **more: Any) -> WindowState:
+        config, marks = place.config, self.marks
+        name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
+        spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
+        return WindowState(name, spans, self.window, marks, **more)
+
+    def groups(self, pane_s: int) -> list[tuple[int, Group]]:
+        """Neighbouring panes, about as many in a group as there are groups, each with its number in time."""
+        if not self.versions:
+            return []
+        size_s = pane_s << max(1, round(log2(len(self.versions)) / 2))
+        numbered: dict[int, list[tuple[int, bytes]]] = {}
+        for start, version in self.versions.items():
+            numbered.setdefault(start // size_s, []).append((start, version))
+        return [(number, tuple(group)) for number, group in numbered.items()]
+
+
+class WindowPanes:
+    """Reads panes of windows and keeps them; several threads may share one object."""
+
+    def __init__(self, store: Store, ground: Numerics):
+        self._store = store
+        self._ground = ground
+        settings = store.settings
+        self._kept: LruCache[Any, LoadedPane] = LruCache(settings.pane_cache_bytes)
+        self._windows: LruCache[Any, Any] = LruCache(settings.window_cache_entries)
+        self._groups: LruCache[Any, Group] = LruCache(64 * settings.window_cache_entries)
+
+    def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
+        """The name of the state, and no pane."""
+        place = _Place(config, slice_, window, None)
+        seen = self._look(place, [], {})
+        name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
+        return WindowState(name, [], seen.window, seen.marks)
+
+    def each(
+        self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
+    ) -> WindowState:
+        """The panes one by one."""
+        place = _Place(config, slice_, window, wanted)
+        held: dict[int, tuple[bytes, LoadedPane]] = {}
+        seen = self._look(place, [], held)
+        for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
+            missing = self._missing(place, seen.versions.items(), held)
+            if not missing:
+                state = seen.state(place, alarm)
+                for start, length in state.spans:
+                    version, each = held[start]
+                    self._kept.put((*place.name, start, version), each, each.n_bytes)
+                    state.panes.append(Dated(start, length, each.pane))
+                return state
+            seen = self._look(place, missing, held)
+        raise RuntimeError("the window changed faster than it could be read")
+
+    def merged(
+        self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
+    ) -> WindowState:
+        """The merge of the panes. Answers must not change it: it is kept."""
+        place = _Place(config, slice_, window, wanted)
+        held: dict[int, tuple[bytes, LoadedPane]] = {}
+        merges: dict[Group, LoadedPane] = {}
+        seen = self._look(place, [], held)
+        for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
+            version = seen.state(place, b"").version
+            whole = self._windows.get((version, wanted))
+            missing = [] if whole is not None else self._gather(place, seen, held, merges)
+            if not missing:
+                if whole is None:
+                    parts = [merges[group].pane for _, group in seen.groups(config.pane_s)]
+                    whole = self._windows.put((version, wanted), self._merge(config, parts))
+                return seen.state(place, alarm, merged=whole)
+            seen = self._look(place, missing, held)
+        raise RuntimeError("the window changed faster than it could be read")
+
+    def _gather(
+        self,
+        place: _Place,
+        seen: _Seen,
+        held: dict[int, tuple[bytes, LoadedPane]],
+        merges: dict[Group, LoadedPane],
+    ) -> list[int]:
+        """Merge the groups of which all panes are held; returns the panes that others lack."""
+        missing: list[int] = []
+        groups = seen.groups(place.config.pane_s)
+        for number, group in groups:
+            if group in merges:
+                continue
+            name = (*place.name, group)
+            merge = self._kept.get(name)
+            if merge is None:
+                lacking = self._missing(place, group, held)
+                if lacking:
+                    missing += lacking
+                    continue
+                parts = [held.pop(start)[1] for start, _ in group]
+                self._keep_changing(place, number, group, parts, number == groups[-1][0])
+                largest = max(each.n_bytes for each in parts)
+                size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
+                merge = LoadedPane(self._merge(place.config, [each.pane for each in parts]), size)
+                self._kept.put(name, merge, merge.n_bytes)
+            merges[group] = merge
+        return missing
+
+    def _keep_changing(
+        self, place: _Place, number: int, group: Group, parts: list[LoadedPane], newest: bool
+    ) -> None:
+        """Keep the panes of a group that changes, so that next time only the one that changed is read."""
+        name = (*place.name, number)
+        earlier = self._groups.get(name)
+        self._groups.put(name, group)
+        if newest or earlier not in (None, group):
+            for (start, version), each in zip(group, parts, strict=True):
+                self._kept.put((*place.name, start, version), each, each.n_bytes)
+
+    def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
+        return self._ground.window(self._ground.spec(config)).merge_all(panes)
+
+    def _missing(
+        self,
+        place: _Place,
+        versions: Iterable[tuple[int, bytes]],
+        held: dict[int, tuple[bytes, LoadedPane]],
+    ) -> list[int]:
+        """The panes that are neither held nor kept; what is kept is held from here on."""
+        missing = []
+        for start, version in versions:
+            if start in held and held[start][0] == version:
+                continue
+            kept = self._kept.get((*place.name, start, version))
+            if kept is None:
+                missing.append(start)
+            else:
+                held[start] = (version, kept)
+        return missing
+
+    def _look(
+        self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, LoadedPane]]
+    ) -> _Seen:
+        """Versions and marks as they are now, and of the same moment a run of the missing panes."""
+        config = place.config
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        run = missing[:_PANES_A_RUN]
+        with node.pipeline(transaction=True) as pipe:
+            pipe.hgetall(keys.versions(config.key, config.generation, place.slice))
+            pipe.hmget(keys.marks(config.key, config.generation), fields_of(place.slice))
+            for start in run:
+                name = keys.pane(PaneKey(config.key, config.generation, place.slice, start))
+                _read_parts(pipe, name, place.wanted)
+            found, values, *replies = pipe.execute()
+        marks = Watermarks.read(values)
+        window = marks.widened(place.window)
+        versions = panes_in(found, window)
+        for start, reply in zip(run, replies, strict=True):
+            if start in versions:
+                held[start] = (versions[start], self._decode(place, reply))
+        return _Seen(window, versions, marks)
+
+    def _decode(self, place: _Place, reply: Any) -> LoadedPane:
+        if place.wanted is None:
+            named = {name.decode(): value for name, value in reply.items()}
+            parts = {
+                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
+            }
+        else:
+            parts = {
+                name: value
+                for name, value in zip(place.wanted, reply, strict=True)
+                if value is not None
+            }
+        spec = self._ground.spec(place.config)
+        pane = self._ground.pane.from_parts(spec, parts, only=place.wanted)
+        return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
+
+
+def _read_parts(pipe: Any, name: str, wanted: Wanted) -> None:
+    if wanted is None:
+        pipe.hgetall(name)
+    else:
+        pipe.hmget(name, wanted)

@@ -1,0 +1,91 @@
+"""The retained records of a window, found by a walk through all records of the model: records lie by id, not by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_store import scanned
+from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import ALL_ROWS, Window, pane_start
+
+# A walk through as many records takes some ten seconds of a worker.
+MAX_HELD = 1_000_000
+# As many rows take some hundreds of megabytes while they are scored; fewer of them where they have many classes.
+MAX_ROWS = 100_000
+MAX_SCORES = 4_000_000
+# Of all raters together; each takes some ten microseconds and a few hundred bytes.
+MAX_RATINGS = 1_000_000
+
+
+@dataclass(frozen=True)
+class WindowRecords:
+    """What is needed to read the records of one slice's window."""
+
+    node: Any
+    keys: PartitionKeys
+    config: ModelConfig
+    slice: str
+    window: Window
+    marks: Watermarks
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows are scored at once."""
+        return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
+
+    def read(self) -> CohortRows:
+        """The predictions of the window that have an id and a label, in the order of their ids.
+
+        Raises
+        ------
+        CalibrationInputError
+            The model retains more records than are walked through, or the window holds more rows or ratings than are
+            scored at once.
+        """
+        name = (self.config.key, self.config.generation)
+        held = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
+        if held > MAX_HELD:
+            detail = f"the model retains {held} records, and up to {MAX_HELD} are looked through; a shorter retention keeps fewer"
+            raise CalibrationInputError.at("/model", "too_many_records", detail)
+        found: dict[str, Facts] = {}
+        n_ratings = 0
+        for field, text in self._walk() if held else ():
+            facts = Facts.unpack(text)
+            if facts.counts and facts.is_labelled and self._holds(facts):
+                n_ratings += len(facts.ratings) * (field.decode() not in found)
+                found[field.decode()] = facts
+                _refuse_more(len(found), self.most_rows, "labelled records")
+                _refuse_more(n_ratings, MAX_RATINGS, "ratings by named raters")
+        return CohortRows(sorted(found.items()), True)
+
+    def _walk(self) -> Iterator[tuple[bytes, bytes]]:
+        for shard in range(RECORD_SHARDS):
+            name = self.keys.facts(self.config.key, self.config.generation, shard)
+            for fields in scanned(self.node, name):
+                yield from fields.items()
+
+    def _holds(self, facts: Facts) -> bool:
+        """Whether the prediction lies in a pane of the window that has not outlived its retention, and in the slice."""
+        prediction = facts.prediction
+        assert prediction is not None
+        start = pane_start(prediction.event_us, self.config.pane_s)
+        if start < self.marks.kept_from or self.marks.start(start) not in self.window:
+            return False
+        return self.slice == ALL_ROWS or self.slice in {
+            f"{key}:{value}" for key, value in prediction.slices
+        }
+
+
+def _refuse_more(n: int, most: int, what: str) -> None:
+    if n > most:
+        detail = (
+            f"the window holds more than {most} {what}, the most that are read at once: narrow it"
+        )
+        raise CalibrationInputError.at("/window", "too_many_records", detail)

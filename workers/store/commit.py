@@ -1,0 +1,133 @@
+"""A commit being written: operations on the keys of one partition, sent as one script (`scripts/commit.lua`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.workers.store.keys import PartitionKeys
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.store.connection import Store
+
+# Lua's unpack takes some 8000 values; well below it, and an even number.
+_VALUES_AN_OPERATION = 2000
+
+WRITTEN, REPEATED, OVERTAKEN = 1, 2, 0
+FIRST_TOKEN = b"0"
+FIRST_ID = "0-0"
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a partition stands: the last entry consumed and the token of the last commit."""
+
+    id: str = FIRST_ID
+    token: bytes = FIRST_TOKEN
+    attempts: int = 0
+    danger_id: str = FIRST_ID
+
+    @classmethod
+    def from_hash(cls, found: Mapping[bytes, bytes]) -> Cursor:
+        """Read the cursor hash."""
+        return cls(
+            id=found.get(b"id", FIRST_ID.encode()).decode(),
+            token=found.get(b"tok", FIRST_TOKEN),
+            attempts=int(found.get(b"att", 0)),
+            danger_id=found.get(b"chi", FIRST_ID.encode()).decode(),
+        )
+
+
+def id_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as pairs of numbers."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def next_id(entry_id: str) -> str:
+    """The smallest id after one."""
+    milliseconds, sequence = id_order(entry_id)
+    return f"{milliseconds}-{sequence + 1}"
+
+
+class Commit:
+    """Collects what one commit changes."""
+
+    def __init__(self, keys: PartitionKeys):
+        self.keys = keys
+        self._names: dict[str, int] = {}
+        self._operations: list[Any] = []
+        self.n_bytes = 0
+        for name in (keys.cursor, keys.stream, keys.dead_letters):
+            self._key(name)
+
+    def set_fields(self, key: str, values: Mapping[Any, Any]) -> None:
+        """Write fields of a hash."""
+        self._operate("hset", key, [part for pair in values.items() for part in pair])
+
+    def drop_fields(self, key: str, names: Sequence[Any]) -> None:
+        """Remove fields of a hash."""
+        self._operate("hdel", key, list(names))
+
+    def add_member(self, key: str, member: str) -> None:
+        """Put a member into a set."""
+        self._operate("sadd", key, [member])
+
+    def remove_member(self, key: str, member: str) -> None:
+        """Take a member out of a set."""
+        self._operate("srem", key, [member])
+
+    def add_numbers(self, key: str, numbers: Mapping[str, int]) -> None:
+        """Add to counters of a hash."""
+        changed = {name: n for name, n in numbers.items() if n}
+        if changed:
+            self._operate("add", key, [part for pair in changed.items() for part in pair])
+
+    def unlink(self, key: str) -> None:
+        """Remove a key."""
+        self._append("unlink", key, [])
+
+    def record(self, key: str, value: bytes, ttl_s: int) -> None:
+        """Write what became of a batch id; with `ttl_s` 0 it does not expire until it is written again."""
+        self._append("record", key, [value, ttl_s])
+
+    def dead_letter(self, entry_id: str, why: str) -> None:
+        """Copy an entry to the dead letters."""
+        self._append("letter", self.keys.dead_letters, [entry_id, why])
+
+    def park(self, entry_id: str, why: str, now_ms: int) -> None:
+        """Copy an entry to the parked ones."""
+        self._append("park", self.keys.parked, [entry_id, why, now_ms])
+
+    def forget_parked(self, ids: Sequence[str]) -> None:
+        """Remove parked entries by their ids among the parked."""
+        self._operate("xdel", self.keys.parked, list(ids))
+
+    def send(
+        self,
+        store: Store,
+        expected: bytes,
+        token: bytes,
+        cursor_id: str = "",
+        n_batches: int = 0,
+        n_bytes: int = 0,
+    ) -> int:
+        """Run the script; returns WRITTEN, REPEATED or OVERTAKEN. Any error leaves the outcome unknown."""
+        keep_from = next_id(cursor_id) if cursor_id else ""
+        head = [expected, token, cursor_id, keep_from, n_batches, n_bytes]
+        reply = store.run(
+            self.keys.partition, "commit", list(self._names), [*head, *self._operations]
+        )
+        return int(reply[0])
+
+    def _operate(self, name: str, key: str, values: list[Any]) -> None:
+        for first in range(0, len(values), _VALUES_AN_OPERATION):
+            self._append(name, key, values[first : first + _VALUES_AN_OPERATION])
+
+    def _append(self, name: str, key: str, values: list[Any]) -> None:
+        self._operations += [name, self._key(key), len(values), *values]
+        self.n_bytes += sum(len(value) for value in values if isinstance(value, bytes | str))
+
+    def _key(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names) + 1)

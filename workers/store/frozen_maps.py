@@ -1,0 +1,169 @@
+"""Frozen calibration maps of a model: versions that never change, and which of them is the current one.
+
+A version is written once and only read again. What is current stands whole in one field of one hash, so that a client
+which polls it costs one read, and a reader never meets half of a promotion.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.ingest.entries import alarm_order
+from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+MAX_VERSIONS = 500
+MAX_PROMOTIONS = 200
+_MADE, _KNOWN, _FULL = 1, 2, 3
+
+
+class NoSuchModel(RuntimeError):
+    """The model was deleted, or made again, meanwhile."""
+
+
+class NoSuchMap(LookupError):
+    """The model has no version of this number."""
+
+
+class TooManyMaps(RuntimeError):
+    """The model has as many versions as are kept."""
+
+
+class PromotionConflict(RuntimeError):
+    """Another version was promoted meanwhile."""
+
+
+@dataclass(frozen=True)
+class CurrentMap:
+    """The current map of a model.
+
+    Attributes
+    ----------
+    generation : of the model
+    promotion : how many promotions there have been; 0 where none
+    body : the current map as JSON; empty where there is none
+    """
+
+    generation: str
+    promotion: int
+    body: bytes = b""
+
+    @property
+    def etag(self) -> str:
+        """Strong: another promotion is another tag, and the same tag the same bytes."""
+        return f'"{self.generation}.map.{self.promotion}"'
+
+    def to_bytes(self) -> bytes:
+        """As kept: what the tag is made of stands in front, so that it is read without the map."""
+        return f"{self.generation} {self.promotion}\n".encode() + self.body
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> CurrentMap:
+        head, _, body = raw.partition(b"\n")
+        generation, promotion = head.decode().split(" ")
+        return cls(generation, int(promotion), body)
+
+
+class MapVersions:
+    """The frozen maps of a store, for the event loop."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client = client
+        self._keys = keys
+        self._add = client.register_script(scripts()["add_map"])
+        self._promote = client.register_script(scripts()["promote_map"])
+
+    async def current(self, model: str) -> CurrentMap | None:
+        """What is current of `tenant/model`, in one read; None where nothing is, or there is no such model."""
+        raw = await self._client.hget(self._keys.of_model(model).current_maps, model)
+        return None if raw is None else CurrentMap.from_bytes(raw)
+
+    async def version(self, config: ModelConfig, number: int) -> dict[str, Any]:
+        """A version.
+
+        Raises
+        ------
+        NoSuchMap
+        """
+        found = await self._client.hget(self._versions(config), f"v{number}")
+        if found is None:
+            raise NoSuchMap(number)
+        return {"version": number, **json.loads(found)}
+
+    async def listed(
+        self, config: ModelConfig
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Summaries of all versions, and records of the last promotions; each oldest first."""
+        name = self._versions(config)
+        n, promotions = (int(each or 0) for each in await self._client.hmget(name, "n", "p"))
+        summaries = await self._some(name, "s", 1, n)
+        records = await self._some(name, "h", max(1, promotions - MAX_PROMOTIONS + 1), promotions)
+        return (
+            [{"version": number, **each} for number, each in summaries],
+            [{"promotion": number, **each} for number, each in records],
+        )
+
+    async def _some(
+        self, name: str, prefix: str, first: int, last: int
+    ) -> list[tuple[int, dict[str, Any]]]:
+        numbers = range(first, last + 1)
+        if not numbers:
+            return []
+        found = await self._client.hmget(name, [f"{prefix}{number}" for number in numbers])
+        return [(n, json.loads(text)) for n, text in zip(numbers, found, strict=True) if text]
+
+    async def add(
+        self, config: ModelConfig, identity: str, body: bytes, summary: bytes
+    ) -> tuple[int, bool]:
+        """Freeze a version; returns its number and whether it is a new one.
+
+        Raises
+        ------
+        NoSuchModel, TooManyMaps
+        """
+        partition = self._keys.of_model(config.key)
+        status, *number = await self._add(
+            keys=[partition.models, self._versions(config)],
+            args=[config.key, config.generation, identity, MAX_VERSIONS, body, summary],
+        )
+        if status == _FULL:
+            raise TooManyMaps(f"the model has {MAX_VERSIONS} versions")
+        if status not in (_MADE, _KNOWN):
+            raise NoSuchModel(config.key)
+        return int(number[0]), status == _MADE
+
+    async def promote(
+        self, config: ModelConfig, number: int, new: CurrentMap, record: bytes
+    ) -> None:
+        """Make a version current after the promotion before `new`; the alarm's detectors begin anew.
+
+        Raises
+        ------
+        PromotionConflict, NoSuchModel, NoSuchMap
+        """
+        partition = self._keys.of_model(config.key)
+        order = alarm_order(config.key, config.generation, promotion(str(number)))
+        fields = [part for pair in order.to_fields().items() for part in pair]
+        status, *_ = await self._promote(
+            keys=[
+                partition.models, partition.current_maps, self._versions(config), partition.stream, partition.bytes_in,
+            ],
+            args=[
+                config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MAX_PROMOTIONS,
+                order.n_bytes, *fields,
+            ],
+        )  # fmt: skip
+        if status == -1:
+            raise NoSuchModel(config.key)
+        if status == -2:
+            raise NoSuchMap(number)
+        if status == 0:
+            raise PromotionConflict(config.key)
+
+    def _versions(self, config: ModelConfig) -> str:
+        partition: PartitionKeys = self._keys.of_model(config.key)
+        return partition.map_versions(config.key, config.generation)

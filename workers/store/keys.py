@@ -1,0 +1,251 @@
+"""Every key of the store, in one place.
+
+`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in
+one slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model
+that is deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids
+hold none of `/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between
+two fixed parts.
+
+====================  ======  ========================================================  ==========================
+key                   type    content                                                   written by
+====================  ======  ========================================================  ==========================
+T:q                   stream  one entry a batch (`calibrant_server.workers.ingest.entries`)                     inbox; registry (deletion)
+T:in                  int     bytes ever appended to T:q                                as T:q
+T:c                   hash    cursor: id, tok, n, out, att, chi                         commit, takeover
+T:x                   stream  dead letters: the entry's fields, src (its id), why       commit
+T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
+T:o                   string  lease: name of the worker; advisory                       lease scripts
+T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
+T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
+T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
+T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
+T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
+T:l:G                 set     slices that have panes                                    commit
+T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.ingest.retained_record`)        commit
+T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
+T:j:G|start           hash    prediction ids of a pane that is not sealed yet           commit
+T:n:G                 hash    tallies of the model's retained records                   commit
+T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: map in force   commit
+T:h:G|detector        hash    cohort start -> what it said to the detector              commit
+T:hr:G                hash    cohort start -> JSON: who rated how much, agreement       commit
+T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
+T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
+T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
+T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
+T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
+T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
+T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
+T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
+T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
+T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
+T:nr                  hash    records and bytes retained in the partition; on their way  inbox, commit
+ns:cfg                hash    partitions, schema: fixed at creation                     first start
+ns:w                  zset    live workers by time of their last heartbeat              worker
+ns:ask                list    questions that wait for a worker                          inbox
+ns:ask:slow           list    those whose answer may take seconds                      compute
+ns:doing:<digest>     string  somebody works on that answer; expires                   compute
+ns:ans:<inbox>        list    answers on their way to one inbox; expires                compute
+ns:a:<digest>         string  an answer kept under (state version, question); expires   compute
+====================  ======  ========================================================  ==========================
+
+Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
+the number that holds a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+SCHEMA = 1
+SOURCE_FIELD = "src:"
+LAST_CHANGE = "*"
+MAP_IN_FORCE = "map"
+RECORD_SHARDS = 64
+
+
+def model_key(tenant: str, model: str) -> str:
+    """The name of a model in keys and entries."""
+    return f"{tenant}/{model}"
+
+
+@dataclass(frozen=True)
+class PaneKey:
+    """Where a pane is kept."""
+
+    model: str
+    generation: str
+    slice: str
+    start_s: int
+
+
+@dataclass(frozen=True)
+class PartitionKeys:
+    """Keys of one partition."""
+
+    namespace: str
+    partition: int
+
+    @cached_property
+    def tag(self) -> str:
+        """The hash tag that keeps the partition in one slot."""
+        return f"{{{self.namespace}.p{self.partition:03d}}}"
+
+    @cached_property
+    def stream(self) -> str:
+        return f"{self.tag}:q"
+
+    @cached_property
+    def bytes_in(self) -> str:
+        return f"{self.tag}:in"
+
+    @cached_property
+    def cursor(self) -> str:
+        return f"{self.tag}:c"
+
+    @cached_property
+    def dead_letters(self) -> str:
+        return f"{self.tag}:x"
+
+    @cached_property
+    def lease(self) -> str:
+        return f"{self.tag}:o"
+
+    @cached_property
+    def models(self) -> str:
+        return f"{self.tag}:m"
+
+    @cached_property
+    def record_bytes(self) -> str:
+        return f"{self.tag}:dn"
+
+    def record(self, model: str, generation: str, batch_id: str) -> str:
+        return f"{self.tag}:b:{model}|{generation}|{batch_id}"
+
+    def records_pattern(self, model: str, generation: str) -> str:
+        """Matches the records of one generation; ids hold no character that is special in a pattern."""
+        return self.record(model, generation, "*")
+
+    def pane(self, key: PaneKey) -> str:
+        return f"{self.tag}:s:{key.model}|{key.generation}|{key.slice}|{key.start_s}"
+
+    def versions(self, model: str, generation: str, slice_: str) -> str:
+        return f"{self.tag}:v:{model}|{generation}|{slice_}"
+
+    def slices(self, model: str, generation: str) -> str:
+        return f"{self.tag}:l:{model}|{generation}"
+
+    def facts(self, model: str, generation: str, shard: int) -> str:
+        return f"{self.tag}:r:{model}|{generation}|{shard}"
+
+    def facts_of(self, model: str, generation: str, prediction_id: str) -> str:
+        """The hash that holds a prediction's record."""
+        shard = blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
+        return self.facts(model, generation, shard)
+
+    def members(self, model: str, generation: str) -> str:
+        return f"{self.tag}:u:{model}|{generation}"
+
+    def unsealed(self, model: str, generation: str, start_s: int) -> str:
+        return f"{self.tag}:j:{model}|{generation}|{start_s}"
+
+    def tallies(self, model: str, generation: str) -> str:
+        return f"{self.tag}:n:{model}|{generation}"
+
+    def detectors(self, model: str, generation: str) -> str:
+        return f"{self.tag}:a:{model}|{generation}"
+
+    def looks(self, model: str, generation: str, detector: str) -> str:
+        return f"{self.tag}:h:{model}|{generation}|{detector}"
+
+    def rater_looks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:hr:{model}|{generation}"
+
+    @cached_property
+    def gathered(self) -> str:
+        return f"{self.tag}:ag"
+
+    @cached_property
+    def episodes(self) -> str:
+        return f"{self.tag}:e"
+
+    @cached_property
+    def summaries(self) -> str:
+        return f"{self.tag}:as"
+
+    @cached_property
+    def deliveries(self) -> str:
+        return f"{self.tag}:w"
+
+    def delivery_log(self, model: str, generation: str) -> str:
+        return f"{self.tag}:wl:{model}|{generation}"
+
+    def marks(self, model: str, generation: str) -> str:
+        return f"{self.tag}:k:{model}|{generation}"
+
+    def baselines(self, model: str, generation: str) -> str:
+        return f"{self.tag}:f:{model}|{generation}"
+
+    @cached_property
+    def current_maps(self) -> str:
+        return f"{self.tag}:mc"
+
+    def map_versions(self, model: str, generation: str) -> str:
+        return f"{self.tag}:mv:{model}|{generation}"
+
+    @cached_property
+    def parked(self) -> str:
+        return f"{self.tag}:pk"
+
+    @cached_property
+    def unsealable(self) -> str:
+        return f"{self.tag}:us"
+
+    @cached_property
+    def retained(self) -> str:
+        return f"{self.tag}:nr"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of a namespace."""
+
+    namespace: str
+    partitions: int
+
+    def partition_of(self, model: str) -> int:
+        """The partition in which a model lives, for good."""
+        digest = blake2b(model.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self.partitions
+
+    def partition(self, number: int) -> PartitionKeys:
+        return PartitionKeys(self.namespace, number)
+
+    def of_model(self, model: str) -> PartitionKeys:
+        return self.partition(self.partition_of(model))
+
+    @property
+    def configuration(self) -> str:
+        return f"{self.namespace}:cfg"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.namespace}:w"
+
+    @property
+    def questions(self) -> str:
+        return f"{self.namespace}:ask"
+
+    @property
+    def slow_questions(self) -> str:
+        return f"{self.namespace}:ask:slow"
+
+    def claim(self, digest: str) -> str:
+        return f"{self.namespace}:doing:{digest}"
+
+    def replies(self, inbox: str) -> str:
+        return f"{self.namespace}:ans:{inbox}"
+
+    def answer(self, digest: str) -> str:
+        return f"{self.namespace}:a:{digest}"

@@ -1,0 +1,121 @@
+"""Leases: which worker minds which partition. Advisory: they spare work done twice, nothing rests on them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from secrets import token_hex
+
+from calibrant_server.workers.store.connection import Store
+
+log = logging.getLogger(__name__)
+
+
+class Leases:
+    """The leases that one worker holds, renewed by its heartbeat.
+
+    A worker takes no more than its share of the partitions, and gives back what is more when another worker comes.
+    """
+
+    def __init__(self, store: Store, on_stuck: Callable[[int], None] = lambda partition: None):
+        self._store = store
+        self._settings = store.settings
+        self._on_stuck = on_stuck
+        self._lock = threading.Lock()
+        self._until: dict[int, float] = {}
+        self._busy: dict[int, float] = {}
+        self._share = store.settings.partitions
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
+
+    def take(self, partition: int) -> bool:
+        """Try to get a partition."""
+        with self._lock:
+            if partition not in self._until and len(self._until) >= self._share:
+                return False
+        if not self._hold(partition, self._lease_ms):
+            return False
+        with self._lock:
+            self._busy.pop(partition, None)
+            self._until[partition] = time.monotonic() + self._settings.lease_s
+        return True
+
+    def holds(self, partition: int) -> bool:
+        """Whether the partition is still ours."""
+        return time.monotonic() < self._until.get(partition, 0.0)
+
+    def give_back(self, partition: int) -> None:
+        """Let another worker have a partition at once."""
+        self._forget(partition)
+        self._hold(partition, 0)
+
+    def busy(self, partition: int) -> None:
+        """Work on an entry (or a commit) begins."""
+        self._busy[partition] = time.monotonic()
+
+    def idle(self, partition: int) -> None:
+        """The work has ended."""
+        self._busy.pop(partition, None)
+
+    def beat(self) -> None:
+        """Renew what is held, tell the others that we live, learn our share."""
+        workers = self._roll_call()
+        self._share = math.ceil(self._settings.partitions / max(1, workers))
+        self._drop_surplus()
+        for partition in [each for each, until in list(self._until.items()) if until]:
+            if self._is_stuck(partition):
+                self._forget(partition)
+                log.error("partition %d: its worker makes no progress", partition)
+                self._on_stuck(partition)
+            elif self._hold(partition, self._lease_ms):
+                self._renewed(partition)
+            else:
+                self._forget(partition)
+
+    def leave(self) -> None:
+        """No longer among the living."""
+        self._store.client.zrem(self._store.keys.workers, self.name)
+
+    def _forget(self, partition: int) -> None:
+        with self._lock:
+            self._until.pop(partition, None)
+            self._busy.pop(partition, None)
+
+    def _renewed(self, partition: int) -> None:
+        with self._lock:
+            # Not where it was given back, or is to be, meanwhile.
+            if self._until.get(partition):
+                self._until[partition] = time.monotonic() + self._settings.lease_s
+
+    @property
+    def _lease_ms(self) -> int:
+        return int(self._settings.lease_s * 1000)
+
+    def _hold(self, partition: int, milliseconds: int) -> bool:
+        keys = self._store.keys.partition(partition)
+        return bool(self._store.run(partition, "lease", [keys.lease], [self.name, milliseconds]))
+
+    def _roll_call(self) -> int:
+        client, key = self._store.client, self._store.keys.workers
+        now = client.time()[0]
+        with client.pipeline(transaction=False) as pipe:
+            pipe.zadd(key, {self.name: now})
+            pipe.zremrangebyscore(key, "-inf", now - math.ceil(self._settings.lease_s * 2))
+            pipe.zcard(key)
+            # With memory full the first is refused; the count is still right enough.
+            count = pipe.execute(raise_on_error=False)[-1]
+        return count if isinstance(count, int) else 1
+
+    def _drop_surplus(self) -> None:
+        with self._lock:
+            for partition in sorted(self._until)[self._share :]:
+                # Its loop sees that it is no longer held, and gives it back when the commit at hand is done.
+                self._until[partition] = 0.0
+
+    def _is_stuck(self, partition: int) -> bool:
+        since = self._busy.get(partition)
+        return since is not None and time.monotonic() - since > self._settings.stuck_s

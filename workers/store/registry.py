@@ -1,0 +1,243 @@
+"""The registry: what is declared of each model, and its optimistic changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any
+
+from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.entries import delete_model
+from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.keys import Keys, model_key
+
+# What panes are made of: another value would make panes that cannot be added to those that are there.
+FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes")
+
+
+class RevisionConflict(RuntimeError):
+    """The model was changed meanwhile; `current` is what stands there now, or None."""
+
+    def __init__(self, current: ModelConfig | None):
+        super().__init__("the model was changed by someone else")
+        self.current = current
+
+
+class HalfImported(RuntimeError):
+    """An import of the model has begun and is not finished: there is no whole model to speak of."""
+
+
+class FixedProperty(ValueError):
+    """A property that panes are made of cannot be changed; delete the model and make it again."""
+
+    def __init__(self, names: list[str]):
+        super().__init__(f"cannot be changed once a model exists: {', '.join(names)}")
+        self.names = names
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The configuration of a model. A new `generation` is a new model of the same name.
+
+    Attributes
+    ----------
+    importing : what an import that is not finished is known by, its content and when it began; such a model is nobody's to
+        read or to change
+    imported : the content of the import that the model came from
+    """
+
+    tenant: str
+    model: str
+    task: str
+    n_classes: int
+    generation: str = ""
+    revision: int = 0
+    classes: list[str] | None = None
+    grid: int = 3600
+    pane_s: int = 3600
+    retention_s: int | None = None
+    label_horizon_s: int | None = None
+    slices: dict[str, Any] = field(default_factory=dict)
+    unit: str | None = None
+    listed_classes: list[int] | None = None
+    alarm: dict[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
+    importing: str | None = None
+    imported: str | None = None
+
+    @property
+    def key(self) -> str:
+        """`tenant/model`."""
+        return model_key(self.tenant, self.model)
+
+    def spec(self) -> PaneSpec:
+        """What the panes of the model are made of."""
+        listed = None if self.listed_classes is None else tuple(self.listed_classes)
+        return PaneSpec(self.task, self.n_classes, self.grid, listed)
+
+    def to_json(self) -> bytes:
+        """As kept; the same configuration gives the same bytes."""
+        kept = asdict(self)
+        kept["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
+        return json.dumps(kept, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> ModelConfig:
+        """Read a configuration; names of later versions are passed over."""
+        kept = json.loads(text)
+        if kept.get("created_at"):
+            kept["created_at"] = datetime.fromisoformat(kept["created_at"])
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in kept.items() if name in known})
+
+    def made_now(self, now: datetime | None = None) -> ModelConfig:
+        """The configuration of a model that begins: generation, first revision, time."""
+        return replace(
+            self, generation=token_hex(6), revision=1, created_at=now or datetime.now(UTC)
+        )
+
+
+class Registry:
+    """The models of a store, for the event loop."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client = client
+        self._keys = keys
+        self._put = client.register_script(scripts()["put_model"])
+        self._delete = client.register_script(scripts()["delete_model"])
+        self._finish = client.register_script(scripts()["finish_import"])
+
+    async def get(self, tenant: str, model: str) -> ModelConfig | None:
+        """The configuration of a model, or None.
+
+        Raises
+        ------
+        HalfImported
+        """
+        found = await self.found(tenant, model)
+        if found is not None and found.importing is not None:
+            raise HalfImported(model)
+        return found
+
+    async def found(self, tenant: str, model: str) -> ModelConfig | None:
+        """As `get`, half imported models included."""
+        key = model_key(tenant, model)
+        found = await self._client.hget(self._keys.of_model(key).models, key)
+        return None if found is None else ModelConfig.from_json(found)
+
+    async def list(self, tenant: str) -> Sequence[ModelConfig]:
+        """All models of a tenant, by name."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for number in range(self._keys.partitions):
+                pipe.hgetall(self._keys.partition(number).models)
+            partitions = await pipe.execute()
+        configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
+        mine = (each for each in configs if each.tenant == tenant and each.importing is None)
+        return sorted(mine, key=lambda each: each.model)
+
+    async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
+        """Write a configuration: a new model where `expected_revision` is None, else over that revision.
+
+        Generation, revision and time of creation are set here. Returns what stands there now.
+
+        Raises
+        ------
+        RevisionConflict
+            Another revision is there (or none, or one where none was expected).
+        FixedProperty
+            The change concerns what panes are made of.
+        """
+        partition = self._keys.of_model(config.key)
+        seen = await self._client.hget(partition.models, config.key)
+        current = None if seen is None else ModelConfig.from_json(seen)
+        if (current.revision if current else None) != expected_revision:
+            raise RevisionConflict(current)
+        new = config.made_now() if current is None else _revised(current, config)
+        await self._write(self._put, [partition.models], [config.key, seen or b"", new.to_json()])
+        return new
+
+    async def restore(self, config: ModelConfig) -> None:
+        """Write a configuration as it stood in another store, generation and revision included.
+
+        Raises
+        ------
+        RevisionConflict
+            There is a model of this name.
+        """
+        partition = self._keys.of_model(config.key)
+        await self._write(self._put, [partition.models], [config.key, b"", config.to_json()])
+
+    async def finish_import(
+        self, config: ModelConfig, new: ModelConfig, current_map: bytes
+    ) -> None:
+        """Let an imported model be seen as `new`, with its current calibration map (empty for none).
+
+        Raises
+        ------
+        RevisionConflict
+            The model was deleted, or finished by a repeat of the import.
+        """
+        partition = self._keys.of_model(config.key)
+        await self._write(
+            self._finish,
+            [partition.models, partition.current_maps],
+            [config.key, config.to_json(), new.to_json(), current_map],
+        )
+
+    async def delete(self, config: ModelConfig) -> None:
+        """Take a model out; what it left in the store is removed by its partition's worker.
+
+        Raises
+        ------
+        RevisionConflict
+            Another revision is there, or none.
+        """
+        partition = self._keys.of_model(config.key)
+        seen = await self._client.hget(partition.models, config.key)
+        current = None if seen is None else ModelConfig.from_json(seen)
+        if current is None or (current.generation, current.revision) != (
+            config.generation,
+            config.revision,
+        ):
+            raise RevisionConflict(current)
+        entry = delete_model(config.key, config.generation)
+        arguments = [part for pair in entry.to_fields().items() for part in pair]
+        await self._write(
+            self._delete,
+            [partition.models, partition.stream, partition.bytes_in, partition.current_maps],
+            [config.key, seen, entry.n_bytes, *arguments],
+        )
+
+    async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
+        reply = await script(keys=keys, args=args)
+        if reply[0] == 0:
+            found = reply[1] if len(reply) > 1 else None
+            raise RevisionConflict(None if found is None else ModelConfig.from_json(found))
+
+
+def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
+    changed = [name for name in FIXED if getattr(current, name) != getattr(config, name)]
+    if changed:
+        raise FixedProperty(changed)
+    return replace(
+        config,
+        generation=current.generation,
+        revision=current.revision + 1,
+        created_at=current.created_at,
+        imported=current.imported,
+    )
+
+
+def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, ModelConfig]:
+    """Configurations of some models of a partition, for workers; models that are gone are left out."""
+    if not models:
+        return {}
+    found = client.hmget(models_key, models)
+    return {
+        model: ModelConfig.from_json(text)
+        for model, text in zip(models, found, strict=True)
+        if text is not None
+    }

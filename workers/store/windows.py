@@ -1,0 +1,242 @@
+"""Time and slices: which panes a batch fills, and which panes a question reads.
+
+Panes are aligned to the epoch in UTC. Every resolution is pure: the caller passes the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start, rows_by_pane
+from calibrant_server.workers.store.durations import parse_duration
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.store.registry import ModelConfig
+
+__all__ = [
+    "ALL_ROWS", "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
+    "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
+]  # fmt: skip
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+# The largest second of a four-digit year, so that every resolved window can be written as RFC 3339.
+LAST_SECOND = 253_402_300_799
+
+
+class WindowError(CalibrationInputError):
+    """The window cannot be resolved to panes."""
+
+
+class TooManyPanes(CalibrationInputError):
+    """A batch touches more panes than one commit may hold; the detail says how to split it."""
+
+    def __init__(self, detail: str, n_panes: int, limit: int):
+        super().__init__([Violation("/event_times", "too_many_panes", detail)])
+        self.n_panes = n_panes
+        self.limit = limit
+
+
+@dataclass(frozen=True)
+class Window:
+    """A half-open run of panes, in whole seconds since the epoch."""
+
+    from_s: int
+    to_s: int
+
+    @property
+    def from_at(self) -> datetime:
+        """First instant inside."""
+        return datetime.fromtimestamp(self.from_s, UTC)
+
+    @property
+    def to_at(self) -> datetime:
+        """First instant after."""
+        return datetime.fromtimestamp(min(self.to_s, LAST_SECOND), UTC)
+
+    def __contains__(self, pane_start_s: int) -> bool:
+        return self.from_s <= pane_start_s < self.to_s
+
+    def to_dict(self) -> dict[str, str]:
+        """As answers name it."""
+        return {"from": rfc3339(self.from_at), "to": rfc3339(self.to_at)}
+
+
+class Dated(NamedTuple):
+    """A pane with its place in time, in seconds."""
+
+    start_s: int
+    length_s: int
+    pane: Any
+
+
+def rfc3339(instant: datetime) -> str:
+    """An instant as `2026-11-20T09:00:00Z`."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def resolve(
+    from_: datetime | None = None,
+    to: datetime | None = None,
+    window: str | None = None,
+    last: int | None = None,
+    pane_s: int = 3600,
+    now: datetime | None = None,
+) -> Window:
+    """Resolve what was asked to pane boundaries: `from` down, `to` up.
+
+    Parameters
+    ----------
+    from_, to : aware datetimes or None
+        The half-open interval; without `to` it ends with the pane of `now`, without `from_` it holds everything before.
+    window : ISO 8601 duration or None
+        Back from `to` (or now). Not together with `from_` or `last`.
+    last : int or None
+        That many panes, ending with the one of `to` (or now). Not together with `from_` or `window`.
+    pane_s : int
+        Length of the model's panes.
+    now : aware datetime
+        The clock of the caller; needed unless `to` is given.
+    """
+    if sum(given is not None for given in (from_, window, last)) > 1:
+        raise _window_error("/from", "one_of", "use one of from, window, last")
+    end = to if to is not None else now
+    if end is None:
+        raise ValueError("now is needed where to is not given")
+    end_us = _microseconds(end, "/to")
+    # An explicit `to` is exclusive; the pane of `now` belongs to the window.
+    end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
+    start_s = _start(from_, window, last, end_us, end_s, pane_s)
+    start_s = max(0, start_s)
+    if start_s >= end_s:
+        raise _window_error("/from", "empty_window", "from must lie before to, and to after 1970")
+    return Window(start_s, min(end_s, LAST_SECOND // pane_s * pane_s))
+
+
+def _start(
+    from_: datetime | None,
+    window: str | None,
+    last: int | None,
+    end_us: int,
+    end_s: int,
+    pane_s: int,
+) -> int:
+    if from_ is not None:
+        return pane_start(_microseconds(from_, "/from"), pane_s)
+    if last is not None:
+        if last < 1:
+            raise _window_error("/last", "positive", "last must be at least one pane")
+        return end_s - last * pane_s
+    if window is None:
+        return 0
+    try:
+        length = parse_duration(window)
+    except ValueError as error:
+        raise _window_error("/window", "iso_8601", str(error)) from error
+    if length <= 0:
+        raise _window_error("/window", "positive", "a window must be longer than zero")
+    return max(0, pane_start(end_us - int(length * MICROSECONDS), pane_s))
+
+
+def _microseconds(instant: datetime, pointer: str) -> int:
+    if instant.tzinfo is None:
+        raise _window_error(pointer, "time_zone", "an instant needs its offset, best Z")
+    since = instant - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * MICROSECONDS + since.microseconds
+
+
+def _up(at_us: int, pane_s: int) -> int:
+    return -(-at_us // (pane_s * MICROSECONDS)) * pane_s
+
+
+def _window_error(pointer: str, rule: str, detail: str) -> WindowError:
+    return WindowError([Violation(pointer, rule, detail)])
+
+
+@dataclass(frozen=True, order=True)
+class PaneRef:
+    """A pane of a model: slice (`""` for all rows, else `key:value`) and start in seconds."""
+
+    slice: str
+    start_s: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the door allows of one batch; the engine fills whatever was let in."""
+
+    max_panes: int
+    future_skew_s: int
+
+
+def panes_of(
+    batch: Any, config: ModelConfig, received_at: datetime, limits: Limits | None = None
+) -> dict[PaneRef, Rows | None]:
+    """Rows of a batch by the pane they fill; `None` stands for all of them.
+
+    Rows without event time fall into the pane of `received_at`. Every row fills the slice `""` and one slice for
+    each of its `slices` columns.
+
+    Raises
+    ------
+    TooManyPanes
+        More than `limits.max_panes` panes.
+    CalibrationInputError
+        An event time further in the future than the skew allowed, or before the retention of the model.
+    """
+    received_us = _microseconds(received_at, "/received_at")
+    times = batch.event_times
+    if limits is not None and times is not None:
+        _check_times(times, received_us, config, limits)
+    groups = {
+        PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)
+    }
+    if limits is not None and len(groups) > limits.max_panes:
+        raise _too_many(groups, limits.max_panes)
+    return groups
+
+
+def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
+    times = np.asarray(times, dtype=np.int64)
+    latest = received_us + limits.future_skew_s * MICROSECONDS
+    violations = [
+        Violation(
+            f"/event_times/{row}",
+            "future",
+            f"event time lies more than {limits.future_skew_s} s in the future",
+        )
+        for row in np.flatnonzero(times > latest)[:100]
+    ]
+    if config.retention_s is not None:
+        # Whole panes: the pane that still holds a retained instant is kept, and so may be filled.
+        oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
+        violations += [
+            Violation(
+                f"/event_times/{row}",
+                "retention",
+                f"event time lies before the model's retention of {config.retention_s} s",
+            )
+            for row in np.flatnonzero(times < oldest * MICROSECONDS)[:100]
+        ]
+    if violations:
+        raise CalibrationInputError(violations)
+
+
+def _too_many(groups: Iterable[PaneRef], limit: int) -> TooManyPanes:
+    groups = list(groups)
+    starts = {ref.start_s for ref in groups}
+    slices = {ref.slice for ref in groups}
+    detail = (
+        f"the batch touches {len(groups)} panes ({len(starts)} intervals of time, {len(slices)} slices, "
+        f"all rows counted as one); at most {limit} are allowed: split it by event time"
+        + (", or by slice value" if len(slices) > 1 else "")
+    )
+    return TooManyPanes(detail, len(groups), limit)

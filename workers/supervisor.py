@@ -1,0 +1,132 @@
+"""The crew: partition loops, compute threads, the courier and the heartbeat of one process.
+
+Runs by itself (`python -m workers`) or, by default, as threads of the door's process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from redis.exceptions import RedisError
+
+from calibrant_server.workers.alarm.webhook_sender import WebhookSender
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.compute import AnswerFunction, Compute
+from calibrant_server.workers.queries.serve import QueryServer
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.leases import Leases
+
+log = logging.getLogger(__name__)
+
+_BEATS_A_LEASE = 4
+
+
+class Supervisor:
+    """All threads that work on a store in one process.
+
+    Parameters
+    ----------
+    settings : with a `redis_url`; see `calibrant_server.workers.store.embedded` for where it comes from without an operator's
+    numbers : the classes that make numbers; the ground floor's unless a test counts otherwise
+    functions : answers by kind; those of `workers/queries/kinds` by default
+    script_texts : the scripts of the store; those of the package by default
+    on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
+        the token chain keeps the old one, should it ever wake, from writing.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        numbers: Numerics | None = None,
+        functions: Mapping[str, AnswerFunction] | None = None,
+        script_texts: Mapping[str, str] | None = None,
+        on_stuck: Callable[[int], None] | None = None,
+        loop: type[PartitionLoop] = PartitionLoop,
+    ):
+        self.settings = settings
+        self.store = Store(settings, script_texts)
+        self._ground = numbers or Numerics()
+        self._stop = threading.Event()
+        self._beating = threading.Event()
+        self._leases = Leases(self.store, on_stuck or self._replace)
+        self._loop = loop
+        self._budget = PaneBudget.of(settings)
+        compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        self._serving = QueryServer(self.store, compute)
+        self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
+        self._others: list[threading.Thread] = []
+        self._last_beat_at = 0.0
+
+    def start(self) -> None:
+        """Check the store and start the threads."""
+        self.store.fix_properties()
+        self._leases.beat()
+        self._last_beat_at = time.monotonic()
+        for partition in range(self.settings.partitions):
+            self._start_loop(partition)
+        for number in range(self.settings.compute_threads):
+            self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
+        if self.settings.compute_threads:
+            self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
+        courier = WebhookSender(self.store, lambda: self.partitions)
+        self._start_other("courier", lambda: courier.run(self._stop))
+        self._start_other("heartbeat", self._beat)
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Let every thread finish the commit at hand and give its lease back; tells whether all did in time."""
+        self._stop.set()
+        deadline = time.monotonic() + timeout_s
+        threads = [thread for _, thread in self._loops.values()] + self._others
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        try:
+            self._leases.leave()
+        except RedisError as error:
+            log.warning("the store was not told of the end: %s", error)
+        self.store.close()
+        return not any(thread.is_alive() for thread in threads)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every thread runs and the heartbeat reached the store lately."""
+        threads = [thread for _, thread in self._loops.values()] + self._others
+        beat_age_s = time.monotonic() - self._last_beat_at
+        return all(t.is_alive() for t in threads) and beat_age_s < 2 * self.settings.lease_s
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that this process minds now."""
+        return [partition for partition in self._loops if self._leases.holds(partition)]
+
+    def _start_loop(self, partition: int) -> None:
+        loop = self._loop(
+            self.store, partition, self._ground, self._leases, self._stop, self._budget
+        )
+        thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
+        self._loops[partition] = (loop, thread)
+        thread.start()
+
+    def _start_other(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._others.append(thread)
+        thread.start()
+
+    def _replace(self, partition: int) -> None:
+        self._loops[partition][0].abandoned = True
+        self._start_loop(partition)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self.settings.lease_s / _BEATS_A_LEASE):
+            try:
+                self._leases.beat()
+                self._last_beat_at = time.monotonic()
+            except RedisError as error:
+                log.warning("heartbeat: %s", error)
+            except Exception:
+                log.exception("heartbeat")
