@@ -20,9 +20,7 @@ def test_every_dependency_of_every_route_is_a_coroutine(app) -> None:
     ]
     assert len(found) > 100
     for path, call in found:
-        is_coroutine = iscoroutinefunction(call) or iscoroutinefunction(
-            getattr(call, "__call__", None)
-        )  # noqa: B004
+        is_coroutine = iscoroutinefunction(call) or iscoroutinefunction(type(call).__call__)
         assert is_coroutine, f"{path} depends on {call}"
 
 
