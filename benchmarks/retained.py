@@ -148,11 +148,7 @@ def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         settings = EngineSettings(
-            data_dir=folder,
-            partitions=1,
-            retained_bytes=4 << 30,
-            retained_records=10 * n,
-            read_block_s=0.01,
+            data_dir=folder, partitions=1, retained_bytes=4 << 30, retained_records=10 * n
         )
         with EmbeddedServer(folder / "store") as url:
             asyncio.run(measure(settings.with_url(url), n))

@@ -6,7 +6,7 @@ only hands over and asks, and workers run beside it.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
@@ -51,8 +51,7 @@ class Connection:
 
 def engine_settings(settings: Settings) -> EngineSettings:
     """Return the engine's settings, agreeing with the door's where both have them."""
-    return replace(
-        EngineSettings.from_environment(),
+    return EngineSettings(
         redis_url=settings.redis_url,
         data_dir=settings.data_dir,
         create_models=settings.create_models,

@@ -34,14 +34,10 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
     max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
     max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
-    max_expansion: int = Field(100, gt=0, description="Decompressed bytes for one byte sent.")
     max_rows: int = Field(1_000_000, gt=0, description="Predictions in one batch.")
-    max_row_errors: int = Field(1000, gt=0, description="Rows a partial batch may have refused.")
     max_bytes_in_hand: int = Field(
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
-    body_timeout_s: float = Field(60.0, gt=0, description="Time for a client to send its body.")
-    poll_interval_s: float = Field(0.25, gt=0, description="Between looks of a waiting read.")
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
     metrics_models: int = Field(100, ge=0, description="Models with evidence in /metrics; 0: none.")
     log_requests: bool = Field(True, description="One line a request on standard error.")

@@ -12,13 +12,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
-from calibrant_server.workers.settings import NAMES, SettingsError
+from calibrant_server.workers.settings import (
+    PREFIX,
+    EngineSettings,
+    SettingsError,
+    explained,
+    variables,
+)
 from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.embedded import EmbeddedServerError
 
 log = logging.getLogger("service")
 
-PREFIX = "CALIBRANT_"
 FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailable, SettingsError, RedisError)
 
 
@@ -66,19 +71,12 @@ def _shown(bound: socket.socket) -> str:
 
 def sentence(error: Exception) -> str:
     """Return what is wrong; of a setting its name and rule, never its value, which may be a secret."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    told = error.errors(include_input=False, include_url=False)
-    return "; ".join(f"{_variable(str(each['loc'][0]))}: {each['msg']}" for each in told)
-
-
-def _variable(place: str) -> str:
-    return place if place.isupper() else PREFIX + place.upper()
+    return explained(error) if isinstance(error, ValidationError) else str(error)
 
 
 def unread() -> list[str]:
     """Return the variables with our prefix that nothing reads: most likely misspelt."""
-    read = {*NAMES, *(PREFIX + name.upper() for name in Settings.model_fields)}
+    read = variables(Settings).keys() | variables(EngineSettings).keys()
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 

@@ -12,7 +12,7 @@ import yaml
 from redis.exceptions import NoPermissionError
 
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.settings import NAMES
+from calibrant_server.workers.settings import EngineSettings, variables
 from tests.stores import StoreServer
 
 ROOT = Path(__file__).parents[1]
@@ -111,7 +111,7 @@ def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(
 
 
 def test_every_setting_named_in_the_file_exists(compose: dict[str, Any]) -> None:
-    known = {*NAMES, *(f"CALIBRANT_{name.upper()}" for name in Settings.model_fields)}
+    known = variables(Settings).keys() | variables(EngineSettings).keys()
     for service in compose["services"].values():
         assert set(service.get("environment", {})) <= known
 

@@ -70,7 +70,7 @@ def _partition(store: Store, number: int) -> tuple[int, int, int, int, int]:
 def main() -> int:
     """Print the health, end with 0 or 1."""
     try:
-        with closing(Store(EngineSettings.from_environment())) as store:
+        with closing(Store(EngineSettings())) as store:
             health = read_health(store, socket.gethostname())
     except (RedisError, SettingsError, StoreMismatch) as error:
         print(json.dumps({"error": str(error)}))

@@ -28,6 +28,8 @@ __all__ = ["Engine", "main", "run"]
 
 log = logging.getLogger(__name__)
 
+# A store that starts with this worker loads its file first.
+STORE_WAIT_S = 30.0
 # What sysexits.h calls EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
@@ -42,7 +44,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
         crew = Supervisor(stored, on_stuck=_exit_stuck, **parts)
-        if not _started(crew, settings.store_wait_s, stop):
+        if not _started(crew, STORE_WAIT_S, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
         stop.wait()
@@ -74,7 +76,7 @@ def main(**parts: Any) -> int:
         signal.signal(number, lambda *_: stop.set())
     settle()
     try:
-        run(EngineSettings.from_environment(), stop, **parts)
+        run(EngineSettings(), stop, **parts)
     except SettingsError as error:
         log.critical("%s", error)
         return EXIT_SETTINGS

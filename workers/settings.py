@@ -1,124 +1,37 @@
-"""What an operator can set of the engine. Read once at start; the door shares it.
+"""Settings of the engine: what an operator can set. Read once at start; the HTTP service shares them.
 
-Every name is an environment variable with the prefix `CALIBRANT_`; durations are ISO 8601 (`PT24H`) or plain seconds.
+Every name is an environment variable with the prefix `CALIBRANT_`. Durations are ISO 8601 (`PT24H`) or plain seconds.
+What no operator should change is a constant, with its reason, where it is used.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasGenerator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from calibrant_server.workers.store.durations import parse_duration
 
-DURABILITIES = ("everysec", "fsync")
+PREFIX = "CALIBRANT_"
 _STORE_SCHEMES = ("redis://", "rediss://", "unix://")
-_NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g)(i?b)?\Z", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class SettingsError(ValueError):
-    """A setting cannot be used; the message names it and says what is allowed."""
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """Settings of the engine floor. Times in seconds, sizes in bytes.
-
-    `idempotency_bytes` and `backlog_bytes` bound one partition, `held_panes_bytes` (memory of the panes
-    that the partition loops of a process cache; None: a quarter of the memory limit) and `pane_cache_bytes` (packed
-    panes that its answers have read) one process.
-    """
-
-    redis_url: str | None = None
-    data_dir: Path = Path("data")
-    server_binary: str | None = None
-    server_memory_bytes: int = 0
-    namespace: str = "calibrant"
-    partitions: int = 8
-    durability: str = "everysec"
-
-    idempotency_ttl_s: int = 86_400
-    idempotency_bytes: int = 256 << 20
-    backlog_bytes: int = 64 << 20
-    retained_bytes: int = 512 << 20
-    retained_records: int = 5_000_000
-    max_panes: int = 64
-    max_slice_values: int = 50
-    compact_after_s: int = 14 * 86_400
-    future_skew_s: int = 300
-    create_models: bool = True
-
-    socket_timeout_s: float = 2.5
-    connect_timeout_s: float = 1.0
-    store_wait_s: float = 30.0
-    max_connections: int = 64
-    ingest_deadline_s: float = 5.0
-
-    lease_s: float = 4.0
-    stuck_s: float = 60.0
-    read_block_s: float = 0.3
-    read_bytes: int = 2 << 20
-    commit_entries: int = 128
-    commit_bytes: int = 8 << 20
-    commit_write_rate: int = 20_000_000
-    held_panes_bytes: int | None = None
-    housekeeping_s: float = 60.0
-    child_timeout_s: float = 20.0
-    child_memory_bytes: int = 2 << 30
-
-    compute_threads: int = 1
-    answer_deadline_s: float = 20.0
-    reask_s: float = 3.0
-    max_questions: int = 512
-    cache_ttl_s: int = 900
-    cache_entry_bytes: int = 4 << 20
-    window_cache_entries: int = 16
-    pane_cache_bytes: int = 64 << 20
-
-    webhook_timeout_s: float = 10.0
-    webhook_networks: str | None = None
-    webhook_ca: Path | None = None
-
-    def __post_init__(self) -> None:
-        if not _NAMESPACE.match(self.namespace):
-            raise SettingsError("CALIBRANT_NAMESPACE: 1 to 40 of A-Za-z0-9_-")
-        if self.redis_url is not None and not self.redis_url.startswith(_STORE_SCHEMES):
-            raise SettingsError(f"CALIBRANT_REDIS_URL: begins with {', '.join(_STORE_SCHEMES)}")
-        if not 1 <= self.partitions <= 1000:
-            raise SettingsError("CALIBRANT_PARTITIONS: 1 to 1000")
-        if self.durability not in DURABILITIES:
-            raise SettingsError(f"CALIBRANT_DURABILITY: one of {', '.join(DURABILITIES)}")
-        if self.idempotency_ttl_s < 1:
-            raise SettingsError("CALIBRANT_IDEMPOTENCY_TTL: at least one second")
-        if self.read_block_s >= self.socket_timeout_s:
-            raise SettingsError("CALIBRANT_READ_BLOCK: below CALIBRANT_SOCKET_TIMEOUT")
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> EngineSettings:
-        """Read the settings from `CALIBRANT_*` (and a plain `DATA_DIR`)."""
-        environ = os.environ if environ is None else environ
-        given = {
-            field: _read(name, convert, environ[name])
-            for name, (field, convert) in NAMES.items()
-            if environ.get(name, "") != ""
-        }
-        return cls(**given)
-
-    def with_url(self, url: str) -> EngineSettings:
-        """The same settings on a server that has been started or found."""
-        return replace(self, redis_url=url)
-
-    @property
-    def store_dir(self) -> Path:
-        """Where the private server keeps its files."""
-        return self.data_dir / "store"
+    """A setting cannot be used. The message names it and its rule, never its value, which may be a secret."""
 
 
 def parse_size(text: str) -> int:
@@ -129,31 +42,29 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.match(text.strip())
     if not found:
-        raise ValueError("a number of bytes, or with a unit: 64MB, 1GB")
+        raise ValueError("expected a number of bytes, or one with a unit: 64MB, 1GB")
     return int(found[1]) * _SIZE_UNITS[found[2].lower()]
 
 
-def _read(name: str, convert: Callable[[str], Any], text: str) -> Any:
-    try:
-        return convert(text.strip())
-    except ValueError as error:
-        raise SettingsError(f"{name}={text!r}: {error}") from error
+def _bytes(given: Any) -> Any:
+    return parse_size(given) if isinstance(given, str) else given
 
 
-def _truth(text: str) -> bool:
-    if text.lower() in ("1", "true", "yes", "on"):
-        return True
-    if text.lower() in ("0", "false", "no", "off"):
-        return False
-    raise ValueError("true or false")
-
-
-def _seconds(text: str) -> float:
+def _seconds(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else float(parse_duration(text))
 
 
-def _whole_seconds(text: str) -> int:
-    return int(_seconds(text))
+def _whole_seconds(given: Any) -> Any:
+    return int(_seconds(given)) if isinstance(given, str) else given
+
+
+def _store_url(url: str) -> str:
+    if not url.startswith(_STORE_SCHEMES):
+        raise ValueError(f"expected a URL that begins with {', '.join(_STORE_SCHEMES)}")
+    return url
 
 
 def _networks(text: str) -> str:
@@ -162,58 +73,120 @@ def _networks(text: str) -> str:
     return text
 
 
-def _authorities(text: str) -> Path:
+def _authorities(path: Path) -> Path:
     try:
-        ssl.create_default_context().load_verify_locations(text)
+        ssl.create_default_context().load_verify_locations(path)
     except OSError as error:
-        raise ValueError(f"a PEM file of certificates: {error}") from error
-    return Path(text)
+        raise ValueError(f"expected a PEM file of certificates: {error}") from error
+    return path
 
 
-# Plain DATA_DIR comes first, so that CALIBRANT_DATA_DIR, where both are set, wins.
-NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "DATA_DIR": ("data_dir", Path),
-    "CALIBRANT_DATA_DIR": ("data_dir", Path),
-    "CALIBRANT_REDIS_URL": ("redis_url", str),
-    "CALIBRANT_SERVER_BINARY": ("server_binary", str),
-    "CALIBRANT_SERVER_MEMORY": ("server_memory_bytes", parse_size),
-    "CALIBRANT_NAMESPACE": ("namespace", str),
-    "CALIBRANT_PARTITIONS": ("partitions", int),
-    "CALIBRANT_DURABILITY": ("durability", str),
-    "CALIBRANT_IDEMPOTENCY_TTL": ("idempotency_ttl_s", _whole_seconds),
-    "CALIBRANT_IDEMPOTENCY_BYTES": ("idempotency_bytes", parse_size),
-    "CALIBRANT_BACKLOG_BYTES": ("backlog_bytes", parse_size),
-    "CALIBRANT_RETAINED_BYTES": ("retained_bytes", parse_size),
-    "CALIBRANT_RETAINED_RECORDS": ("retained_records", int),
-    "CALIBRANT_MAX_PANES": ("max_panes", int),
-    "CALIBRANT_MAX_SLICE_VALUES": ("max_slice_values", int),
-    "CALIBRANT_COMPACT_AFTER": ("compact_after_s", _whole_seconds),
-    "CALIBRANT_FUTURE_SKEW": ("future_skew_s", _whole_seconds),
-    "CALIBRANT_CREATE_MODELS": ("create_models", _truth),
-    "CALIBRANT_SOCKET_TIMEOUT": ("socket_timeout_s", _seconds),
-    "CALIBRANT_CONNECT_TIMEOUT": ("connect_timeout_s", _seconds),
-    "CALIBRANT_STORE_WAIT": ("store_wait_s", _seconds),
-    "CALIBRANT_MAX_CONNECTIONS": ("max_connections", int),
-    "CALIBRANT_INGEST_DEADLINE": ("ingest_deadline_s", _seconds),
-    "CALIBRANT_LEASE": ("lease_s", _seconds),
-    "CALIBRANT_STUCK": ("stuck_s", _seconds),
-    "CALIBRANT_READ_BLOCK": ("read_block_s", _seconds),
-    "CALIBRANT_READ_BYTES": ("read_bytes", parse_size),
-    "CALIBRANT_COMMIT_ENTRIES": ("commit_entries", int),
-    "CALIBRANT_COMMIT_BYTES": ("commit_bytes", parse_size),
-    "CALIBRANT_COMMIT_WRITE_RATE": ("commit_write_rate", parse_size),
-    "CALIBRANT_HELD_PANES_BYTES": ("held_panes_bytes", parse_size),
-    "CALIBRANT_HOUSEKEEPING": ("housekeeping_s", _seconds),
-    "CALIBRANT_CHILD_TIMEOUT": ("child_timeout_s", _seconds),
-    "CALIBRANT_CHILD_MEMORY": ("child_memory_bytes", parse_size),
-    "CALIBRANT_COMPUTE_THREADS": ("compute_threads", int),
-    "CALIBRANT_ANSWER_DEADLINE": ("answer_deadline_s", _seconds),
-    "CALIBRANT_REASK": ("reask_s", _seconds),
-    "CALIBRANT_MAX_QUESTIONS": ("max_questions", int),
-    "CALIBRANT_CACHE_TTL": ("cache_ttl_s", _whole_seconds),
-    "CALIBRANT_WINDOW_CACHE_ENTRIES": ("window_cache_entries", int),
-    "CALIBRANT_PANE_CACHE_BYTES": ("pane_cache_bytes", parse_size),
-    "CALIBRANT_WEBHOOK_TIMEOUT": ("webhook_timeout_s", _seconds),
-    "CALIBRANT_WEBHOOK_NETWORKS": ("webhook_networks", _networks),
-    "CALIBRANT_WEBHOOK_CA": ("webhook_ca", _authorities),
-}
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+WholeSeconds = Annotated[int, BeforeValidator(_whole_seconds)]
+
+
+def _variable(field: str) -> AliasChoices:
+    """The variable of a field, `CALIBRANT_LEASE` of `lease_s`, or the field's own name in a call."""
+    return AliasChoices(PREFIX + field.removesuffix("_s").upper(), field)
+
+
+class EngineSettings(BaseSettings):
+    """Settings of the engine. Times in seconds, sizes in bytes.
+
+    `idempotency_bytes` and `backlog_bytes` bound one partition. `held_panes_bytes` (memory of the panes
+    that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (packed panes that
+    queries have read) bound one process.
+
+    Raises
+    ------
+    SettingsError
+        A value cannot be used.
+    """
+
+    model_config = SettingsConfigDict(
+        alias_generator=AliasGenerator(validation_alias=_variable),
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    redis_url: Annotated[str, AfterValidator(_store_url)] | None = Field(None, repr=False)
+    data_dir: Path = Field(
+        Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
+    )
+    server_binary: str | None = None
+    server_memory_bytes: Bytes = Field(
+        0, ge=0, validation_alias=AliasChoices("CALIBRANT_SERVER_MEMORY", "server_memory_bytes")
+    )
+    namespace: str = Field("calibrant", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    partitions: int = Field(8, ge=1, le=1000)
+    durability: Literal["everysec", "fsync"] = "everysec"
+
+    idempotency_ttl_s: WholeSeconds = Field(86_400, ge=1)
+    idempotency_bytes: Bytes = 256 << 20
+    backlog_bytes: Bytes = 64 << 20
+    retained_bytes: Bytes = 512 << 20
+    retained_records: int = 5_000_000
+    max_panes: int = 64
+    max_slice_values: int = 50
+    compact_after_s: WholeSeconds = 14 * 86_400
+    future_skew_s: WholeSeconds = 300
+    create_models: bool = True
+
+    # Above the time for which a read of the stream waits for entries.
+    socket_timeout_s: Seconds = Field(2.5, gt=0.3)
+    max_connections: int = Field(64, ge=1)
+
+    lease_s: Seconds = Field(4.0, gt=0)
+    held_panes_bytes: Bytes | None = None
+    housekeeping_s: Seconds = 60.0
+    compute_threads: int = Field(1, ge=1)
+    pane_cache_bytes: Bytes = 64 << 20
+
+    webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
+    webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            # The cause would show the values.
+            raise SettingsError(explained(error)) from None
+
+    def replace(self, **changes: Any) -> EngineSettings:
+        """Return the same settings with other values, which are not checked."""
+        return self.model_copy(update=changes)
+
+    def with_url(self, url: str) -> EngineSettings:
+        """Return the same settings on a server that has been started or found."""
+        return self.replace(redis_url=url)
+
+    @property
+    def store_dir(self) -> Path:
+        """Where the private server keeps its files."""
+        return self.data_dir / "store"
+
+
+def explained(error: ValidationError) -> str:
+    """Return what is wrong with settings: each variable and its rule, never its value, which may be a secret."""
+    told = error.errors(include_input=False, include_url=False)
+    return "; ".join(
+        f"{_name(str(each['loc'][0]))}: {each['msg'].removeprefix('Value error, ')}"
+        for each in told
+    )
+
+
+def _name(place: str) -> str:
+    return place if place.isupper() else PREFIX + place.upper()
+
+
+def variables(settings: type[BaseSettings]) -> dict[str, str]:
+    """Environment variables of settings, and the fields that they set."""
+    found = {}
+    for field, info in settings.model_fields.items():
+        alias = info.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [PREFIX + field.upper()]
+        found.update({str(name): field for name in choices if str(name).isupper()})
+    return found

@@ -73,7 +73,11 @@ def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool
         raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
 
 
-def refuse_too_many(n_accepted: int, violations: list[Violation], limit: int) -> None:
+# Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
+MAX_ROW_ERRORS = 1000
+
+
+def refuse_too_many(n_accepted: int, violations: list[Violation]) -> None:
     """Refuse a partial batch of which nothing is left, or too much is wrong to be listed."""
-    if violations and (n_accepted == 0 or len(violations) > limit):
+    if violations and (n_accepted == 0 or len(violations) > MAX_ROW_ERRORS):
         raise CalibrationInputError(violations)

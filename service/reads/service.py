@@ -30,6 +30,8 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, is_baseline, sealed_slice
 
 JSON = "application/json"
+# Between two looks of a waiting read: each costs one round trip to the store, and a commit takes longer than this.
+POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
@@ -248,7 +250,7 @@ class ReadService:
         window, etag = await self._etag(ask, media_type)
         deadline = asyncio.get_running_loop().time() + (wait or 0)
         while names(known, etag) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(self.settings.poll_interval_s)
+            await asyncio.sleep(POLL_INTERVAL_S)
             window, etag = await self._etag(ask, media_type)
         return window, etag
 

@@ -164,7 +164,7 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
+    refuse_too_many(checked.batch.n, violations)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")

@@ -103,7 +103,7 @@ def load_histograms(body: Body, given: Circumstances) -> PreparedBatch:
             violations += error.violations[: 1 if given.partial else None]
     if violations and not given.partial:
         raise CalibrationInputError(violations)
-    refuse_too_many(n_accepted, violations, given.settings.max_row_errors)
+    refuse_too_many(n_accepted, violations)
     if len(updates) > MAX_UPDATES:
         raise BodyTooLarge(
             f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."

@@ -128,7 +128,7 @@ def load_labels(body: Body, given: Circumstances) -> PreparedBatch:
             [_placed(posted, violation) for violation in error.violations]
         ) from error
     violations = [_placed(posted, violation) for violation in checked.violations]
-    refuse_too_many(len(checked.rows), violations, given.settings.max_row_errors)
+    refuse_too_many(len(checked.rows), violations)
     payload = pack_labels(checked.rows)
     bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)

@@ -58,7 +58,7 @@ def load_predictions(body: Body, given: Circumstances) -> PreparedBatch:
     if given.config is not None:
         checked = _by_the_models_rules(checked, posted, given.config, given.partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, given.settings.max_row_errors)
+    refuse_too_many(checked.batch.n, violations)
     config = given.config or config_for(checked.batch, given.sender)
     _check_panes(checked, config, posted, given)
     batch = checked.batch

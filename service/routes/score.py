@@ -210,7 +210,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, settings.max_row_errors)
+    refuse_too_many(checked.batch.n, violations)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])

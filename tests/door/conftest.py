@@ -7,6 +7,8 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
+from calibrant_server.service.reads import service
+from calibrant_server.service.routes import alarms
 from calibrant_server.service.settings import Settings
 from tests.conforming import CONFORMING
 from tests.door.fakes import FakeInbox, FakeRegistry
@@ -17,9 +19,15 @@ PREDICTIONS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch):
+    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(alarms, "LOOK_INTERVAL_S", 0.01)
+
+
 @pytest.fixture
 def settings(tmp_path) -> Settings:
-    return Settings(data_dir=tmp_path, poll_interval_s=0.01, log_requests=False)
+    return Settings(data_dir=tmp_path, log_requests=False)
 
 
 @pytest.fixture

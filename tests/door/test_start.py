@@ -103,7 +103,9 @@ def test_a_store_of_another_version_is_said_plainly(found, word):
 
 
 def test_a_store_url_of_another_scheme_is_refused_without_being_shown():
-    with pytest.raises(SettingsError, match="CALIBRANT_REDIS_URL: begins with redis://") as refused:
+    with pytest.raises(
+        SettingsError, match="CALIBRANT_REDIS_URL: expected a URL that begins with redis://"
+    ) as refused:
         EngineSettings(redis_url="http://user:password@host")
     assert "password" not in str(refused.value)
 

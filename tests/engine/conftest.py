@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer, find_binary
-from tests.engine.driving import Bench
+from tests.engine.driving import QUICK, Bench
 from tests.waiting import PATIENCE_S
 
 SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
@@ -38,6 +38,12 @@ def server_url(server_binary, tmp_path_factory):
         yield url
 
 
+@pytest.fixture(autouse=True)
+def _quick_engine(monkeypatch):
+    for module, name, value in QUICK:
+        monkeypatch.setattr(module, name, value)
+
+
 @pytest.fixture
 def settings(server_url, tmp_path):
     """Settings of a small engine: quick where it pauses, patient where a busy machine makes it wait."""
@@ -47,14 +53,8 @@ def settings(server_url, tmp_path):
         namespace=f"t{next(_numbers)}",
         partitions=2,
         lease_s=1.0,
-        read_block_s=0.05,
-        reask_s=0.3,
         compact_after_s=0,
         socket_timeout_s=PATIENCE_S,
-        connect_timeout_s=PATIENCE_S,
-        ingest_deadline_s=PATIENCE_S,
-        answer_deadline_s=PATIENCE_S,
-        child_timeout_s=PATIENCE_S,
     )
 
 

@@ -7,9 +7,12 @@ import threading
 from dataclasses import replace
 from hashlib import blake2b
 
+from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.queries import ask
+from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
@@ -36,11 +39,24 @@ class FreeLeases:
     busy = idle = give_back
 
 
+# Constants of the engine, for its tests: module, name, value. It is quick where it pauses, and patient where a busy
+# machine makes it wait.
+QUICK = [
+    (partition_loop, "READ_BLOCK_S", 0.05),
+    (partition_loop, "CHILD_TIMEOUT_S", PATIENCE_S),
+    (ask, "REASK_S", 0.3),
+    (inbox, "ANSWER_DEADLINE_S", PATIENCE_S),
+    (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),
+    (connection, "POOL_WAIT_S", PATIENCE_S),
+]
+
+
 class Bench:
     """One namespace of a store with everything that works on it."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, ingest_deadline_s=PATIENCE_S):
         self.settings = settings
+        self._ingest_deadline_s = ingest_deadline_s
         self.ground = ledger_ground()
         self.store = Store(settings)
         self.client = self.store.client
@@ -48,7 +64,7 @@ class Bench:
         self.runner = asyncio.Runner()
 
     def __enter__(self):
-        self.inbox = Inbox(self.settings)
+        self.inbox = Inbox(self.settings, ingest_deadline_s=self._ingest_deadline_s)
         self.run(self.inbox.open())
         return self
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
-from dataclasses import replace
-from pathlib import Path
 
 from calibrant_server.workers import main, supervisor
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import scripts
-from tests.engine.driving import FreeLeases
+from tests.engine.driving import QUICK, FreeLeases
 from tests.engine.ledger import ledger_ground
 from tests.forking import ForkedProcess
 from tests.waiting import PATIENCE_S
@@ -51,8 +50,11 @@ class EverybodysLeases(FreeLeases):
 class WorkerProcess:
     """A worker in a process of its own, started again as often as it dies."""
 
-    def __init__(self, settings, mode="", **changes):
-        self._settings = replace(settings, **changes)
+    def __init__(self, settings, mode="", constants=()):
+        self._settings = settings
+        self._constants = [
+            (module.__name__, name, value) for module, name, value in (*QUICK, *constants)
+        ]
         self._mode = mode
         self._process = None
 
@@ -66,11 +68,8 @@ class WorkerProcess:
 
     def start(self):
         """Begin (again)."""
-        kept = {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in self._settings.__dict__.items()
-        }
-        self._process = ForkedProcess(work, self._mode, kept)
+        kept = self._settings.model_dump(mode="json")
+        self._process = ForkedProcess(work, self._mode, kept, self._constants)
 
     def signal(self, number):
         """Send a signal."""
@@ -99,9 +98,12 @@ class WorkerProcess:
         return self._process.wait(timeout=PATIENCE_S)
 
 
-def work(mode: str, kept: dict) -> int:
+def work(mode: str, kept: dict, constants: list) -> int:
     """The process."""
-    settings = EngineSettings(**{**kept, "data_dir": Path(kept["data_dir"])})
+    settings = EngineSettings(**kept)
+    for module, name, value in constants:
+        assert hasattr(sys.modules[module], name)
+        setattr(sys.modules[module], name, value)
     parts = {}
     if "no-lease" in mode:
         supervisor.Leases = EverybodysLeases
@@ -109,6 +111,6 @@ def work(mode: str, kept: dict) -> int:
         parts["script_texts"] = without_token_check()
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
-    main.EngineSettings.from_environment = staticmethod(lambda: settings)
+    main.EngineSettings = lambda: settings
     numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)

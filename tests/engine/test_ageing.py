@@ -82,7 +82,7 @@ def by_day():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
     """Days are merged at any moment between predictions and their labels, and the worker dies of it now and then."""
-    bench.settings = replace(bench.settings, compact_after_s=3600)
+    bench.settings = bench.settings.replace(compact_after_s=3600)
     bench.ground = Numerics()
     bench.put_model()
     rng = random.Random(seed)

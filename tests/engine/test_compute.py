@@ -15,7 +15,12 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.ask import (
+    MAX_QUESTIONS,
+    AnswerFailed,
+    AnswerTimeout,
+    UnknownQuestion,
+)
 from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
@@ -167,7 +172,7 @@ def test_a_lost_question_is_asked_again(bench):
 
 def test_a_queue_that_is_full_is_told_at_once(bench):
     bench.put_model()
-    bench.client.rpush(bench.store.keys.questions, *["x"] * bench.settings.max_questions)
+    bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
     with pytest.raises(AnswerTimeout, match="too many"):
         bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=PATIENCE_S))
 

@@ -14,7 +14,6 @@ import random
 import signal
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ class Storm:
                 await asyncio.sleep(0.02)
 
     async def _clients(self, seconds):
-        inbox = Inbox(self.settings)
+        inbox = Inbox(self.settings, ingest_deadline_s=1.0)
         numbers = iter(range(10**9))
         until = time.monotonic() + seconds
         await asyncio.gather(*(self._client(inbox, numbers, until) for _ in range(8)))
@@ -148,19 +147,13 @@ STORMS = {
 def storm(settings, server_binary, tmp_path, name, seed, seconds):
     mode, faults = STORMS[name]
     server = EmbeddedServer(tmp_path / "own", "fsync", binary=server_binary)
-    quick = replace(
-        settings.with_url(server.start()),
-        durability="fsync",
-        socket_timeout_s=0.4,
-        lease_s=0.6,
-        ingest_deadline_s=1.0,
+    quick = settings.replace(
+        redis_url=server.start(), durability="fsync", socket_timeout_s=0.4, lease_s=0.6
     )
     raging = Storm(quick, server, seed, mode)
     try:
         # Who checks is patient: only the clients and workers of the storm are not.
-        with Bench(
-            replace(quick, socket_timeout_s=PATIENCE_S, ingest_deadline_s=PATIENCE_S)
-        ) as bench:
+        with Bench(quick.replace(socket_timeout_s=PATIENCE_S)) as bench:
             bench.put_model()
             raging.rage(seconds, faults)
             raging.check(bench)

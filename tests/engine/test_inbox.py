@@ -110,7 +110,7 @@ def test_a_model_that_is_not_there_or_is_another_one_is_told(bench):
 
 def test_a_full_backlog_is_refused_with_a_time_and_drains(bench):
     bench.put_model()
-    small = replace(bench.settings, backlog_bytes=2000)
+    small = bench.settings.replace(backlog_bytes=2000)
     inbox = Inbox(small)
 
     async def fill():
@@ -128,7 +128,7 @@ def test_a_full_backlog_is_refused_with_a_time_and_drains(bench):
 
 def test_ids_are_refused_rather_than_forgotten(bench):
     bench.put_model()
-    inbox = Inbox(replace(bench.settings, idempotency_bytes=1500))
+    inbox = Inbox(bench.settings.replace(idempotency_bytes=1500))
 
     async def fill():
         for i in range(100):
@@ -191,10 +191,10 @@ def test_waiting_ends_with_what_is_known(bench):
 
 
 def test_a_store_that_is_away_is_told_within_the_deadline(tmp_path):
-    settings = EngineSettings(redis_url=f"unix://{tmp_path}/nobody", ingest_deadline_s=0.2)
+    settings = EngineSettings(redis_url=f"unix://{tmp_path}/nobody")
 
     async def hand_over():
-        inbox = Inbox(settings)
+        inbox = Inbox(settings, ingest_deadline_s=0.2)
         with pytest.raises(StoreUnavailable) as away:
             await inbox.hand_over(delivery("b1"))
         await inbox.close()

@@ -225,7 +225,7 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
 @pytest.mark.parametrize("together", [True, False])
 def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, together):
     """Room for two values: a conflict of a third must not leave it none, whatever a worker happens to read at once."""
-    with Bench(replace(settings, max_slice_values=2)) as bench:
+    with Bench(settings.replace(max_slice_values=2)) as bench:
         bench.put_model()
         bench.ground = Numerics()
         loop = bench.loop()

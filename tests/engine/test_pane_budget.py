@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
@@ -254,9 +253,9 @@ def test_the_memory_limit_is_the_smallest_of_the_cgroups(tmp_path, files, own, e
     assert found == expected
 
 
-def test_the_default_bound_is_a_quarter_of_the_memory_limit():
+def test_the_default_bound_is_a_quarter_of_the_memory_limit(monkeypatch):
     settings = EngineSettings()
     assert PaneBudget.of(settings).limit_bytes == memory_limit_bytes() // 4
-    assert PaneBudget.of(replace(settings, held_panes_bytes=123)).limit_bytes == 123
-    given = EngineSettings.from_environment({"CALIBRANT_HELD_PANES_BYTES": "0"})
-    assert PaneBudget.of(given).limit_bytes == 0
+    assert PaneBudget.of(settings.replace(held_panes_bytes=123)).limit_bytes == 123
+    monkeypatch.setenv("CALIBRANT_HELD_PANES_BYTES", "0")
+    assert PaneBudget.of(EngineSettings()).limit_bytes == 0

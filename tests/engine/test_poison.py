@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
+from calibrant_server.workers.ingest import partition_loop
 from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.store import leases
 from calibrant_server.workers.store.keys import PaneKey
 from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerBatch, LedgerHistogram, ledger_ground, pane_of
@@ -17,7 +18,7 @@ from tests.waiting import PATIENCE_S
 
 MEMORY = 1 << 30
 # Long enough for innocent entries on a busy machine, short enough to wait for.
-STUCK = {"stuck_s": 2.0, "child_timeout_s": 2.0}
+STUCK = [(leases, "STUCK_S", 2.0), (partition_loop, "CHILD_TIMEOUT_S", 2.0)]
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     chance = random.Random(11)
     bad = set(chance.sample(range(60), n_bad))
     bench.deliver(*(delivery(f"b{i}", [i], trick=trick if i in bad else "") for i in range(60)))
-    with WorkerProcess(bench.settings, **STUCK) as worker:
+    with WorkerProcess(bench.settings, constants=STUCK) as worker:
         deaths = worker.keep_alive_until(
             lambda: bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0
         )
@@ -87,9 +88,10 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     assert 1 <= deaths <= 2 * n_bad
 
 
-def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench):
+def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench, monkeypatch):
     """In the door's own process the loop cannot be ended, but it is overtaken."""
-    bench.settings = replace(bench.settings, **STUCK)
+    for constant in STUCK:
+        monkeypatch.setattr(*constant)
     bench.put_model()
     bench.engine()
     bench.deliver(delivery("b1", [1], trick="loop"), delivery("b2", [2]))

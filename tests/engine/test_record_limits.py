@@ -121,7 +121,7 @@ def full(bench, *deliveries):
 @pytest.fixture
 def bounded(settings, request):
     """A bench with other bounds, and a model."""
-    with Bench(replace(settings, **request.param)) as bench:
+    with Bench(settings.replace(**request.param)) as bench:
         bench.put_model()
         yield bench
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from calibrant_server.workers.ingest.inbox import Inbox
-from calibrant_server.workers.settings import EngineSettings, SettingsError, parse_size
+from calibrant_server.workers.settings import EngineSettings, SettingsError, parse_size, variables
 from calibrant_server.workers.store.connection import Store, StoreMismatch, durability_of
 from calibrant_server.workers.store.registry import (
     FixedProperty,
@@ -73,7 +73,7 @@ def test_what_panes_are_made_of_stays(bench, registry):
 
 def test_partitions_are_fixed_when_a_store_is_made(bench, settings):
     bench.store.fix_properties()
-    other = replace(settings, partitions=3)
+    other = settings.replace(partitions=3)
     store = Store(other)
     with pytest.raises(StoreMismatch, match="partitions=2"):
         store.fix_properties()
@@ -101,8 +101,18 @@ def test_no_more_durability_is_promised_than_kept():
         durability_of(everysec, "fsync")
 
 
-def test_settings_come_from_the_environment():
-    read = EngineSettings.from_environment(
+def settings_of(monkeypatch, environ):
+    """The settings that an environment gives."""
+    for name in variables(EngineSettings):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    return EngineSettings()
+
+
+def test_settings_come_from_the_environment(monkeypatch):
+    read = settings_of(
+        monkeypatch,
         {
             "DATA_DIR": "plain", "CALIBRANT_IDEMPOTENCY_TTL": "PT1H", "CALIBRANT_BACKLOG_BYTES": "3MB",
             "CALIBRANT_CREATE_MODELS": "off", "CALIBRANT_LEASE": "2.5", "CALIBRANT_REDIS_URL": "",
@@ -115,7 +125,7 @@ def test_settings_come_from_the_environment():
     )
     assert (read.create_models, read.lease_s, read.redis_url) == (False, 2.5, None)
     both = {"CALIBRANT_DATA_DIR": "ours", "DATA_DIR": "plain"}
-    assert EngineSettings.from_environment(both).data_dir.name == "ours"
+    assert settings_of(monkeypatch, both).data_dir.name == "ours"
 
 
 @pytest.mark.parametrize(
@@ -123,12 +133,17 @@ def test_settings_come_from_the_environment():
     [
         {"CALIBRANT_PARTITIONS": "0"}, {"CALIBRANT_PARTITIONS": "many"}, {"CALIBRANT_DURABILITY": "total"},
         {"CALIBRANT_NAMESPACE": "a{b}"}, {"CALIBRANT_CREATE_MODELS": "perhaps"}, {"CALIBRANT_LEASE": "P1M"},
-        {"CALIBRANT_READ_BLOCK": "10"},
+        {"CALIBRANT_SOCKET_TIMEOUT": "0.1"}, {"CALIBRANT_BACKLOG_BYTES": "1 TB"}, {"CALIBRANT_REDIS_URL": "http://x"},
     ],
 )  # fmt: skip
-def test_a_setting_that_cannot_be_used_is_named(environ):
+def test_a_setting_that_cannot_be_used_is_named(environ, monkeypatch):
     with pytest.raises(SettingsError, match=next(iter(environ))):
-        EngineSettings.from_environment(environ)
+        settings_of(monkeypatch, environ)
+
+
+def test_unknown_settings_are_rejected_in_calls():
+    with pytest.raises(SettingsError, match="READ_BLOCK_S"):
+        EngineSettings(read_block_s=1.0)
 
 
 def test_sizes():

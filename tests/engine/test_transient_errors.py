@@ -357,11 +357,7 @@ class TestSealing:
 def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s, n_batches):
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
-    quick = replace(
-        settings.with_url(server.start()),
-        socket_timeout_s=stop_s / 2,
-        ingest_deadline_s=4 * stop_s + 20,
-    )
+    quick = settings.replace(redis_url=server.start(), socket_timeout_s=stop_s / 2)
     facts, calls, timers = RetainedStore.facts, [], []
 
     def stopping(*args):
@@ -375,7 +371,9 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
 
     monkeypatch.setattr(RetainedStore, "facts", stopping)
     try:
-        with Bench(replace(quick, socket_timeout_s=stop_s + 10)) as bench:
+        with Bench(
+            quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20
+        ) as bench:
             bench.ground = Numerics()
             bench.put_model()
             bench.settings = quick

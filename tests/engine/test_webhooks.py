@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrant_server.workers.alarm import webhook_sender
 from calibrant_server.workers.alarm.commands import ATTEMPTED
 from calibrant_server.workers.alarm.deliveries import (
     DELIVERED,
@@ -231,14 +232,13 @@ def test_a_certificate_of_another_name_is_refused(secure):
     assert secure.ids == []
 
 
-def test_authorities_are_read_at_start():
-    assert (
-        EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": str(AUTHORITY)}).webhook_ca
-        == AUTHORITY
-    )
+def test_authorities_are_read_at_start(monkeypatch):
+    monkeypatch.setenv("CALIBRANT_WEBHOOK_CA", str(AUTHORITY))
+    assert EngineSettings().webhook_ca == AUTHORITY
     for wrong in (__file__, "/nowhere.pem"):
+        monkeypatch.setenv("CALIBRANT_WEBHOOK_CA", wrong)
         with pytest.raises(SettingsError, match="CALIBRANT_WEBHOOK_CA"):
-            EngineSettings.from_environment({"CALIBRANT_WEBHOOK_CA": wrong})
+            EngineSettings()
 
 
 def test_a_name_that_changes_its_mind_reaches_only_what_was_checked(server, monkeypatch):
@@ -294,7 +294,7 @@ def test_receivers_of_the_standard_take_our_signature():
     assert not verified(new_secret(), ours, body, 1000)
 
 
-def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, server):
+def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, server, monkeypatch):
     """Nothing but the stream is written; a second courier, as after a kill, sends the same id again."""
     url = f"http://127.0.0.1:{server.server_port}/x"
     hook = {"url": url, "secret": new_secret()}
@@ -303,9 +303,8 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
     )
     bench.put_model(config)
     store = bench.store
-    store.settings = replace(
-        store.settings, webhook_networks="127.0.0.0/8", webhook_timeout_s=PATIENCE_S
-    )
+    monkeypatch.setattr(webhook_sender, "WEBHOOK_TIMEOUT_S", PATIENCE_S)
+    store.settings = store.settings.replace(webhook_networks="127.0.0.0/8")
     keys = store.keys.of_model(config.key)
     made = replace(message(url), due_s=time.time())
     gone = replace(message("https://gone.example/"), due_s=time.time())

@@ -36,6 +36,8 @@ from calibrant_server.workers.store.registry import read_configs
 
 log = logging.getLogger(__name__)
 
+# For a receiver to connect, and for its complete response: few slow receivers must not delay every delivery.
+WEBHOOK_TIMEOUT_S = 10.0
 _LOOK_S = 0.5
 _AT_ONCE = 4
 _MAX_A_ROUND = 64
@@ -55,7 +57,7 @@ class WebhookSender:
     def __init__(self, store: Store, partitions: Callable[[], Iterable[int]]):
         self._store = store
         self._partitions = partitions
-        self._timeout_s = store.settings.webhook_timeout_s
+        self._timeout_s = WEBHOOK_TIMEOUT_S
         self._allowed = networks_of(store.settings.webhook_networks or "")
         self._trusted = store.settings.webhook_ca
         self._tried: dict[tuple[str, int], float] = {}

@@ -68,6 +68,10 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+# For the store to take a batch, repeats included. Clients' own timeouts are usually 10 s and more.
+INGEST_DEADLINE_S = 5.0
+# After this no caller waits for a result any longer. The worker finishes and caches it all the same.
+ANSWER_DEADLINE_S = 20.0
 _PASSING = (StoreConnectionError, StoreTimeoutError, ConnectionError, asyncio.TimeoutError)
 _FIRST_PAUSE_S = 0.01
 _MAX_PAUSE_S = 0.25
@@ -79,16 +83,22 @@ class Inbox:
     Use as an async context manager, or call `open` and `close`.
     """
 
-    def __init__(self, settings: EngineSettings, client: Any = None):
+    def __init__(
+        self,
+        settings: EngineSettings,
+        client: Any = None,
+        ingest_deadline_s: float = INGEST_DEADLINE_S,
+    ):
         self.settings = settings
+        self._ingest_deadline_s = ingest_deadline_s
         self.client = client or connect_async(settings)
         self.keys = Keys(settings.namespace, settings.partitions)
-        self.durability = settings.durability
+        self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self._rates = DrainRates()
         self._appending = Appending(self.client, settings)
         self._versions = Versions(self.client, self.keys)
-        self._asking = QueryClient(self.client, self.keys, settings, self._versions)
+        self._asking = QueryClient(self.client, self.keys, self._versions)
 
     async def __aenter__(self) -> Inbox:
         await self.open()
@@ -170,7 +180,7 @@ class Inbox:
             The answer function refused the parameters.
         AnswerTimeout, AnswerFailed, UnknownQuestion, StoreUnavailable
         """
-        deadline = deadline_s or self.settings.answer_deadline_s
+        deadline = deadline_s or ANSWER_DEADLINE_S
         return await self._kept_up(
             lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against),
             deadline,
@@ -253,7 +263,7 @@ class Inbox:
         self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
     ) -> T:
         """Try again through passing trouble until the deadline; every repeat is safe to repeat."""
-        limit_s = self.settings.ingest_deadline_s if deadline_s is None else deadline_s
+        limit_s = self._ingest_deadline_s if deadline_s is None else deadline_s
         deadline = time.monotonic() + limit_s
         pause_s = _FIRST_PAUSE_S
         while True:

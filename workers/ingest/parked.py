@@ -147,10 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.what == "replay" and bool(given.ids) == given.all:
         parser.error("replay takes ids, or --all")
     try:
-        with (
-            store_of(EngineSettings.from_environment()) as settings,
-            closing(Store(settings)) as store,
-        ):
+        with store_of(EngineSettings()) as settings, closing(Store(settings)) as store:
             store.fix_properties()
             return _replayed(store, given.ids) if given.what == "replay" else _listed(store)
     except (RedisError, SettingsError, StoreMismatch, EmbeddedServerError) as error:

@@ -39,7 +39,11 @@ from calibrant_server.workers.lifecycle.transfer_import import Restoring
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
 from calibrant_server.workers.store.commit import Commit, id_order
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
+from calibrant_server.workers.store.fencing_token import (
+    MAX_COMMIT_ENTRIES,
+    FencingToken,
+    StaleTokenError,
+)
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
@@ -48,6 +52,18 @@ log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
+# A read returns at once when an entry arrives. Without one, the loop looks this often at leases and its stop event.
+READ_BLOCK_S = 0.3
+# Target of one read: longer replies of large entries are slower than several short ones.
+READ_BYTES = 2 << 20
+# State that one commit writes, unless one batch touches more. The store serves nothing else while it runs a commit:
+# 8 MiB take it some tens of milliseconds.
+COMMIT_BYTES = 8 << 20
+# State written per second at most: commits are spaced to stay below what a network disk keeps up with.
+COMMIT_WRITE_RATE = 20_000_000
+# For one suspected entry, filled in a process of its own: many times what the largest accepted batch takes.
+CHILD_TIMEOUT_S = 20.0
+CHILD_MEMORY_BYTES = 2 << 30
 
 
 class PartitionLoop:
@@ -63,7 +79,7 @@ class PartitionLoop:
         budget: PaneBudget | None = None,
     ):
         self._store = store
-        self._settings = settings = store.settings
+        self._settings = store.settings
         self._ground = ground
         self._leases = leases
         self._stop = stop
@@ -72,10 +88,8 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._chain = FencingToken(store, self.keys)
-        self._shelf = PaneCache(store, self.keys, ground, budget or PaneBudget.of(settings))
-        self._child = DisposableReducer(
-            ground, settings.child_timeout_s, settings.child_memory_bytes
-        )
+        self._shelf = PaneCache(store, self.keys, ground, budget or PaneBudget.of(store.settings))
+        self._child = DisposableReducer(ground, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
         self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
@@ -140,7 +154,7 @@ class PartitionLoop:
         self._at_work = []
         if self._housekeeping.when_due(self._busy):
             self._shelf.forget()
-        items, dry = self._read(self._chain.cursor.id, self._settings.read_block_s)
+        items, dry = self._read(self._chain.cursor.id, READ_BLOCK_S)
         if not items:
             return
         self._busy()
@@ -213,10 +227,7 @@ class PartitionLoop:
             items, dry = self._read(run.last_id, gap_s if dry else 0.0)
 
     def _is_full(self, run: CommitGroup) -> bool:
-        return (
-            len(run.items) >= self._settings.commit_entries
-            or run.n_bytes >= self._settings.commit_bytes
-        )
+        return len(run.items) >= MAX_COMMIT_ENTRIES or run.n_bytes >= COMMIT_BYTES
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Entries after one, and whether the stream had no more of them."""
@@ -232,9 +243,7 @@ class PartitionLoop:
         if items:
             # By bytes, not by entries: long replies of large entries are slower than several short ones.
             mean = sum(item.n_bytes for item in items) / len(items)
-            self._count = int(
-                min(max(1, self._settings.read_bytes / mean), self._settings.commit_entries)
-            )
+            self._count = int(min(max(1, READ_BYTES / mean), MAX_COMMIT_ENTRIES))
         return items, dry
 
     def _add(self, run: CommitGroup, items: list[Item]) -> None:
@@ -265,7 +274,7 @@ class PartitionLoop:
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
         self._shelf.trim()
-        gap_s = min(_MAX_GAP_S, commit.n_bytes / self._settings.commit_write_rate)
+        gap_s = min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:

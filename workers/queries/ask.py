@@ -21,13 +21,16 @@ from redis.exceptions import RedisError
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.workers.queries.code_version import CODE_VERSION
 from calibrant_server.workers.queries.versions import Versions, joined
-from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
 
+# A question that was lost with its worker is asked again after this; most results take less.
+REASK_S = 3.0
+# Waiting questions above which reads respond 503: by then the first ones have waited for seconds.
+MAX_QUESTIONS = 512
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 
 
@@ -120,10 +123,9 @@ def answer_digest(
 class QueryClient:
     """The questions of one inbox."""
 
-    def __init__(self, client: Any, keys: Keys, settings: EngineSettings, versions: Versions):
+    def __init__(self, client: Any, keys: Keys, versions: Versions):
         self._client = client
         self._keys = keys
-        self._settings = settings
         self._versions = versions
         self._reply_to = keys.replies(token_hex(8))
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
@@ -193,9 +195,7 @@ class QueryClient:
             while (left_s := question.until_s - time.time()) > 0:
                 await self._send(question)
                 self._read_replies()
-                done, _ = await asyncio.wait(
-                    [answered], timeout=min(left_s, self._settings.reask_s)
-                )
+                done, _ = await asyncio.wait([answered], timeout=min(left_s, REASK_S))
                 if done:
                     return answered.result()
             raise AnswerTimeout("no worker answered in time")
@@ -203,7 +203,7 @@ class QueryClient:
             self._waiting.pop(question.digest, None)
 
     async def _send(self, question: QueryRequest) -> None:
-        if await self._client.llen(self._keys.questions) >= self._settings.max_questions:
+        if await self._client.llen(self._keys.questions) >= MAX_QUESTIONS:
             raise AnswerTimeout("too many questions wait for workers")
         await self._client.lpush(self._keys.questions, question.to_json())
 

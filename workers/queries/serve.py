@@ -15,7 +15,14 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.queries.ask import OK, REFUSED, QueryRequest, Reply, answer_digest
+from calibrant_server.workers.queries.ask import (
+    MAX_QUESTIONS,
+    OK,
+    REFUSED,
+    QueryRequest,
+    Reply,
+    answer_digest,
+)
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 
@@ -24,6 +31,9 @@ log = logging.getLogger(__name__)
 _REPLY_KEPT_S = 60
 _POP_S = 0.5
 _CLAIM_S = 30
+# Results are cached under the version of their state and never become wrong: the time only bounds the memory.
+_CACHE_TTL_S = 900
+_MAX_CACHED_BYTES = 4 << 20
 _CACHED = (OK, REFUSED)
 
 
@@ -33,7 +43,6 @@ class QueryServer:
     def __init__(self, store: Store, compute: Compute):
         self._store = store
         self._keys = store.keys
-        self._settings = store.settings
         self._compute = compute
 
     def run(self, stop: threading.Event) -> None:
@@ -75,7 +84,7 @@ class QueryServer:
             self._send(question, self._compute.answer(question))
         elif client.exists(self._keys.claim(question.digest)):
             log.debug("%s is being answered already", question.digest)
-        elif client.llen(line) < self._settings.max_questions:
+        elif client.llen(line) < MAX_QUESTIONS:
             client.lpush(line, raw)
 
     def _slow(self, question: QueryRequest, raw: bytes) -> None:
@@ -97,6 +106,6 @@ class QueryServer:
     def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
         """Under the state that it rests on, which may be newer than the one that the question named."""
         raw = reply.to_bytes()
-        if len(raw) <= self._settings.cache_entry_bytes and reply.state_version:
+        if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = answer_digest(reply.state_version, question.kind, question.params)
-            pipe.set(self._keys.answer(digest), raw, ex=self._settings.cache_ttl_s)
+            pipe.set(self._keys.answer(digest), raw, ex=_CACHE_TTL_S)

@@ -23,6 +23,8 @@ from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Dated, Window
 
 _TRIES = 20
+# Merged windows kept in memory: a dashboard asks for a dozen windows again and again.
+_WINDOWS_KEPT = 16
 _PANES_A_RUN = 64
 _PANE_OVERHEAD_BYTES = 2000
 # With every cell filled a pane takes in memory what about four of the panes that fill it take packed times their number.
@@ -104,10 +106,9 @@ class WindowPanes:
     def __init__(self, store: Store, ground: Numerics):
         self._store = store
         self._ground = ground
-        settings = store.settings
-        self._kept: LruCache[Any, LoadedPane] = LruCache(settings.pane_cache_bytes)
-        self._windows: LruCache[Any, Any] = LruCache(settings.window_cache_entries)
-        self._groups: LruCache[Any, Group] = LruCache(64 * settings.window_cache_entries)
+        self._kept: LruCache[Any, LoadedPane] = LruCache(store.settings.pane_cache_bytes)
+        self._windows: LruCache[Any, Any] = LruCache(_WINDOWS_KEPT)
+        self._groups: LruCache[Any, Group] = LruCache(64 * _WINDOWS_KEPT)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
         """The name of the state, and no pane."""

@@ -20,6 +20,11 @@ from redis.exceptions import NoScriptError
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 
+# A server on the same network accepts a connection within milliseconds, or not at all.
+CONNECT_TIMEOUT_S = 1.0
+# For a connection of the pool. The calls that hold them end within the socket's timeout.
+POOL_WAIT_S = 5.0
+
 
 class StoreMismatch(RuntimeError):
     """The store was made with other fixed properties than the settings ask for."""
@@ -40,7 +45,7 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
     return {
         "protocol": 2,
         "socket_timeout": settings.socket_timeout_s,
-        "socket_connect_timeout": settings.connect_timeout_s,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "retry_on_timeout": False,
         "health_check_interval": 0,
     }
@@ -60,7 +65,7 @@ def connect_async(settings: EngineSettings) -> Any:
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
         max_connections=settings.max_connections,
-        timeout=settings.ingest_deadline_s,
+        timeout=POOL_WAIT_S,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
         **_options(settings),
     )

@@ -12,6 +12,9 @@ from calibrant_server.workers.store.commit import OVERTAKEN, Commit, Cursor
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
 
+# Entries in one commit. More save little per entry, and all of them are repeated when a commit is refused.
+MAX_COMMIT_ENTRIES = 128
+
 
 class StaleTokenError(RuntimeError):
     """Another worker has committed since; all that was prepared is void."""
@@ -27,12 +30,11 @@ class FencingToken:
 
     def take_over(self) -> None:
         """Read the cursor and count the attempt to go on from it."""
-        settings = self._store.settings
         pairs = self._store.run(
             self._keys.partition,
             "take_over",
             [self._keys.cursor, self._keys.stream],
-            [settings.commit_entries],
+            [MAX_COMMIT_ENTRIES],
         )
         self.cursor = Cursor.from_hash(dict(zip(pairs[::2], pairs[1::2], strict=True)))
 

@@ -15,6 +15,9 @@ from calibrant_server.workers.store.connection import Store
 
 log = logging.getLogger(__name__)
 
+# A worker that commits nothing for so long while entries wait gives up its lease. The longest commits take seconds.
+STUCK_S = 60.0
+
 
 class Leases:
     """The leases that one worker holds, renewed by its heartbeat.
@@ -118,4 +121,4 @@ class Leases:
 
     def _is_stuck(self, partition: int) -> bool:
         since = self._busy.get(partition)
-        return since is not None and time.monotonic() - since > self._settings.stuck_s
+        return since is not None and time.monotonic() - since > STUCK_S
