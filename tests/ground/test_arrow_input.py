@@ -276,6 +276,20 @@ def test_chunks_are_joined_in_order() -> None:
     np.testing.assert_array_equal(ragged.offsets, np.arange(1501))
 
 
+def test_integer_arrays_of_labels_are_one_or_several_per_row() -> None:
+    for kind in (np.int8, np.uint64):
+        single, double = (
+            np.array([0, 2, 1, 0], kind),
+            np.array([[0, 1], [2, 2], [1, 0], [0, 0]], kind),
+        )
+        for labels in (single, double):
+            assert batch(labels=labels).digest() == batch(labels=labels.tolist()).digest()
+    assert refused(labels=np.array([[0, 1], [2, -1], [3, 0], [0, 0]])) == [
+        ("/labels/1", "class_range"),
+        ("/labels/2", "class_range"),
+    ]
+
+
 def test_labels_of_nulls_alone() -> None:
     assert batch(labels=pa.nulls(4)).digest() == batch(labels=[None] * 4).digest()
 
