@@ -140,7 +140,7 @@ def test_its_option_is_checked(found: dict) -> None:
 def test_it_stands_in_the_document(found: dict) -> None:
     document = found["document"]
     estimate = document["components"]["schemas"]["Estimates"]["properties"]["widest_gap"]
-    assert estimate["title"] == "Widest gap"
+    assert estimate["description"].startswith("Widest gap")
     options = document["components"]["schemas"]["ScoreOptions"]["properties"]
     assert "sign" in options
 

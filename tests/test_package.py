@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[1]
 FLOORS = ("calibrant", "calibrant_server")
 
@@ -28,7 +30,7 @@ def test_wheel_holds_every_file_of_the_three_floors(tmp_path: Path) -> None:
     }
     build = ["wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     command = [sys.executable, "-m", "pip", *build, "--wheel-dir", str(tmp_path), str(source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_S)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = set(wheel.namelist())
     assert wanted - held == set()

@@ -26,7 +26,7 @@ from calibrant_server.workers.queries.kinds.cases import CasesQuery
 from calibrant_server.workers.queries.query import class_index
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["cases"], default_response_class=Response)
 
 DRAWINGS: dict[str, Callable[..., bytes]] = {
     "histogram": draw_histogram,

@@ -13,7 +13,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 
 class ConfidenceParameters(ClockQuery, ConfidenceHistogramQuery):

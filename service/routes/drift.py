@@ -13,7 +13,7 @@ from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.drift_history import DriftHistoryQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["drift"], default_response_class=Response)
 
 
 class HistoryParameters(ClockQuery, DriftHistoryQuery):

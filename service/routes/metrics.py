@@ -15,7 +15,7 @@ from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 
 class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):

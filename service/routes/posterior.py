@@ -37,7 +37,7 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 MAX_MEMBERS = 1000
 POSTERIOR_COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids")

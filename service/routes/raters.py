@@ -11,7 +11,7 @@ from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import WindowQuery
 from calibrant_server.workers.queries.kinds.raters import RatersQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 
 class RatersParameters(WindowQuery, RatersQuery):

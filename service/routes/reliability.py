@@ -13,7 +13,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, unanswerable
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
 class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):

@@ -13,7 +13,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.workers.queries.kinds.stability import StabilityQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["stability"], default_response_class=Response)
 
 
 class StabilityParameters(ClockQuery, AgainstQuery, StabilityQuery):

@@ -13,7 +13,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["temperature"], default_response_class=Response)
 
 
 class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):

@@ -14,7 +14,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["temperature"], default_response_class=Response)
 Lines = list[list[float | None]]
 
 
