@@ -147,6 +147,11 @@ class Sample(Accumulator):
         self.halvings = max(self.halvings, other.halvings)
         self._add(other._rows.counted(-other._rows.counts))
 
+    def shrink(self, most_bytes: int) -> None:
+        """Lower the bound, and with it the threshold until the rows fit."""
+        self.most_bytes = most_bytes
+        self._add(no_rows(self.spec.n_classes))
+
     def copy(self) -> Self:
         twin = type(self)(self.spec)
         twin._rows, twin.halvings, twin.most_bytes = self._rows, self.halvings, self.most_bytes

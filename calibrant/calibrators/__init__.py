@@ -3,10 +3,10 @@
 `fit` answers with plain numbers from which any client can compute the map; `apply` computes it here.
 """
 
-from calibrant.calibrators.base import CalibrationMap, Options
+from calibrant.calibrators.base import MapMethod, Options
 from calibrant.calibrators.fitting import apply, fit, needs
 from calibrant.calibrators.registry import found
 
 MAPS = found()
 
-__all__ = ["MAPS", "CalibrationMap", "Options", "apply", "fit", "needs"]
+__all__ = ["MAPS", "MapMethod", "Options", "apply", "fit", "needs"]

@@ -61,7 +61,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class CalibrationMap:
+class MapMethod:
     """One method of recalibration.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved, logistic
+from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved, logistic
 from calibrant.calibrators.logistic import Logistic, cell_error, fit_logistic, proof, why_no_curve
 from calibrant.core.cells import Cells
 
@@ -78,7 +78,7 @@ def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
     return _best(score, correct, weight)[0]
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="beta",
     title="Beta calibration",
     source="Kull, Silva Filho, Flach (AISTATS 2017)",

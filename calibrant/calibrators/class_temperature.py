@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
@@ -59,7 +59,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     return {"inverse_temperatures": coefficients[:, 0].tolist()}
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="class_temperature",
     title="A temperature a class",
     source="Kock, Thielke et al., confidence histograms and temperature (their background and foreground)",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
@@ -62,7 +62,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     }
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="dirichlet",
     title="Dirichlet calibration",
     source="Kull, Perello Nieto, Kängsepp et al. (NeurIPS 2019), regularised off the diagonal (ODIR)",

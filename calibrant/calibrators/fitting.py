@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
-from calibrant.calibrators.base import REASONS, CalibrationMap, Floats, Options, Solved, digest
+from calibrant.calibrators.base import REASONS, Floats, MapMethod, Options, Solved, digest
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.calibrators.held_out_scores import held_out_scores
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
@@ -146,7 +146,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     return method.at_scores(parameters, _score(fitted, batch))
 
 
-def _method(slug: str) -> CalibrationMap:
+def _method(slug: str) -> MapMethod:
     known = found()
     if slug not in known:
         detail = f"{slug!r} is not a method; known are {', '.join(known)}"
@@ -182,7 +182,7 @@ def _checked(options: Options, view: View) -> Options:
     return options
 
 
-def _scope(method: CalibrationMap, view: View) -> tuple[str, int | None]:
+def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
     """Scope and class in the words of the answer."""
     kind, _, name = view.scope.partition(":")
     if kind == "top_label" and "full" in method.scopes:
@@ -193,7 +193,7 @@ def _scope(method: CalibrationMap, view: View) -> tuple[str, int | None]:
     return kind, int(name) if name else None
 
 
-def _solved(method: CalibrationMap, view: View, options: Options) -> Solved:
+def _solved(method: MapMethod, view: View, options: Options) -> Solved:
     if method.solve_view is not None:
         return method.solve_view(view, options)
     assert method.solve is not None
@@ -201,7 +201,7 @@ def _solved(method: CalibrationMap, view: View, options: Options) -> Solved:
 
 
 def _fitted_to_rows(
-    method: CalibrationMap, view: View, options: Options, scope: str, answer: dict[str, Any]
+    method: MapMethod, view: View, options: Options, scope: str, answer: dict[str, Any]
 ) -> dict[str, Any]:
     """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
     rows, sample = rows_of(view)
@@ -226,7 +226,7 @@ def _fitted_to_rows(
 
 
 def _held_out_rows(
-    method: CalibrationMap, rows: LabelledRows, options: Options, scope: str, view: View
+    method: MapMethod, rows: LabelledRows, options: Options, scope: str, view: View
 ) -> tuple[dict[str, Any] | None, str | None]:
     solve, at = method.solve_rows, method.at_rows
     assert solve is not None and at is not None
@@ -242,7 +242,7 @@ def _filled(cells: Cells) -> Cells:
     return cells.kept(cells.weight > 0.0)
 
 
-def _shown(method: CalibrationMap, view: View, scope: str, solved: Solved) -> dict[str, Any]:
+def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[str, Any]:
     """Losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
@@ -267,7 +267,7 @@ def _shown(method: CalibrationMap, view: View, scope: str, solved: Solved) -> di
 
 
 def _held_out(
-    method: CalibrationMap, view: View, options: Options, scope: str, solved: Solved
+    method: MapMethod, view: View, options: Options, scope: str, solved: Solved
 ) -> tuple[dict[str, Any] | None, str | None]:
     if solved.parameters is None:
         return None, solved.reason

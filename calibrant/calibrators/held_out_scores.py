@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CalibrationMap, Floats, Options, why_not
+from calibrant.calibrators.base import Floats, MapMethod, Options, why_not
 from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
@@ -18,7 +18,7 @@ from calibrant.core.view import View
 
 
 def held_out_scores(
-    method: CalibrationMap, view: View, options: Options
+    method: MapMethod, view: View, options: Options
 ) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved, why_not
+from calibrant.calibrators.base import Floats, MapMethod, Options, Solved, why_not
 from calibrant.calibrators.binned import bin_of, binned
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
@@ -69,7 +69,7 @@ def _from_bins(bins: Cells, edges: Floats) -> Solved:
     return Solved({"edges": edges.tolist(), "values": values.tolist()}, None, details, warnings)
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="histogram",
     title="Histogram binning",
     source="Zadrozny, Elkan (ICML 2001)",

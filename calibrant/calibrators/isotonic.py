@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved, why_not
+from calibrant.calibrators.base import Floats, MapMethod, Options, Solved, why_not
 from calibrant.core.cells import Cells
 
 
@@ -60,7 +60,7 @@ def _error_bound(cells: Cells, value: Floats) -> float:
     return 2.0 * float(cells.weight @ (above - below) / cells.weight.sum())
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="isotonic",
     title="Isotonic regression",
     source="Zadrozny, Elkan (KDD 2002); centred: Oron, Flournoy (2017)",

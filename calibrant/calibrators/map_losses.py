@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
-from calibrant.calibrators.base import CalibrationMap, Floats, Options
+from calibrant.calibrators.base import Floats, MapMethod, Options
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.grid import equal_width_bin
@@ -70,7 +70,7 @@ def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, F
 
 
 def held_out(
-    method: CalibrationMap, view: View, options: Options
+    method: MapMethod, view: View, options: Options
 ) -> tuple[dict[str, Any] | None, str | None]:
     """Before and after on halves that did not take part in the fit, or the reason why not.
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from calibrant.calibrators.base import (
     CLIP,
-    CalibrationMap,
     Floats,
+    MapMethod,
     Options,
     Solved,
     log_odds,
@@ -63,7 +63,7 @@ def _refit(score: Floats, correct: Floats, weight: Floats) -> Floats:
     return fit_logistic(_features(score), correct, weight).coefficients
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="platt",
     title="Platt scaling",
     source="Platt (1999), on the log odds and with plain labels",

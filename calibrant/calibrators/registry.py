@@ -7,17 +7,17 @@ import pkgutil
 from functools import lru_cache
 from pathlib import Path
 
-from calibrant.calibrators.base import CalibrationMap
+from calibrant.calibrators.base import MapMethod
 
 
 @lru_cache(maxsize=1)
-def found() -> dict[str, CalibrationMap]:
+def found() -> dict[str, MapMethod]:
     """Every map of the folder by its slug, in the order of slugs."""
     maps = {}
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         given = getattr(
             importlib.import_module(f"calibrant.calibrators.{module.name}"), "MAP", None
         )
-        if isinstance(given, CalibrationMap):
+        if isinstance(given, MapMethod):
             maps[given.slug] = given
     return dict(sorted(maps.items()))

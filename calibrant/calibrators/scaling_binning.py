@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import platt
-from calibrant.calibrators.base import CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.base import Floats, MapMethod, Options, Solved
 from calibrant.calibrators.binned import bin_of, binned
 from calibrant.core.cells import Cells
 
@@ -57,7 +57,7 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
     return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="scaling_binning",
     title="Scaling-binning",
     source="Kumar, Liang, Ma (NeurIPS 2019)",

@@ -10,8 +10,8 @@ import scipy
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import (
-    CalibrationMap,
     Floats,
+    MapMethod,
     Options,
     Solved,
     log_odds,
@@ -122,7 +122,7 @@ def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     return np.asarray(power / power.sum(axis=1, keepdims=True))
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="temperature",
     title="Temperature scaling",
     source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, CalibrationMap, Floats, Options, Solved
+from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
@@ -55,7 +55,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
     }
 
 
-MAP = CalibrationMap(
+MAP = MapMethod(
     slug="vector",
     title="Vector scaling",
     source="Guo, Pleiss, Sun, Weinberger (ICML 2017), on log-probabilities",

@@ -26,6 +26,7 @@ from calibrant.input.violations import ViolationCollector
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
 _NUMBERS = ("weights", "event_times", "delays")
+_HASHES = {"prediction_hash", "unit_hash"}
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,11 @@ class Batch:
             if self.slices is None
             else {key: values[index] for key, values in self.slices.items()}
         )
-        return replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
+        taken = replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
+        # A row's hashes depend on nothing but the row: those that are made need not be made again.
+        for name in _HASHES & self.__dict__.keys():
+            taken.__dict__[name] = self.__dict__[name][index]
+        return taken
 
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:

@@ -1,8 +1,10 @@
-"""What the ground floor says when a value cannot be used: which field, which row, which rule."""
+"""Errors of the library: which argument, which row, which rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MAX_PRINTED = 3
 
 
 @dataclass(frozen=True)
@@ -13,13 +15,43 @@ class Violation:
     rule: str
     detail: str
 
+    @property
+    def argument(self) -> str:
+        """The argument, field or column that breaks the rule."""
+        return self.pointer.removeprefix("/").partition("/")[0]
+
+    @property
+    def row(self) -> int | None:
+        """The row that breaks the rule, from 0; None where the rule is about the whole column."""
+        last = self.pointer.rpartition("/")[2]
+        return int(last) if last.isdecimal() else None
+
+    def __str__(self) -> str:
+        row = "" if self.row is None else f", row {self.row}"
+        return f"{self.argument or 'input'}{row}: {self.detail} ({self.rule})"
+
 
 class CalibrationInputError(ValueError):
-    """The input breaks a rule; `violations` names each place and rule."""
+    """The input breaks a rule; `violations` names each place and rule.
+
+    Examples
+    --------
+    >>> error = CalibrationInputError.at("/labels/3", "class_range", "received class 7; expected 0 to 2")
+    >>> print(error)
+    labels, row 3: received class 7; expected 0 to 2 (class_range)
+    >>> error.violations[0].argument, error.violations[0].row, error.violations[0].rule
+    ('labels', 3, 'class_range')
+    """
 
     def __init__(self, violations: list[Violation]) -> None:
         self.violations = violations
-        super().__init__("; ".join(f"{o.pointer or '/'}: {o.detail}" for o in violations[:3]))
+        printed = [str(violation) for violation in violations[:MAX_PRINTED]]
+        if len(violations) > MAX_PRINTED:
+            printed.append("and further rows")
+        super().__init__("; ".join(printed))
+
+    def __reduce__(self) -> tuple[type[CalibrationInputError], tuple[list[Violation]]]:
+        return type(self), (self.violations,)
 
     @classmethod
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:

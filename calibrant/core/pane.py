@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
-from calibrant.accumulators.sample import WINDOW_BYTES, Sample
+from calibrant.accumulators.sample import PANE_BYTES, WINDOW_BYTES, Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.core.array_memory import held_bytes
 from calibrant.core.batch import Batch
@@ -22,9 +26,14 @@ from calibrant.core.content_digest import (
     rows_digest,
     unpack_digest,
 )
+from calibrant.core.grid import Edges
 from calibrant.core.histogram import Histogram
 from calibrant.core.packing import PackingError, pack, packed_length, unpack
 from calibrant.core.spec import PaneSpec
+from calibrant.input.arrays import read_arrays
+
+if TYPE_CHECKING:
+    from calibrant.results import ReliabilityTable, Report, Temperature
 
 # Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
@@ -33,31 +42,85 @@ MAX_BYTES = 1 << 28
 
 
 class Pane:
-    """Everything that is kept of some predictions of one model.
+    """The additive state of some predictions of one model, of a size that does not grow with their number.
+
+    Make one with `Pane.fill`. Panes of the same specification add and subtract.
 
     Parameters
     ----------
     spec : PaneSpec
+    only : names of the accumulators to fill; all where None. A pane with less is for one computation, not for storing.
 
     Examples
     --------
-    >>> pane = Pane(PaneSpec("binary", 2))
-    >>> pane.fill_batch(Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch)
-    >>> pane.counts["n_labelled"]
-    2
+    >>> morning = Pane.fill([0.9, 0.2], [1, 0])
+    >>> evening = Pane.fill([0.6], [0])
+    >>> morning + evening
+    Pane(binary: 3 predictions, 3 labelled, 3 ratings, 3 units)
+    >>> morning + evening - evening == morning
+    True
+    >>> Pane.from_bytes(morning.to_bytes()) == morning
+    True
     """
 
-    def __init__(self, spec: PaneSpec) -> None:
+    def __init__(self, spec: PaneSpec, only: Collection[str] | None = None) -> None:
         self.spec = spec
         self._parts: dict[str, Accumulator] = {}
-        self._only: frozenset[str] | None = None
-        self._digest: int | None = 0
+        self._only = None if only is None else frozenset(only)
+        self._digest: int | None = 0 if only is None else None
 
     @classmethod
-    def for_window(cls, spec: PaneSpec) -> Pane:
+    def fill(
+        cls,
+        probabilities: Any = None,
+        labels: Any = None,
+        *,
+        logits: Any = None,
+        label_counts: Any = None,
+        weights: Any = None,
+        units: Any = None,
+        ids: Any = None,
+        cases: Any = None,
+        classes: Sequence[str] | None = None,
+        spec: PaneSpec | None = None,
+    ) -> Pane:
+        """Make a pane of arrays or lists.
+
+        Parameters
+        ----------
+        probabilities : (n, n_classes), rows that sum to 1, or (n,), the probability of class 1 of two
+        labels : a class per row, or a list with one class per rater; None for a row without label
+        logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
+        label_counts : instead of `labels`: (n, n_classes), ratings per class
+        weights : (n,), a factor per row
+        units : (n,), names or integers: what is independent of the rest, such as the patient. A unit must be complete
+            in one call; `units_split` counts those that are not.
+        ids, cases : (n,), names or integers of predictions, and of images or studies
+        classes : names of the classes; labels may then be names
+        spec : specification of the pane; panes of a model of the service need the model's. Default: from the arrays.
+
+        Returns
+        -------
+        Pane
+
+        Raises
+        ------
+        CalibrationInputError
+            A value that is not allowed, with its argument, row and rule.
+        """
+        batch = read_arrays(
+            probabilities, labels, logits=logits, label_counts=label_counts, weights=weights,
+            units=units, ids=ids, cases=cases, classes=classes, spec=spec,
+        )  # fmt: skip
+        pane = cls(spec or PaneSpec(batch.task, batch.n_classes))
+        pane.fill_batch(batch)
+        return pane
+
+    @classmethod
+    def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Pane:
         """An empty pane to merge many others into, whose sample may hold theirs. It is not for keeping."""
-        pane = cls(spec)
-        if pane.keeps("sample"):
+        pane = cls(spec, only)
+        if "sample" in pane.names:
             sample = pane["sample"]
             assert isinstance(sample, Sample)
             sample.most_bytes = WINDOW_BYTES
@@ -193,7 +256,7 @@ class Pane:
         return held + sum(part.object_bytes for part in self._parts.values())
 
     def fill_batch(self, batch: Batch) -> None:
-        """Add a batch's predictions.
+        """Add a checked batch's predictions to this pane.
 
         Raises
         ------
@@ -204,7 +267,8 @@ class Pane:
             raise ValueError(
                 f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
             )
-        self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
+        if self._only is None:
+            self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
         filling = Filling(batch)
         for name in self.names:
             self[name].fill(filling)
@@ -297,8 +361,7 @@ class Pane:
         PackingError
             Bytes are damaged, of another spec or of a newer format.
         """
-        pane = cls(spec)
-        pane._only = None if only is None else frozenset(only)
+        pane = cls(spec, only)
         pane._digest = None if parts or only is not None else 0
         for name, data in parts.items():
             if only is not None and name not in only:
@@ -355,6 +418,170 @@ class Pane:
         if self._digest is not None:
             self._digest = None if value is None else (self._digest + sign * value) % MODULUS
 
+    def to_bytes(self) -> bytes:
+        """Return the pane as bytes, to store or to post to the service; `from_bytes` reads them in all later versions.
+
+        The stored sample is cut to what one pane may hold; everything else is exact.
+        """
+        kept = self.copy()
+        if kept.keeps("sample") and "sample" in kept._parts:
+            kept.sample.shrink(PANE_BYTES)
+        return kept.pack()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Pane:
+        """Return the pane that `to_bytes` wrote.
+
+        Raises
+        ------
+        PackingError
+            Other bytes, or bytes that are damaged or of a newer format.
+        """
+        return cls.unpack(data)
+
+    def evaluate(
+        self,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        bins: int | None = None,
+        binning: str = "equal_width",
+        edges: Edges = "right",
+        min_count: float = 0,
+        scope: str | None = None,
+        raters: str = "pooled",
+        ci: float = 0.95,
+        **options: Any,
+    ) -> Report:
+        """Compute metrics from the pane, as the service does from a window.
+
+        Parameters
+        ----------
+        metrics, binning, edges, min_count, scope, raters, ci, options : as in `calibrant.evaluate`
+        bins : a number that the grid gives exactly. Default: 15, or the nearest that the grid gives.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        CalibrationInputError
+            An unknown metric or option, or a value outside its range.
+        """
+        from calibrant import library
+
+        return library.evaluate_pane(
+            self, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope, raters=raters,
+            ci=ci, **options,
+        )  # fmt: skip
+
+    def reliability(
+        self,
+        *,
+        bins: int | None = None,
+        binning: str = "equal_width",
+        edges: Edges = "right",
+        min_count: float = 0,
+        scope: str | None = None,
+        raters: str = "pooled",
+        ci: float = 0.95,
+    ) -> ReliabilityTable:
+        """Compute the reliability table; parameters as in `evaluate`."""
+        from calibrant import library
+
+        return library.reliability_of_pane(
+            self,
+            bins=bins,
+            binning=binning,
+            edges=edges,
+            min_count=min_count,
+            scope=scope,
+            raters=raters,
+            ci=ci,
+        )
+
+    def temperature(
+        self, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
+    ) -> Temperature:
+        """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
+        from calibrant import library
+
+        return library.temperature_of_pane(
+            self, objective=objective, raters=raters, ci=ci, bins=bins
+        )
+
+    def __add__(self, other: Pane | int) -> Pane:
+        if other == 0 and isinstance(other, int):
+            return self._window([self])
+        return self._window([self, other]) if isinstance(other, Pane) else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Pane) -> Pane:
+        return self.copy().subtract(other) if isinstance(other, Pane) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Compare specification and digest; panes without digest are equal where their bytes are."""
+        if not isinstance(other, Pane):
+            return NotImplemented
+        if self.spec != other.spec:
+            return False
+        if self._digest is None or other._digest is None:
+            return self.parts() == other.parts()
+        return self._digest == other._digest
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def isclose(self, other: Pane, *, rtol: float = 1e-9) -> bool:
+        """Compare the numbers: counts must be equal, sums may differ by rounding.
+
+        Parameters
+        ----------
+        other : Pane
+        rtol : tolerance of a sum, relative to the largest one of its kind
+        """
+        return self.spec == other.spec and all(
+            _close_blocks(self[name].blocks, other[name].blocks, rtol)
+            for name in {*self.names, *other.names}
+        )
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        told = [
+            f"{counts[name]:,} {name.removeprefix('n_')}"
+            for name in ("n_predictions", "n_labelled", "n_ratings", "n_units")
+        ]
+        split = self.units_split["n"] if "unit_sample" in self.names else 0
+        if split:
+            told[-1] += f" ({split:,} split over batches or panes)"
+        if "histograms" in self.names and not self.histograms.is_empty:
+            told.append("plain histograms")
+        classes = "" if self.spec.task == "binary" else f", {self.spec.n_classes} classes"
+        return f"Pane({self.spec.task}{classes}: {', '.join(told)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._only is None:
+            return Pane.from_bytes, (self.to_bytes(),)
+        return Pane.from_parts, (self.spec, self.parts(), self._only)
+
+    def _window(self, panes: Sequence[Pane]) -> Pane:
+        """Return the sum of panes, with the sample of a window; of panes that were read in part, what they share."""
+        return Pane.for_window(self.spec, self._only).merge_all(panes)
+
     def _must_match(self, other: Pane) -> None:
         if self.spec != other.spec:
             raise ValueError(f"panes of {self.spec} and {other.spec} do not add")
+
+
+def _close_blocks(mine: Mapping[str, Block], theirs: Mapping[str, Block], rtol: float) -> bool:
+    """Compare the cells of an accumulator: the same counts, and sums within the tolerance."""
+    return mine.keys() == theirs.keys() and all(
+        _close(mine[key].filled(), theirs[key].filled(), rtol) for key in mine
+    )
+
+
+def _close(mine: tuple[Any, Any, Any], theirs: tuple[Any, Any, Any], rtol: float) -> bool:
+    if not (np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])):
+        return False
+    largest = np.abs(mine[2]).max(axis=1, initial=0.0, keepdims=True)
+    return bool((np.abs(mine[2] - theirs[2]) <= rtol * largest).all())

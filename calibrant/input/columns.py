@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.arrow import Column, Lists, plain
 from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
 from calibrant.input.timestamps import event_times
@@ -60,8 +61,9 @@ class Columns:
     """Reads named columns of equal length."""
 
     def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
-        self.columns = {name: value for name, value in columns.items() if value is not None}
         self.violations = violations
+        given = {name: value for name, value in columns.items() if value is not None}
+        self.columns = {name: self._plain(name, value) for name, value in given.items()}
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"{str(name)[:60]!r} is not a field of predictions"
@@ -70,6 +72,40 @@ class Columns:
                 raise CalibrationInputError.at(
                     f"/{name}", "list", "a masked array would lose its mask"
                 )
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """A column in a form that is read below; nulls of a column that came through Arrow are noted."""
+        if name == "slices" or name not in KNOWN:
+            return value
+        column = plain(name, value)
+        if not isinstance(column, Column):
+            return column
+        if name == "labels":
+            self._note_nulls(name, column.broken)
+            return column.ratings()
+        self._note_nulls(name, column.broken if name == "label_counts" else column.unusable)
+        if name in (*SCORES, "label_counts", "weights"):
+            return column.numbers()
+        return self._names_or_times(name, column)
+
+    def _names_or_times(self, name: str, column: Column) -> Any:
+        values = column.values
+        kinds = "M" if name == "event_times" else "iu"
+        if isinstance(values, Lists) or values.ndim != 1 or values.dtype.kind not in f"O{kinds}":
+            wanted = (
+                "timestamps or RFC 3339 texts" if name == "event_times" else "texts or integers"
+            )
+            raise CalibrationInputError.at(
+                f"/{name}", "arrow_type", f"Received another type; expected {wanted}."
+            )
+        return values
+
+    def _note_nulls(self, name: str, rows: NDArray[np.bool_] | None) -> None:
+        if rows is not None:
+            detail = (
+                "Received null; expected a value. Only a label may be null, while there is none."
+            )
+            self.violations.rows(name, rows, "null", detail)
 
     def read(
         self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None
@@ -240,7 +276,10 @@ class Columns:
         return np.where(bad, 0.0, weights)
 
     def _texts(self, name: str) -> NDArray[Any]:
-        column = list(self.columns[name])
+        given = self.columns[name]
+        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+            given = given.astype(str)  # a number's digits are its name
+        column = list(given)
         strings = set(map(type, column)) <= {str, np.str_}
         if not strings or not _all_names(column):
             for i, text in enumerate(column):
@@ -273,6 +312,12 @@ class Columns:
             if ":" in key:
                 detail = "a slice key has no colon, which parts it from its value"
                 raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
+            column = plain(f"slices/{key}", column)
+            if isinstance(column, Column):
+                self._note_nulls(f"slices/{key}", column.unusable)
+                column = self._names_or_times(f"slices/{key}", column)
+            if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
+                column = column.astype(str)
             if not isinstance(column, list | np.ndarray) or len(column) != n:
                 detail = f"one value for each of the {n} rows is required"
                 raise CalibrationInputError.at(f"/slices/{key}", "length", detail)
@@ -293,6 +338,6 @@ def _all_names(column: list[str]) -> bool:
 
 
 def _length(name: str, column: Any) -> int:
-    if isinstance(column, list) or (isinstance(column, np.ndarray) and column.ndim):
+    if isinstance(column, list | Lists) or (isinstance(column, np.ndarray) and column.ndim):
         return len(column)
     raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")

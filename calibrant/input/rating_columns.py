@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.arrow import Lists
 from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
 from calibrant.input.violations import ViolationCollector
 
 MAX_RATINGS = 1_000_000
 # Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.
 _DENSE = 16
+_NO_RATINGS = ("empty_ratings", "a list of ratings has at least one; send null for none")
 Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -49,7 +51,7 @@ class RatingColumns:
             or has_bools(column)
         ):
             array = self._counts_by_row(column, n, k)
-        array = np.clip(array, -1, MAX_RATINGS + 1).astype(np.int64)
+        array = _bounded(array, MAX_RATINGS + 1)
         negative = np.asarray((array < 0).any(axis=1))
         self.violations.rows("label_counts", negative, "negative_count", "votes are not negative")
         most = np.asarray((array > MAX_RATINGS).any(axis=1))
@@ -81,7 +83,13 @@ class RatingColumns:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Row and class of every rating."""
         column = self.columns["labels"]
+        if isinstance(column, Lists):
+            return self._ratings_of_lists(column, k)
         if isinstance(column, np.ndarray):
+            if column.dtype.kind in "iu" and column.ndim in (1, 2) and column.size:
+                return self._in_range(
+                    np.repeat(np.arange(n), column.size // n), column.reshape(-1), k
+                )
             column = column.tolist()
         kinds = set(map(type, column))
         if kinds == {list}:
@@ -93,16 +101,26 @@ class RatingColumns:
             return self._in_range(np.arange(n), column, k)
         return self._ratings_by_row(column, k, class_names)
 
-    def _in_range(
-        self, row: NDArray[np.int64], flat: list[int], k: int
+    def _ratings_of_lists(
+        self, lists: Lists, k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        try:
-            klass = np.array(flat, np.int64)
-        except OverflowError:
-            klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
+        lengths = lists.lengths
+        self.violations.rows("labels", (lengths == 0) & ~lists.null, *_NO_RATINGS)
+        return self._in_range(np.repeat(np.arange(len(lists)), lengths), lists.values, k)
+
+    def _in_range(
+        self, row: NDArray[np.int64], flat: list[int] | NDArray[Any], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if isinstance(flat, np.ndarray):
+            klass = _bounded(flat, k)
+        else:
+            try:
+                klass = np.array(flat, np.int64)
+            except OverflowError:
+                klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
         good = (klass >= 0) & (klass < k)
         for i in np.flatnonzero(~good):
-            detail = f"class {_short(flat[i])} is not in 0 to {k - 1}"
+            detail = f"class {_short(int(flat[i]))} is not in 0 to {k - 1}"
             self.violations.row("labels", int(row[i]), "class_range", detail)
         return row[good], klass[good]
 
@@ -117,8 +135,7 @@ class RatingColumns:
                 continue
             ratings = label if isinstance(label, list) else [label]
             if not ratings:
-                detail = "a list of ratings has at least one; send null for none"
-                self.violations.row("labels", i, "empty_ratings", detail)
+                self.violations.row("labels", i, *_NO_RATINGS)
             for rating in ratings:
                 klass = index.get(rating, rating) if isinstance(rating, str) else rating
                 if not is_whole(klass):
@@ -145,6 +162,13 @@ def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
     if isinstance(rating, str) and index:
         return f"{rating[:40]!r} is not a class of this model"
     return "a rating is a class index"
+
+
+def _bounded(values: NDArray[Any], high: int) -> NDArray[np.int64]:
+    """Integers of any width as int64, from -1 to `high`."""
+    if values.dtype.kind == "u":
+        return np.minimum(values.astype(np.uint64), np.uint64(high)).astype(np.int64)
+    return np.clip(values.astype(np.int64), -1, high)
 
 
 def _short(value: int) -> str:

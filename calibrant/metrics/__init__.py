@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import pkgutil
 from collections.abc import Iterable
 from functools import lru_cache
@@ -15,7 +14,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
-from calibrant.metrics.base import Estimate, Metric, null_fields
+from calibrant.metrics.base import Metric
+from calibrant.metrics.estimate import Estimate
 
 
 @lru_cache(maxsize=1)
@@ -92,51 +92,32 @@ def compute_metrics(
     CalibrationInputError
         An unknown name of a metric or of an option, or a value that an option refuses.
     """
+    return {key: estimate.to_dict() for key, estimate in estimates(view, slugs, seed).items()}
+
+
+def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, Estimate]:
+    """Each metric as an `Estimate`, as `compute_metrics`."""
     check_options(view.question.options, OPTIONS)
-    return {metric.slug: _answer(metric, view, seed) for metric in chosen(slugs)}
+    split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
+    return {
+        metric.slug: _estimate(metric, view, seed).of(metric.slug, view.counts, split)
+        for metric in chosen(slugs)
+    }
 
 
-def _answer(metric: Metric, view: View, seed: int) -> dict[str, Any]:
+def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
     try:
-        estimate = metric.estimate(view, seed)
+        return metric.estimate(view, seed)
     except NotAnswerable as refusal:
-        estimate = Estimate(None, refusal.reason, refusal.detail)
-        if refusal.n_excluded is not None:
-            estimate = Estimate(
-                None, refusal.reason, refusal.detail, extra={"n_excluded": refusal.n_excluded}
-            )
-    answer: dict[str, Any] = {"value": _finite(estimate.value)}
-    if answer["value"] is None:
-        answer["reason"] = estimate.reason or "undefined"
-        if estimate.detail:
-            answer["detail"] = estimate.detail
-    answer["interval"] = (
-        None if estimate.interval is None else [_finite(bound) for bound in estimate.interval]
-    )
-    answer |= {"null_mean": None, "null_q95": None}
-    if estimate.null is not None:
-        answer |= null_fields(estimate.null)
-    answer |= {"n": view.counts["n_labelled"], "n_ratings": view.counts["n_ratings"]}
-    return answer | {name: _plain(value) for name, value in estimate.extra.items()}
-
-
-def _plain(value: Any) -> Any:
-    """The same with null in place of numbers that JSON has not."""
-    if isinstance(value, float):
-        return _finite(value)
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
+        extra = {} if refusal.n_excluded is None else {"n_excluded": refusal.n_excluded}
+        return Estimate(None, refusal.reason, refusal.detail, extra=extra)
 
 
 __all__ = [
     "DEFAULT_METRICS",
     "METRICS",
     "OPTIONS",
+    "Estimate",
     "Metric",
     "Option",
     "Pane",
@@ -144,4 +125,5 @@ __all__ = [
     "View",
     "accumulators_for",
     "compute_metrics",
+    "estimates",
 ]

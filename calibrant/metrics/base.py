@@ -6,7 +6,7 @@ Each gives value, interval and null reference from one formula. The rest define 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,24 +16,13 @@ from numpy.typing import NDArray
 from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, Table, View
 from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
-from calibrant.inference.null_reference import ASSUMPTION, gap_null, sum_null
+from calibrant.inference.null_reference import gap_null, sum_null
 from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
 from calibrant.inference.seeds import SEED
+from calibrant.metrics.estimate import Estimate as Estimate
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "bootstrap of 64 unit replicates, inverted along the observed gaps"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with what is known about it. `value` None carries a `reason`."""
-
-    value: float | None
-    reason: str | None = None
-    detail: str | None = None
-    interval: tuple[float, float] | None = None
-    null: tuple[float, float] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -271,7 +260,3 @@ def share(weight: Floats) -> Floats:
     """Weights divided by their total over bins, 0 where there is none."""
     total = weight.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))
-
-
-def null_fields(null: tuple[float, float]) -> dict[str, Any]:
-    return {"null_mean": null[0], "null_q95": null[1], "null_assumption": ASSUMPTION}

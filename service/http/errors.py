@@ -1,19 +1,24 @@
 """Every error that a client can meet: one class a problem, status on the class, docstring as message.
 
     Problem
-      400  MalformedBody, MalformedRequest          401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured          404  PathUnknown, ModelUnknown, BatchUnknown, MapUnknown,
-                                                         AlarmUnknown
-      405  MethodNotAllowed                         406  NotAcceptable
+      400  MalformedBody, MalformedRequest
+      401  KeyRequired, KeyUnknown
+      403  ScopeMissing, KeysNotConfigured
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, AlarmUnknown, MapUnknown
+      405  MethodNotAllowed
+      406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict, ModelDeleted, ImportUnfinished,
-           MapNotBetter, MapsFull,
-           AlarmClosed, WebhooksMissing
+      409  BatchConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter,
+           MapsFull, WebhooksMissing
       412  PreconditionFailed
-      413  BodyTooLarge                             415  MediaTypeUnsupported, CodingUnsupported
-      422  InvalidInput, InvalidQuery, InvalidName  428  PreconditionRequired
-      429  BacklogFull, IdsFull, RecordsFull        500  InternalError
-      503  Saturated, StoreUnavailable, AnswerLate
+      413  BodyTooLarge
+      415  MediaTypeUnsupported, CodingUnsupported
+      422  InvalidInput, InvalidQuery, InvalidName
+      428  PreconditionRequired
+      500  InternalError
+      RetryLater
+        429  BacklogFull, IdsFull, RecordsFull
+        503  Saturated, StoreUnavailable, AnswerLate
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems rise from
 wherever they are noticed and are turned into `application/problem+json` (RFC 9457) once, in

@@ -1,11 +1,13 @@
 """Every error is a problem document, and every problem has its page."""
 
 import asyncio
+import re
 
 import orjson
 import pytest
 
-from calibrant_server.service.http.errors import PROBLEMS, Saturated
+from calibrant_server.service.http import errors
+from calibrant_server.service.http.errors import PROBLEMS, RetryLater, Saturated
 from calibrant_server.service.security import admission
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Key, Keyring
@@ -28,6 +30,24 @@ async def test_other_methods(client):
         answer = await client.request(method, url)
         problem(answer, 405, "method-not-allowed")
         assert answer.headers["allow"]
+
+
+def test_the_drawn_family_is_the_registry():
+    drawn: dict[tuple[bool, int], set[str]] = {}
+    block = errors.__doc__.split("\n\n")[1]
+    assert block.split()[0] == "Problem" and "RetryLater" in block
+    key = (False, 0)
+    for word in re.findall(r"\w+", block)[1:]:
+        if word == "RetryLater":
+            key = (True, 0)
+        elif word.isdecimal():
+            key = (key[0], int(word))
+        else:
+            drawn.setdefault(key, set()).add(word)
+    found: dict[tuple[bool, int], set[str]] = {}
+    for each in PROBLEMS.values():
+        found.setdefault((issubclass(each, RetryLater), each.status), set()).add(each.__name__)
+    assert drawn == found
 
 
 @pytest.mark.parametrize(

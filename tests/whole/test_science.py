@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.temperature.report import surface_answer
 from calibrant.core.query import PaneQuery
@@ -524,3 +525,92 @@ def test_disagreement_is_that_of_the_library(voted):
     for slug in slugs:
         close(metrics[slug]["value"], expected[slug])
     close(deployment.get(f"{VOTED}/stability")["disagreement"], expected["rater_disagreement"])
+
+
+def equal(found, expected, where: str) -> None:
+    """Counts and words are equal, values to 1e-12, intervals, nulls and further results to 1e-9."""
+    if isinstance(expected, dict):
+        assert set(found) == set(expected), where
+        for name in expected:
+            equal(found[name], expected[name], f"{where}/{name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            equal(one, other, f"{where}/{i}")
+    elif isinstance(expected, float):
+        tolerance = 1e-12 if where.endswith("/value") else 1e-9
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance), where
+    else:
+        assert found == expected, where
+
+
+def arguments_of(columns: dict) -> dict:
+    """The columns of a request as arguments of the library."""
+    return {
+        "probabilities" if name == "confidences" else name: values
+        for name, values in columns.items()
+    }
+
+
+def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
+    """Of every metric: functions of arrays those of a posted batch, and a pane those of a window."""
+    deployment, voted_batch, _ = voted
+    _, scanned_batch, _ = scanned
+    rng = np.random.default_rng(29)
+    p = rng.random(300)
+    binary = {
+        "confidences": p.tolist(),
+        "labels": (rng.random(300) < p**2).astype(int).tolist(),
+        "ids": [f"id{i}" for i in range(300)],
+        "units": [f"unit{i // 2}" for i in range(300)],
+        "weights": (1.0 + rng.random(300)).tolist(),
+    }
+    voted_columns = {
+        "probabilities": voted_batch.scores.tolist(),
+        "label_counts": voted_batch.label_counts.tolist(),
+    }
+    scanned_columns = {
+        "probabilities": scanned_batch.scores.tolist(),
+        "label_counts": scanned_batch.label_counts.tolist(),
+        "cases": scanned_batch.cases.tolist(),
+    }
+    answer = deployment.client.put("/v1/models/plain", json={"task": "binary", "classes": 2})
+    assert answer.status_code == 201
+    deployment.post("/v1/models/plain/predictions", binary)
+    slugs = ",".join(METRICS)
+    models = {
+        "votes": (voted_columns, PaneSpec("multiclass", 3)),
+        "scans": (scanned_columns, PaneSpec("segmentation", 3)),
+        "plain": (binary, PaneSpec("binary", 2)),
+    }
+    for model, (columns, spec) in models.items():
+        arguments = arguments_of(columns)
+        scored = deployment.client.post("/v1/score", params={"metrics": slugs}, json=columns)
+        assert scored.status_code == 200, scored.text
+        rows = cal.evaluate(**arguments, metrics=list(METRICS)).to_dict()
+        equal(rows["metrics"], scored.json()["metrics"], f"{model}, rows")
+        equal(
+            cal.reliability(**arguments).to_dict(), scored.json()["reliability"], f"{model}, table"
+        )
+        equal(
+            cal.fit_temperature(**arguments).to_dict(), scored.json()["temperature"], f"{model}, T"
+        )
+        window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
+        found = cal.Pane.fill(**arguments, spec=spec).evaluate(list(METRICS)).to_dict()
+        for each in found["metrics"].values():
+            if "classes" in each:
+                each["classes"] = (
+                    [TISSUES[int(k)] for k in each["classes"]]
+                    if model == "scans"
+                    else each["classes"]
+                )
+        equal(found["metrics"], window["metrics"], f"{model}, pane")
+        for name in found.keys() & window.keys() - {"metrics"}:
+            equal(found[name], window[name], f"{model}, pane, {name}")
+        assert {
+            "n_predictions",
+            "n_labelled",
+            "n_ratings",
+            "n_units",
+            "n_units_split",
+        } <= found.keys() & window.keys()

@@ -1,0 +1,334 @@
+"""Tables to panes by time and slice: what the engine does with batches, for data in files and databases."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.pane import Pane
+from calibrant.core.routing import MICROSECONDS, apart, rows_by_pane
+from calibrant.core.spec import PaneSpec
+from calibrant.input.arrow import Column, Lists, is_arrow, plain, read_table
+
+_SCORES = ("probabilities", "logits", "confidences")
+_LABELS = ("labels", "label_counts")
+_SHORT = re.compile(r"(\d+)(s|min|m|h|d)", re.ASCII)
+_ISO = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.ASCII)
+_UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_MAX_S = 366 * 86_400
+
+
+class Key(NamedTuple):
+    """Start of a pane in UTC, None without times; and its slice, `""` for all rows, else `key:value`."""
+
+    start: datetime | None
+    slice: str
+
+
+class SplitUnitsWarning(UserWarning):
+    """Units have rows in several panes, each of which counts the unit as one."""
+
+
+class PanesByKey(dict[Key, Pane]):
+    """Panes by `Key`.
+
+    Attributes
+    ----------
+    n_units_split : number of named units with rows in panes of different times. Each of these panes counts the unit as
+        one, and so does their sum; `Pane.units_split` of the sum reports it, too.
+    """
+
+    n_units_split: int = 0
+
+
+def fill_by(
+    table: Any,
+    spec: PaneSpec,
+    *,
+    time: str | None = None,
+    every: str | timedelta = "1h",
+    slices: Sequence[str] = (),
+    unit: str | None = None,
+    probabilities: str | Sequence[str] | None = None,
+    logits: str | Sequence[str] | None = None,
+    confidences: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    label_counts: str | Sequence[str] | None = None,
+    id: str | None = None,
+    case: str | None = None,
+    weight: str | None = None,
+    class_names: Sequence[str] | None = None,
+) -> PanesByKey:
+    """Fill a table's rows into panes by time and slice.
+
+    The panes equal those that the service makes of the same rows. The table is read into memory; fill larger data in
+    pieces that keep each unit complete, and add the panes.
+
+    Parameters
+    ----------
+    table : mapping of names to numpy arrays or lists, or an Arrow table or stream (pyarrow, polars, pandas, DuckDB)
+        All of its rows are predictions. Columns that no parameter names are not read.
+    spec : PaneSpec
+    time : column of event times: timestamps with a time zone, datetime64 (UTC), or RFC 3339 texts. Default: one pane of
+        all times.
+    every : length of a pane: "15m", "1h", "1d", ISO 8601 ("PT1H") or a timedelta. Panes are aligned to 1970 UTC.
+    slices : columns; each of their values gets panes of its own, beside those of all rows
+    unit : column that names what is independent, such as the patient. Default: the case, the id, or the row.
+    probabilities, logits : column of lists with a number per class, or one column per class. Probabilities of binary
+        models may also be a column of numbers, those of class 1.
+    confidences : column of the probability of class 1 of binary models
+    labels : column of a class or a list of ratings per row, null without a label yet; or one column per rater
+    label_counts : column of lists with a count per class, or one column per class
+    id, case, weight : columns
+        Scores, labels and these default to the columns `probabilities`, `logits`, `confidences`, `labels`, `label_counts`, `ids`,
+        `cases` and `weights`, if the table has them.
+    class_names : labels may then be names as well as indices
+
+    Returns
+    -------
+    PanesByKey: `Key(start, slice)` to `Pane`; empty for a table without rows.
+
+    Raises
+    ------
+    CalibrationInputError
+        A column is missing, or rows break a rule; each violation names column, row and rule (`/column/row`).
+    ImportError
+        The table is an Arrow table, and the extra `arrow` is not installed.
+
+    Warns
+    -----
+    SplitUnitsWarning
+        Units have rows in panes of different times.
+
+    Examples
+    --------
+    >>> table = {
+    ...     "ts": ["2026-11-20T09:10:00Z", "2026-11-20T09:50:00Z", "2026-11-20T10:05:00Z"],
+    ...     "site": ["A", "B", "A"],
+    ...     "p": [0.9, 0.2, 0.7],
+    ...     "reader_1": [1, 0, 1],
+    ...     "reader_2": [1, None, 0],
+    ... }
+    >>> panes = fill_by(
+    ...     table, PaneSpec("binary", 2), time="ts", slices=["site"], confidences="p", labels=["reader_1", "reader_2"]
+    ... )
+    >>> for key, pane in sorted(panes.items()):
+    ...     print(f"{key.start:%H:%M} {key.slice or '-':6} {pane.counts['n_ratings']}")
+    09:00 -      3
+    09:00 site:A 2
+    09:00 site:B 1
+    10:00 -      2
+    10:00 site:A 2
+    """
+    pane_s = _seconds(every)
+    named = {
+        "probabilities": probabilities, "logits": logits, "confidences": confidences, "labels": labels,
+        "label_counts": label_counts, "ids": id, "cases": case, "weights": weight, "units": unit, "event_times": time,
+    }  # fmt: skip
+    columns = _columns(table)
+    wanted = _wanted(named, columns)
+    given = {name: _one_column(name, column, columns) for name, column in wanted.items()}
+    if spec.task == "binary" and "probabilities" in given and _is_flat(given["probabilities"]):
+        given["confidences"], wanted["confidences"] = (
+            given.pop("probabilities"),
+            wanted["probabilities"],
+        )
+    keys = [slices] if isinstance(slices, str) else list(slices)
+    given["slices"] = (
+        {key: _one_column(f"slices/{key}", key, columns) for key in keys} if keys else None
+    )
+    scores = next((given[name] for name in _SCORES if name in given), None)
+    if scores is not None and len(scores) == 0:
+        return PanesByKey()
+    try:
+        checked = Batch.from_columns(
+            given, task=spec.task, n_classes=spec.n_classes, class_names=class_names
+        )
+    except CalibrationInputError as error:
+        raise CalibrationInputError(_in_table(error.violations, wanted)) from None
+    return _filled(checked.batch, spec, pane_s if time is not None else None)
+
+
+def _filled(batch: Batch, spec: PaneSpec, pane_s: int | None) -> PanesByKey:
+    """Fill a batch's rows into panes; one for all times if `pane_s` is None."""
+    panes = PanesByKey()
+    # Hashes are made once for all panes: `take` hands them on.
+    _ = batch.prediction_hash, batch.unit_hash
+    for place, rows in rows_by_pane(batch, pane_s or 1, 0):
+        part = batch if rows is None else batch.take(rows)
+        pane = Pane(spec)
+        for some in apart(part):
+            pane.fill_batch(some)
+        panes[Key(None if pane_s is None else _instant(place.start_s), place.slice)] = pane
+    panes.n_units_split = _n_units_split(batch, pane_s)
+    if panes.n_units_split:
+        text = f"{panes.n_units_split} units have rows in panes of different times; each of these panes counts them as one"
+        warnings.warn(text, SplitUnitsWarning, stacklevel=3)
+    return panes
+
+
+def _n_units_split(batch: Batch, pane_s: int | None) -> int:
+    if pane_s is None or batch.event_times is None or batch.unit_source not in ("unit", "case"):
+        return 0
+    unit = np.unique(batch.unit_hash, return_inverse=True)[1].reshape(-1)
+    pane = np.unique(batch.event_times // (pane_s * MICROSECONDS), return_inverse=True)[1].reshape(
+        -1
+    )
+    n_panes = int(pane.max()) + 1
+    in_panes = np.bincount(np.unique(unit * n_panes + pane) // n_panes)
+    return int((in_panes > 1).sum())
+
+
+def _columns(table: Any) -> Mapping[str, Any]:
+    if isinstance(table, Mapping):
+        return table
+    if is_arrow(table):
+        return read_table(table)
+    detail = f"Received {type(table).__name__}; expected a mapping of columns or an object with __arrow_c_stream__."
+    raise CalibrationInputError.at("", "table", detail)
+
+
+def _wanted(
+    named: Mapping[str, str | Sequence[str] | None], columns: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Return the names of the table's columns by the name of their column in a batch."""
+    found = {
+        name: [column] if isinstance(column, str) else list(column)
+        for name, column in named.items()
+        if column is not None
+    }
+    for group in (_SCORES, _LABELS, ("ids",), ("cases",), ("weights",)):
+        if not any(name in found for name in group):
+            found |= {name: [name] for name in group if name in columns}
+    for name in {column for some in found.values() for column in some}:
+        if name not in columns:
+            known = ", ".join(map(str, list(columns)[:20]))
+            raise CalibrationInputError.at(
+                f"/{name}", "missing", f"The table has no column {name!r}; it has {known}."
+            )
+    return found
+
+
+def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
+    """Return a column, or several as one: numbers as a matrix, raters' labels as lists."""
+    if isinstance(names, str):
+        if names not in columns:
+            raise CalibrationInputError.at(
+                f"/{names}", "missing", f"The table has no column {names!r}."
+            )
+        return columns[names]
+    if len(names) == 1 and name not in ("probabilities", "logits", "label_counts"):
+        return columns[names[0]]
+    parts = [plain(each, columns[each]) for each in names]
+    if len(names) == 1:
+        return parts[0]
+    if len({len(part) for part in parts}) > 1:
+        raise CalibrationInputError.at(
+            f"/{names[0]}", "length", "columns of one table have equally many rows"
+        )
+    return _raters(parts) if name == "labels" else _matrix(names, parts)
+
+
+def _is_flat(part: Any) -> bool:
+    """Return whether a column has one number per row, not one per class."""
+    values = part.values if isinstance(part, Column) else part
+    if isinstance(values, list):
+        return bool(values) and not isinstance(values[0], list | np.ndarray)
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu"
+
+
+def _raters(parts: Sequence[Any]) -> Any:
+    """Return the raters' columns as one column of lists, without missing ratings."""
+    if all(_is_integers(part) for part in parts):
+        arrays = [np.asarray(part.values if isinstance(part, Column) else part) for part in parts]
+        values = np.stack(arrays, axis=1)
+        null = np.stack(
+            [
+                part.null if isinstance(part, Column) else np.zeros(len(part), bool)
+                for part in parts
+            ],
+            axis=1,
+        )
+        lengths = (~null).sum(axis=1)
+        offsets = np.append(0, np.cumsum(lengths))
+        return Column(Lists(values[~null], offsets, lengths == 0), lengths == 0)
+    rows = zip(*(_as_list(part) for part in parts), strict=True)
+    return [[rating for rating in row if rating is not None] or None for row in rows]
+
+
+def _as_list(part: Any) -> list[Any]:
+    if isinstance(part, Column):
+        ratings = part.ratings()
+        return ratings.as_lists() if isinstance(ratings, Lists) else ratings
+    return part.tolist() if isinstance(part, np.ndarray) else list(part)
+
+
+def _is_integers(part: Any) -> bool:
+    values = part.values if isinstance(part, Column) else part
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu"
+
+
+def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Any:
+    arrays: list[NDArray[Any]] = []
+    for name, part in zip(names, parts, strict=True):
+        array = part.values if isinstance(part, Column) else np.asarray(part)
+        if isinstance(array, Lists) or array.ndim != 1 or array.dtype.kind not in "fiu":
+            raise CalibrationInputError.at(
+                f"/{name}", "vector", f"{name} is one of several columns; expected numbers."
+            )
+        arrays.append(array)
+    null = [part.null for part in parts if isinstance(part, Column)]
+    matrix = np.stack(arrays, axis=1)
+    return Column(matrix, np.any(null, axis=0) if null else np.zeros(len(matrix), np.bool_))
+
+
+def _in_table(
+    violations: Iterable[Violation], wanted: Mapping[str, Sequence[str]]
+) -> list[Violation]:
+    """Return violations with the names of the table's own columns."""
+    found = []
+    for each in violations:
+        head, _, rest = each.pointer[1:].partition("/")
+        if head == "slices":
+            pointer = f"/{rest}"
+        elif head in wanted:
+            pointer = "/" + ",".join(wanted[head]) + (f"/{rest}" if rest else "")
+        else:
+            pointer = each.pointer
+        found.append(replace(each, pointer=pointer))
+    return found
+
+
+def _instant(start_s: int) -> datetime:
+    return datetime.fromtimestamp(start_s, UTC)
+
+
+def _seconds(every: str | timedelta) -> int:
+    """Return the length of a pane in seconds.
+
+    >>> _seconds("15m"), _seconds("1d"), _seconds("PT1H")
+    (900, 86400, 3600)
+    """
+    total = 0.0
+    if isinstance(every, timedelta):
+        total = every.total_seconds()
+    elif (short := _SHORT.fullmatch(every)) is not None:
+        total = int(short[1]) * _UNIT_S[short[2]]
+    elif (iso := _ISO.fullmatch(every)) is not None:
+        total = sum(
+            int(number or 0) * _UNIT_S[unit]
+            for number, unit in zip(iso.groups(), "dhms", strict=True)
+        )
+    if not 1 <= total <= _MAX_S or total != int(total):
+        detail = f"Received {every!r}; expected whole seconds up to 366 days, for example '15m', '1h', '1d' or 'PT1H'."
+        raise CalibrationInputError.at("/every", "duration", detail)
+    return int(total)

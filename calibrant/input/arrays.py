@@ -1,0 +1,180 @@
+"""Arrays and lists of a caller as a checked batch.
+
+One-dimensional probabilities are those of class 1, two-dimensional ones have a column per class. Errors name the
+argument as the caller wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.batch import Batch, Votes
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.spec import PaneSpec
+
+# The columns of a batch that go by another name here.
+ARGUMENTS = {"confidences": "probabilities"}
+
+
+def read_arrays(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+    spec: PaneSpec | None = None,
+) -> Batch:
+    """Check arrays and make them a batch; a batch of no rows is allowed.
+
+    Parameters
+    ----------
+    probabilities : (n, n_classes), rows that sum to 1, or (n,), the probability of class 1 of two
+    labels : a class per row, or a list with one class per rater; None for a row without label
+    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
+    label_counts : instead of `labels`: (n, n_classes), ratings per class
+    weights : (n,), a factor per row
+    units : (n,), names or integers: what is independent of the rest, such as the patient
+    ids, cases : (n,), names or integers of predictions, and of images or studies
+    classes : names of the classes; labels may then be names
+    spec : of the pane that the batch will fill; None for one taken from the arrays
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule.
+
+    Examples
+    --------
+    >>> read_arrays([0.9, 0.2], [1, 0]).task
+    'binary'
+    >>> read_arrays([[0.7, 0.2, 0.1]], [[0, 0, 2]]).label_counts.tolist()
+    [[2, 0, 1]]
+    >>> read_arrays([0.9, 1.2], [1, 0])
+    Traceback (most recent call last):
+    ...
+    calibrant.core.errors.CalibrationInputError: probabilities, row 1: a probability lies in [0, 1] (range)
+    """
+    columns: dict[str, Any] = _scores(probabilities, logits)
+    columns |= {
+        "labels": _labels(labels),
+        "label_counts": _array(label_counts),
+        "weights": _array(weights),
+    }
+    columns |= {"units": _names(units), "ids": _names(ids), "cases": _names(cases)}
+    task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
+    empty = _empty(columns, spec)
+    if empty is not None:
+        return empty
+    try:
+        return Batch.from_columns(
+            columns, task=task, n_classes=n_classes, class_names=classes
+        ).batch
+    except CalibrationInputError as error:
+        raise CalibrationInputError([_renamed(each) for each in error.violations]) from None
+
+
+def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:
+    """Return the one column of scores, by its name in a batch."""
+    if (probabilities is None) == (logits is None):
+        received = "neither" if logits is None else "both"
+        detail = f"received {received} of probabilities and logits; expected exactly one of them"
+        raise CalibrationInputError.at("/probabilities", "one_score_column", detail)
+    if logits is None:
+        scores = _array(probabilities)
+        return {"confidences" if _is_flat(scores) else "probabilities": scores}
+    scores = _array(logits)
+    if _is_flat(scores) and len(scores):
+        scores = _log_odds(scores)
+    return {"logits": scores}
+
+
+def _log_odds(column: Any) -> Any:
+    """Return the logits of both classes of log-odds of class 1."""
+    try:
+        flat = np.asarray(column, np.float64)
+    except (TypeError, ValueError):
+        return column
+    return np.column_stack([np.zeros(len(flat)), flat])
+
+
+def _is_flat(column: Any) -> bool:
+    if isinstance(column, np.ndarray):
+        return column.ndim == 1 and column.dtype != object
+    return isinstance(column, list) and (
+        not column or isinstance(column[0], int | float | np.number)
+    )
+
+
+def _array(column: Any) -> Any:
+    """Return a column as an array or a list; what says that it is an array (of pandas, torch, ...) becomes one."""
+    if column is None or isinstance(column, np.ndarray | list):
+        return column
+    if isinstance(column, Sequence) and not isinstance(column, str | bytes):
+        return list(column)
+    return np.asarray(column) if hasattr(column, "__array__") else column
+
+
+def _labels(column: Any) -> Any:
+    """Return labels with truth values as the classes 0 and 1."""
+    column = _array(column)
+    if isinstance(column, np.ndarray) and column.dtype == bool:
+        return column.astype(np.int64)
+    if isinstance(column, list) and any(isinstance(label, tuple) for label in column):
+        return [list(label) if isinstance(label, tuple) else label for label in column]
+    return column
+
+
+def _names(column: Any) -> Any:
+    """Return names with integers written as text."""
+    column = _array(column)
+    if isinstance(column, np.ndarray):
+        return column.astype(str).astype(object) if column.dtype.kind in "iu" else column
+    if isinstance(column, list):
+        return [str(name) if type(name) is int else name for name in column]
+    return column
+
+
+def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
+    """Return the batch of no rows, where the scores have none."""
+    (kind, scores), *others = [
+        (name, column) for name, column in columns.items() if column is not None
+    ]
+    if not isinstance(scores, np.ndarray | list) or np.shape(scores)[:1] != (0,):
+        return None
+    for name, column in others:
+        if len(column):
+            detail = (
+                f"received {len(column)} rows of {name} and none of {ARGUMENTS.get(kind, kind)}"
+            )
+            raise CalibrationInputError.at(f"/{name}", "length", detail)
+    width = np.shape(scores)[1] if np.ndim(scores) == 2 else 2
+    task = "binary" if np.ndim(scores) == 1 else "multiclass"
+    spec = spec or PaneSpec(task, max(width, 2))
+    nothing = np.zeros(0, np.int64)
+    texts: dict[str, Any] = {
+        name: np.zeros(0, object) for name in ("ids", "units", "cases") if columns[name] is not None
+    }
+    return Batch(
+        spec.task, np.zeros((0, spec.n_classes)), False, Votes(nothing, nothing, nothing), **texts
+    )
+
+
+def _renamed(violation: Violation) -> Violation:
+    """Return a violation under the name that the caller gave the column."""
+    pointer, detail = violation.pointer, violation.detail
+    for column, argument in ARGUMENTS.items():
+        pointer = pointer.replace(f"/{column}", f"/{argument}")
+        detail = detail.replace(column, argument)
+    return Violation(pointer, violation.rule, detail)

@@ -1,0 +1,371 @@
+"""The public functions: metrics, reliability, temperature and maps of arrays.
+
+Functions of arrays compute from the rows, as `POST /v1/score` does; methods of `Pane` compute from its state, as the
+service does from a window. `metric_functions` makes one function for each metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from calibrant.calibrators import Options, fit
+from calibrant.calibrators.registry import found
+from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.grid import Edges
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.reliability_table import reliability as reliability_of
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
+from calibrant.input.arrays import read_arrays
+from calibrant.metrics import DEFAULT_METRICS, Metric, accumulators_for, chosen, estimates
+from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+
+# The data of a call, in the order of its parameters; the first two may be given by position.
+DATA = (
+    "probabilities",
+    "labels",
+    "logits",
+    "label_counts",
+    "weights",
+    "units",
+    "ids",
+    "cases",
+    "classes",
+)
+
+
+def evaluate(
+    probabilities: Any = None,
+    labels: Any = None,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    bins: int = 15,
+    binning: str = "equal_width",
+    edges: Edges = "right",
+    min_count: float = 0,
+    scope: str | None = None,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+    **options: Any,
+) -> Report:
+    """Compute several metrics of one batch of predictions.
+
+    Parameters
+    ----------
+    probabilities : (n, n_classes), rows that sum to 1, scored by the top class unless `scope` says otherwise; or (n,),
+        the probability of class 1 of two, scored as such
+    labels : a class per row, or a list with one class per rater; None for a row without label
+    metrics : slugs; 12 of them where None
+    bins, binning, edges, min_count : of metrics that bin: how many bins, "equal_width" or "equal_mass", (a, b] for
+        "right" or [a, b) for "left", and the least number of samples of a bin
+    scope : the probability to score: "top_label", "positive", "class:INDEX" or "all"
+    raters : label policy: "pooled", "mean", "majority" or "single"
+    ci : nominal coverage of the intervals
+    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
+    label_counts : instead of `labels`: (n, n_classes), ratings per class
+    weights : (n,), a factor per row
+    units : (n,), names or integers: what is independent of the rest, such as the patient
+    ids, cases : (n,), names or integers of predictions, and of images or studies
+    classes : names of the classes; labels may then be names
+    options : further options, by name, of the metrics that take them
+
+    Returns
+    -------
+    Report, a mapping of slug to Estimate
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule; an unknown metric; an option that no requested
+        metric takes.
+
+    Examples
+    --------
+    >>> report = evaluate([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0], ["accuracy", "brier"])
+    >>> report["accuracy"].value
+    1.0
+    """
+    slugs = _slugs(metrics)
+    batch = _batch(locals())
+    pane = _filled(batch, accumulators_for(slugs))
+    question = PaneQuery(bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs))
+    return _report(View(pane, question, batch), slugs)
+
+
+def reliability(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    bins: int = 15,
+    binning: str = "equal_width",
+    edges: Edges = "right",
+    min_count: float = 0,
+    scope: str | None = None,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+) -> ReliabilityTable:
+    """Compute the reliability table of one batch of predictions: per bin the mean confidence and the accuracy.
+
+    Parameters
+    ----------
+    probabilities, labels, bins, binning, edges, min_count, scope, raters, ci, logits, label_counts, weights, units, ids, \
+cases, classes : as in `evaluate`
+
+    Returns
+    -------
+    ReliabilityTable
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule.
+
+    Examples
+    --------
+    >>> table = reliability([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0], bins=2)
+    >>> table.bin_confidence.round(2).tolist(), table.bin_accuracy.tolist()
+    ([0.2, 0.85], [0.0, 1.0])
+    """
+    batch = _batch(locals())
+    pane = _filled(batch, accumulators_for(["ece"]))
+    return ReliabilityTable(
+        reliability_of(
+            View(pane, PaneQuery(bins, binning, edges, raters, min_count, scope, ci), batch)
+        )
+    )
+
+
+def fit_temperature(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    objective: str = "nll",
+    bins: int = 15,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+) -> Temperature:
+    """Fit the temperature T for which softmax(z / T) fits the labels best.
+
+    Parameters
+    ----------
+    objective : the loss to minimise: "nll", "brier" or "ece"
+    bins : of the ECE before and after
+    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+
+    Returns
+    -------
+    Temperature; `float` of it is T, and calling it recalibrates
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule.
+
+    Examples
+    --------
+    >>> temperature = fit_temperature([0.9] * 10 + [0.1] * 10, [1] * 8 + [0] * 2 + [0] * 8 + [1] * 2)
+    >>> round(float(temperature), 3)
+    1.585
+    >>> temperature([0.9, 0.1]).round(3).tolist()
+    [0.8, 0.2]
+    """
+    batch = _batch(locals())
+    return Temperature(
+        fit_temperature_exact(batch, objective=objective, raters=raters, ci=ci, bins=bins)
+    )
+
+
+def fit_map(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    method: str = "isotonic",
+    scope: str | None = None,
+    bins: int | None = None,
+    binning: str | None = None,
+    centred: bool | None = None,
+    regularisation: float | None = None,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+) -> CalibrationMap:
+    """Fit a calibration map: a function from the model's probabilities to recalibrated ones.
+
+    Parameters
+    ----------
+    method : "temperature", "platt", "beta", "isotonic", "histogram", "scaling_binning", "vector", "dirichlet", ...
+    scope : the probability to map: "top_label", "positive" or "class:INDEX". Methods that map all classes do so for
+        "top_label".
+    bins, binning : of methods that bin. Default: 15, "equal_width".
+    centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
+    regularisation : of `dirichlet`. Default: 0.01.
+    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+
+    Returns
+    -------
+    CalibrationMap; calling it recalibrates
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule; an option that the method does not take.
+
+    Examples
+    --------
+    >>> recalibrate = fit_map([0.9] * 10 + [0.1] * 10, [1] * 8 + [0] * 2 + [0] * 10, method="isotonic")
+    >>> recalibrate([0.9, 0.1]).round(3).tolist()
+    [0.8, 0.0]
+    """
+    batch = _batch(locals())
+    given = {"bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation}
+    options = _map_options(
+        method, {name: value for name, value in given.items() if value is not None}
+    )
+    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane.fill_batch(batch)
+    question = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
+    return CalibrationMap(fit(method, View(pane, question, batch), options))
+
+
+def evaluate_pane(
+    pane: Pane,
+    metrics: str | Sequence[str] | None,
+    *,
+    bins: int | None,
+    scope: str | None,
+    **asked: Any,
+) -> Report:
+    """Compute metrics from a pane; see `Pane.evaluate`."""
+    slugs = _slugs(metrics)
+    shared = {name: asked.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")}
+    question = PaneQuery(
+        bins=_bins(pane, bins, scope), scope=scope, options=_taken(asked, slugs), **shared
+    )
+    return _report(View(pane, question), slugs)
+
+
+def reliability_of_pane(
+    pane: Pane, *, bins: int | None, scope: str | None, **asked: Any
+) -> ReliabilityTable:
+    """Compute the reliability table of a pane; see `Pane.reliability`."""
+    return ReliabilityTable(
+        reliability_of(View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **asked)))
+    )
+
+
+def temperature_of_pane(pane: Pane, **asked: Any) -> Temperature:
+    """Fit the temperature of a pane; see `Pane.temperature`."""
+    return Temperature(fit_profile(pane, rows_if_complete=True, **asked))
+
+
+def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
+    return default_bins(pane.spec, scope) if bins is None else bins
+
+
+def _slugs(metrics: str | Iterable[str] | None) -> list[str]:
+    if metrics is None:
+        return list(DEFAULT_METRICS)
+    slugs = [metrics] if isinstance(metrics, str) else list(metrics)
+    chosen(slugs)
+    return slugs
+
+
+def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
+    """Return the options, once a requested metric takes each.
+
+    Raises
+    ------
+    CalibrationInputError
+        No requested metric takes an option.
+    """
+    taken = {name for metric in chosen(slugs) for name in _own(metric)}
+    for name in options:
+        if name not in taken:
+            listed = ", ".join(sorted(taken)) or "none"
+            detail = f"none of the requested metrics takes the option {name!r}; they take {listed}"
+            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _own(metric: Metric) -> list[str]:
+    """Return the names of a metric's own options."""
+    return [
+        *(option.name for option in metric.own_options),
+        *({"composites"} & set(metric.options)),
+    ]
+
+
+def _batch(arguments: dict[str, Any]) -> Batch:
+    """Return the labelled data of a call."""
+    data = {name: arguments[name] for name in DATA}
+    if data["labels"] is None and data["label_counts"] is None:
+        detail = "received neither labels nor label_counts; expected one of them"
+        raise CalibrationInputError.at("/labels", "missing", detail)
+    return read_arrays(**data)
+
+
+def _filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
+    """Return a pane with the accumulators that a computation reads."""
+    pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
+    pane.fill_batch(batch)
+    return pane
+
+
+def _report(view: View, slugs: Sequence[str]) -> Report:
+    split = view.pane.units_split
+    about: dict[str, Any] = {
+        **view.pane.counts,
+        "weight": view.pane.weight,
+        "unit_source": view.pane.unit_source,
+        "n_units_split": split["n"],
+        "raters": view.question.raters,
+        "scope": view.scope,
+        "bins": view.question.bins,
+        "ci": view.question.ci,
+    }
+    if split["estimated"]:
+        about["n_units_split_estimated"] = True
+    return Report(estimates(view, slugs), about)
+
+
+def _map_options(method: str, given: dict[str, Any]) -> Options:
+    """Return the options of a method, once it takes each that is given."""
+    taken = found()[method].options if method in found() else given
+    for name in given:
+        if name not in taken:
+            listed = ", ".join(taken) or "none"
+            detail = f"{method} does not take the option {name!r}; it takes {listed}"
+            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
+    return Options(**given)

@@ -1,0 +1,162 @@
+"""The result of a metric: a number with its interval, its null reference and what it was computed from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from calibrant.inference.null_reference import ASSUMPTION
+
+
+@dataclass(frozen=True, repr=False)
+class Estimate:
+    """A number with its uncertainty; `float(estimate)` is the number.
+
+    Attributes
+    ----------
+    value : float, or None where there is no number; never nan
+    reason : why there is no number, as one word for programs: "no_data", "too_few_units", ...
+    detail : the same as a sentence
+    interval : lower and upper bound, None where there are none; `extra["interval_reason"]` says why
+    null : mean and 95 % quantile of the metric for a perfectly calibrated model with the same predictions and sample
+        size, None where they are not known
+    extra : further results by name, such as `bins`, `scope`, `by_class`, `interval_method`, `error_bound`
+    name : the metric's slug, with the options of the request
+    n : number of labelled predictions; None where plain histograms do not carry it
+    n_ratings : number of ratings
+    n_units : number of independent units (patients, items); of a unit that is split over panes each part counts
+    n_units_split : number of units that are split over batches or panes
+
+    Examples
+    --------
+    >>> estimate = Estimate(0.125, interval=(0.1, 0.15), name="ece", n=400)
+    >>> estimate
+    Estimate(ece=0.1250, interval=[0.1000, 0.1500], n=400)
+    >>> float(estimate), f"{estimate:.1%}"
+    (0.125, '12.5%')
+    >>> missing = Estimate(None, "no_data", name="ece", n=0)
+    >>> missing
+    Estimate(ece=None, reason='no_data', n=0)
+    >>> float(missing)
+    Traceback (most recent call last):
+    ...
+    ValueError: ece has no value: no_data. Read `.value`, which is None, or check `.reason` first.
+    """
+
+    value: float | None
+    reason: str | None = None
+    detail: str | None = None
+    interval: tuple[float, float] | None = None
+    null: tuple[float, float] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    n: int | None = None
+    n_ratings: int | None = None
+    n_units: int | None = None
+    n_units_split: int | None = None
+
+    @property
+    def null_mean(self) -> float | None:
+        """Mean of the metric for a perfectly calibrated model of the same predictions and sample size."""
+        return None if self.null is None else self.null[0]
+
+    @property
+    def null_q95(self) -> float | None:
+        """95 % quantile of the metric for a perfectly calibrated model."""
+        return None if self.null is None else self.null[1]
+
+    def of(
+        self, name: str, counts: Mapping[str, int], n_units_split: int | None = None
+    ) -> Estimate:
+        """Return the estimate with its name and the counts of the data; what is not finite is no value.
+
+        Parameters
+        ----------
+        name : slug, with the options of the request
+        counts : of the pane
+        n_units_split : as in the attributes
+        """
+        value, extra = finite(self.value), {key: plain(each) for key, each in self.extra.items()}
+        lower, upper = self.interval or (None, None)
+        bounds = (finite(lower), finite(upper))
+        if self.interval is not None and None in bounds:
+            extra.setdefault("interval_reason", "undefined")
+        return replace(
+            self,
+            value=value,
+            reason=(self.reason or "undefined") if value is None else None,
+            detail=self.detail if value is None else None,
+            interval=None if bounds[0] is None or bounds[1] is None else (bounds[0], bounds[1]),
+            extra=extra,
+            name=name,
+            n=extra.get("n", counts["n_labelled"]),
+            n_ratings=extra.get("n_ratings", counts["n_ratings"]),
+            n_units=counts.get("n_units"),
+            n_units_split=n_units_split,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as the service returns it: plain values, ready for JSON."""
+        found: dict[str, Any] = {"value": self.value}
+        if self.value is None:
+            found["reason"] = self.reason
+            if self.detail:
+                found["detail"] = self.detail
+        found["interval"] = None if self.interval is None else list(self.interval)
+        found |= {"null_mean": self.null_mean, "null_q95": self.null_q95}
+        if self.null is not None:
+            found["null_assumption"] = ASSUMPTION
+        return found | {"n": self.n, "n_ratings": self.n_ratings} | dict(self.extra)
+
+    def __float__(self) -> float:
+        if self.value is None:
+            raise ValueError(
+                f"{self.name or 'the estimate'} has no value: {self.reason}. "
+                "Read `.value`, which is None, or check `.reason` first."
+            )
+        return self.value
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else repr(self)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.name or 'value'}={number(self.value)}"]
+        if self.value is None:
+            parts.append(f"reason={self.reason!r}")
+        if self.interval is not None:
+            parts.append(f"interval=[{number(self.interval[0])}, {number(self.interval[1])}]")
+        if self.null is not None:
+            parts.append(f"null_q95={number(self.null[1])}")
+        if self.n is not None:
+            parts.append(f"n={self.n}")
+        return f"Estimate({', '.join(parts)})"
+
+
+def number(value: float | None) -> str:
+    """Write a number with four decimals, or four digits where that would hide it.
+
+    Examples
+    --------
+    >>> [number(value) for value in (0.03125, 1.5e-7, 12345.678, 0.0, None)]
+    ['0.0312', '1.5e-07', '1.235e+04', '0.0000', 'None']
+    """
+    if value is None:
+        return "None"
+    plain_size = value == 0.0 or 1e-3 <= abs(value) < 1e4
+    return f"{value:.4f}" if plain_size else f"{value:.4g}"
+
+
+def finite(value: float | None) -> float | None:
+    """Return a finite number as a float, anything else as None."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def plain(value: Any) -> Any:
+    """Return a value with None instead of numbers that JSON does not have."""
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value

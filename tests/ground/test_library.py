@@ -1,0 +1,455 @@
+"""The public surface of `calibrant`: what its functions take, return, print and reject."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calibrant as cal
+from calibrant.library import DATA
+from scripts.library_stub import STUB, stub
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "library.md"
+N = 120
+
+
+def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions of three classes and one label for each."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), n)
+    return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+
+
+# What is documented.
+
+
+def test_the_examples_of_the_page_hold() -> None:
+    assert doctest.testfile(str(PAGE), module_relative=False).failed == 0
+
+
+def test_documented_names_are_the_exported_names() -> None:
+    assert set(re.findall(r"`cal\.(\w+)`", PAGE.read_text())) == set(dir(cal))
+
+
+def test_every_exported_name_is_there_and_documents_itself() -> None:
+    for name in dir(cal):
+        found = getattr(cal, name)
+        assert name == "__version__" or inspect.getdoc(found), name
+    space: dict[str, object] = {}
+    exec("from calibrant import *", space)
+    assert set(dir(cal)) <= set(space)
+    with pytest.raises(AttributeError, match="no attribute 'eces'"):
+        cal.eces  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_stub_is_that_of_the_metrics() -> None:
+    assert STUB.read_text() == stub(), "run `make stub`"
+
+
+def test_the_import_loads_nothing_else() -> None:
+    loaded = (
+        "import sys, calibrant; print(sorted({'numpy', 'scipy', 'zstandard'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# The functions of metrics.
+
+
+@pytest.mark.parametrize("slug", sorted(cal.METRICS))
+def test_a_function_takes_the_options_of_its_metric_and_no_others(slug: str) -> None:
+    function, metric = getattr(cal, slug), cal.METRICS[slug]
+    options = [name for name in inspect.signature(function).parameters if name not in DATA]
+    assert sorted(options) == sorted(
+        ["raters", "ci", *metric.options, *(option.name for option in metric.own_options)]
+    )
+    assert metric.source in function.__doc__ and "Notes" in function.__doc__
+    p, y = data(6)
+    with pytest.raises(
+        TypeError, match=f"{slug}\\(\\) takes no argument 'colour'; its options are"
+    ):
+        function(p, y, colour="red")
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+@pytest.mark.parametrize("slug", sorted(cal.METRICS))
+def test_no_data_is_no_number(slug: str) -> None:
+    function = getattr(cal, slug)
+    for found in (
+        function([], []),
+        function(np.zeros((0, 3)), []),
+        function([[0.7, 0.2, 0.1]], [None]),
+    ):
+        assert found.value is None and found.interval is None and found.reason
+        assert (found.n, found.n_ratings, found.n_units) == (0, 0, 0)
+        with pytest.raises(ValueError, match=f"{slug} has no value: {found.reason}"):
+            float(found)
+
+
+def test_options_reach_the_metric() -> None:
+    p, y = data()
+    assert cal.lp_ece(p, y, order=1).value == pytest.approx(cal.ece(p, y).value, abs=1e-15)
+    assert cal.ece(p, y, bins=7).extra["bins"] == 7
+    assert cal.brier(p, y, ci=0.5).interval[0] > cal.brier(p, y, ci=0.99).interval[0]  # type: ignore[index]
+    assert cal.evaluate(p, y, ["ece", "lp_ece"], order=1)["lp_ece"].value == pytest.approx(
+        cal.ece(p, y).value, abs=1e-15
+    )
+    with pytest.raises(
+        cal.CalibrationInputError, match="none of the requested metrics takes the option 'order'"
+    ):
+        cal.evaluate(p, y, ["ece", "brier"], order=1)
+
+
+def test_one_dimension_is_class_one_and_two_classes_are_scored_by_the_top_label() -> None:
+    rng = np.random.default_rng(4)
+    one = rng.random(200)
+    y = (rng.random(200) < one).astype(int)
+    both = np.column_stack([1 - one, one])
+    assert cal.ece(one, y).extra["scope"] == "positive"
+    assert cal.ece(both, y).extra["scope"] == "top_label"
+    assert cal.ece(both, y, scope="positive").value == pytest.approx(
+        cal.ece(one, y).value, abs=1e-12
+    )
+    odds = np.log(one) - np.log1p(-one)
+    for logits in (odds, odds.tolist()):
+        assert cal.brier(logits=logits, labels=y).value == pytest.approx(
+            cal.brier(one, y).value, abs=1e-12
+        )
+    assert (
+        cal.ece(one, y == 1)
+        == cal.ece(one.tolist(), y.tolist())
+        == cal.ece(tuple(one), tuple(y.tolist()))
+    )
+
+
+class Series:
+    """A column of another library."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.values
+
+
+def test_integers_name_units_and_foreign_columns_are_arrays() -> None:
+    p, y = data()
+    units = np.arange(N) // 3
+    named = cal.ece(p, y, units=[f"{unit}" for unit in units])
+    assert (
+        cal.ece(Series(p), Series(y), units=units) == cal.ece(p, y, units=units.tolist()) == named
+    )
+    assert named.n_units == N // 3
+
+
+P3, Y3 = data(3)
+BAD = {
+    "both": (lambda: cal.ece(P3, Y3, logits=P3), "probabilities", None, "one_score_column"),
+    "neither": (lambda: cal.ece(labels=Y3), "probabilities", None, "one_score_column"),
+    "no labels": (lambda: cal.ece(P3), "labels", None, "missing"),
+    "range": (lambda: cal.ece([0.1, 1.5], [0, 1]), "probabilities", 1, "range"),
+    "sum": (lambda: cal.ece([[0.5, 0.5], [0.5, 0.2]], [0, 1]), "probabilities", 1, "row_sum"),
+    "nan": (lambda: cal.ece(logits=[[0.5, np.nan]], labels=[0]), "logits", 0, "finite"),
+    "class": (lambda: cal.ece(P3, [0, 1, 3]), "labels", 2, "class_range"),
+    "length": (lambda: cal.ece(P3, [0, 1]), "labels", None, "length"),
+    "empty": (lambda: cal.ece([], [1]), "labels", None, "length"),
+    "weight": (lambda: cal.ece(P3, Y3, weights=[1, -1, 1]), "weights", 1, "weight"),
+    "unit": (lambda: cal.ece(P3, Y3, units=["a", "b", "c d"]), "units", 2, "name"),
+    "text": (lambda: cal.ece("0.5", [1]), "probabilities", None, "matrix"),
+    "masked": (
+        lambda: cal.ece(np.ma.array([0.5], mask=[True]), [1]),
+        "probabilities",
+        None,
+        "list",
+    ),
+    "bins": (lambda: cal.ece(P3, Y3, bins=0), "bins", None, "range"),
+    "raters": (lambda: cal.ece(P3, Y3, raters="all"), "raters", None, "one_of"),
+    "scope": (lambda: cal.ece(P3, Y3, scope="positive"), "scope", None, "one_of"),
+    "order": (lambda: cal.lp_ece(P3, Y3, order=0.5), "order", None, "range"),
+    "metric": (lambda: cal.evaluate(P3, Y3, ["eces"]), "metrics", None, "unknown_metric"),
+    "method": (lambda: cal.fit_map(P3, Y3, method="iso"), "method", None, "one_of"),
+    "map option": (
+        lambda: cal.fit_map(P3, Y3, method="platt", bins=3),
+        "bins",
+        None,
+        "unknown_option",
+    ),
+    "objective": (
+        lambda: cal.fit_temperature(P3, Y3, objective="mse"),
+        "objective",
+        None,
+        "one_of",
+    ),
+    "pane bins": (
+        lambda: cal.Pane.fill(P3, Y3).evaluate(["ece"], bins=17),
+        "bins",
+        None,
+        "bins_not_exact",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors_name_argument_row_and_rule(name: str) -> None:
+    call, argument, row, rule = BAD[name]
+    with pytest.raises(cal.CalibrationInputError) as raised:
+        call()
+    first = raised.value.violations[0]
+    assert (first.argument, first.row, first.rule) == (argument, row, rule)
+    assert str(raised.value).startswith(argument if row is None else f"{argument}, row {row}:")
+    assert f"({rule})" in str(raised.value)
+    assert pickle.loads(pickle.dumps(raised.value)).violations == raised.value.violations
+
+
+# Results.
+
+
+def test_an_estimate_is_a_number() -> None:
+    p, y = data()
+    found = cal.ece(p, y)
+    assert float(found) == found.value == np.asarray([found], float)[0]
+    assert f"{found:.2f}" == f"{found.value:.2f}" and f"{found}" == repr(found)
+    assert found.null_mean is not None and found.null_mean < found.null_q95  # type: ignore[operator]
+    assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+
+
+def test_a_report_is_a_mapping_that_prints() -> None:
+    p, y = data()
+    report = cal.evaluate(p, y)
+    assert list(report) == list(report.to_dict()["metrics"]) and len(report) == 12
+    assert (
+        report["ece"] == cal.ece(p, y)
+        and report.to_dict()["metrics"]["ece"] == report["ece"].to_dict()
+    )
+    assert (report.n_predictions, report.n_labelled, report.n_ratings, report.n_units) == (N,) * 4
+    lines = repr(report).splitlines()
+    assert len(lines) == 14 and lines[2].startswith("accuracy")
+    page = report.to_html()
+    assert page.startswith("<!doctype html>") and page.count("<tr>") == 13 and "http" not in page
+    with pytest.raises(KeyError, match="the report has no 'eces'"):
+        report["eces"]
+
+
+def test_a_table_has_its_columns_as_arrays() -> None:
+    p, y = data()
+    table = cal.reliability(p, y, bins=6)
+    rows = table.to_dict()["table"]
+    assert len(table) == 6 and table.bins == 6 and table.n == N
+    np.testing.assert_array_equal(table.bin_weight, [row["weight"] for row in rows])
+    assert np.isnan(table.bin_confidence[table.bin_weight == 0]).all()
+    assert table.bin_interval.shape == (6, 2)
+    assert table.ece == pytest.approx(cal.ece(p, y, bins=6).value, abs=1e-15)
+    assert "bin_accuracy" in dir(table) and "scope" in dir(table)
+    assert (
+        pickle.loads(pickle.dumps(table)).to_dict() == copy.copy(table).to_dict() == table.to_dict()
+    )
+    with pytest.raises(AttributeError, match="no 'colour'"):
+        table.colour  # noqa: B018
+
+
+def test_a_temperature_recalibrates_arrays_of_both_shapes() -> None:
+    p, y = data(400)
+    sharp = p**3 / (p**3).sum(axis=1, keepdims=True)
+    found = cal.fit_temperature(sharp, y)
+    assert float(found) == pytest.approx(3.0, rel=0.2) and found.verdict == "ok"
+    np.testing.assert_allclose(found(p**2 / (p**2).sum(axis=1, keepdims=True)).sum(axis=1), 1.0)
+    np.testing.assert_allclose(found(logits=float(found) * np.log(p)), p, atol=1e-12)
+    odds = 2.0 * float(found)
+    one = found([1 / (1 + np.exp(-odds)), 0.5])
+    np.testing.assert_allclose(one, [1 / (1 + np.exp(-2.0)), 0.5], atol=1e-12)
+    assert cal.Temperature.from_dict(found.to_dict()).value == found.value
+    none = cal.fit_temperature(p, [None] * 400)
+    assert none.value is None and none.reason == "no_labels"
+    with pytest.raises(ValueError, match="no temperature"):
+        float(none)
+    with pytest.raises(cal.CalibrationInputError, match="no temperature to apply"):
+        none(p)
+
+
+METHODS = sorted(cal.fit_map.__globals__["found"]())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_maps_keep_the_shape_of_what_they_map(method: str) -> None:
+    p, y = data(300)
+    fitted = cal.fit_map(p, y, method=method)
+    mapped = fitted(p)
+    if fitted.parameters is None:
+        assert fitted.reason
+        return
+    assert mapped.shape == (p.shape if fitted.scope == "full" else (300,))
+    assert ((mapped >= 0) & (mapped <= 1)).all()
+    again = cal.CalibrationMap.from_dict(fitted.to_dict())
+    np.testing.assert_array_equal(again(p), mapped)
+    assert again.digest == fitted.digest and method in repr(fitted)
+
+
+def test_a_map_of_class_one_takes_and_gives_one_dimension() -> None:
+    p, y = data(300)
+    for method in ("temperature", "isotonic", "beta"):
+        fitted = cal.fit_map(p[:, 1], y == 1, method=method)
+        assert fitted.scope in ("positive", "full") and fitted(p[:5, 1]).shape == (5,)
+
+
+# Panes.
+
+
+def parts(n_parts: int) -> list[cal.Pane]:
+    p, y = data()
+    return [
+        cal.Pane.fill(p[i::n_parts], y[i::n_parts], ids=np.arange(N)[i::n_parts])
+        for i in range(n_parts)
+    ]
+
+
+def test_panes_add_in_any_order_and_subtract() -> None:
+    p, y = data()
+    whole = cal.Pane.fill(p, y, ids=np.arange(N))
+    first, second, third = parts(3)
+    for total in (
+        sum([first, second, third]),
+        third + (first + second),
+        sum([second, third, first]),
+    ):
+        assert isinstance(total, cal.Pane)
+        assert total == whole and total.isclose(whole) and whole.isclose(total)
+        assert total - second == first + third
+        assert repr(total) == repr(whole)
+    assert first != second and not first.isclose(second) and first != "pane"
+    assert repr(first) == repr(parts(3)[0]), "adding changes neither pane"
+    assert whole - whole == cal.Pane(whole.spec)
+    with pytest.raises(ValueError, match="do not add"):
+        first + cal.Pane.fill([0.5], [1])
+    with pytest.raises(TypeError):
+        first + 1
+
+
+def test_panes_survive_bytes_and_pickle() -> None:
+    total = sum(parts(4))
+    for again in (
+        cal.Pane.from_bytes(total.to_bytes()),
+        pickle.loads(pickle.dumps(total)),
+        copy.deepcopy(total),
+    ):
+        assert again == total and again.isclose(total)
+        assert (
+            again.evaluate(["ece", "brier"]).to_dict() == total.evaluate(["ece", "brier"]).to_dict()
+        )
+
+
+def test_a_large_sum_is_stored_within_the_bound_of_a_pane() -> None:
+    rng = np.random.default_rng(1)
+    panes = [
+        cal.Pane.fill(p := rng.dirichlet(np.ones(10), 150), p.argmax(axis=1)) for _ in range(3)
+    ]
+    total = sum(panes)
+    assert total.sample.n == 450
+    stored = cal.Pane.from_bytes(total.to_bytes())
+    assert 0 < stored.sample.n < 450 and stored == total and stored.isclose(total)
+
+
+def test_a_pane_of_a_models_own_specification() -> None:
+    spec = cal.PaneSpec("binary", 2, grid=60)
+    pane = cal.Pane.fill([[0.2, 0.8]], [1], spec=spec)
+    assert (
+        pane.spec == spec
+        and repr(pane) == "Pane(binary: 1 predictions, 1 labelled, 1 ratings, 1 units)"
+    )
+    assert pane.evaluate(["ece"])["ece"].extra["scope"] == "positive"
+    assert cal.Pane.fill([0.8]).counts["n_labelled"] == 0
+    assert cal.Pane.fill([], spec=spec) == cal.Pane(spec)
+
+
+def test_a_unit_that_is_split_over_panes_is_reported() -> None:
+    p, y = data()
+    units = np.arange(N) // 10
+    cut = 35
+    panes = [
+        cal.Pane.fill(p[part], y[part], units=units[part])
+        for part in (slice(cut), slice(cut, None))
+    ]
+    report = sum(panes).evaluate(["ece", "brier"])
+    assert report.n_units_split == 1 and report.n_units == N // 10 + 1
+    assert all(estimate.n_units_split == 1 for estimate in report.values())
+    for printed in (repr(report), report._repr_html_()):
+        assert "units split over batches or panes: 1;" in printed
+    assert "13 units (1 split over batches or panes)" in repr(sum(panes))
+    whole = cal.evaluate(p, y, ["ece"], units=units)
+    assert (whole.n_units_split, whole.n_units) == (0, N // 10) and "split" not in repr(whole)
+
+
+def test_a_pane_and_its_rows_give_the_same_sums_and_bins() -> None:
+    p, y = data()
+    pane = cal.Pane.fill(p, y)
+    table = pane.reliability(bins=12)
+    np.testing.assert_allclose(table.bin_weight, cal.reliability(p, y, bins=12).bin_weight)
+    slugs = ["ece", "mce", "ace", "classwise_ece", "brier", "nll", "accuracy"]
+    ours, rows = pane.evaluate(slugs, raters="mean"), cal.evaluate(p, y, slugs, raters="mean")
+    for slug in slugs:
+        assert ours[slug].value == pytest.approx(rows[slug].value, abs=1e-12)
+        assert ours[slug].null == pytest.approx(rows[slug].null, abs=1e-9)
+    assert pane.temperature().value == pytest.approx(cal.fit_temperature(p, y).value, rel=1e-6)
+    assert pane.evaluate(["lp_ece"], order=1)["lp_ece"].value == pytest.approx(
+        ours["ece"].value, abs=1e-12
+    )
+
+
+# Plots.
+
+
+@pytest.fixture
+def pyplot():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
+def test_the_diagram_shows_the_table(pyplot) -> None:
+    p, y = data()
+    table = cal.reliability(p, y)
+    _, own = pyplot.subplots()
+    assert table.plot(own) is own
+    axes = table.plot()
+    filled = table.bin_weight > 0
+    points = next(line for line in axes.lines if line.get_label() == "observed")
+    np.testing.assert_allclose(points.get_xdata(), table.bin_confidence[filled])
+    np.testing.assert_allclose(points.get_ydata(), table.bin_accuracy[filled])
+    heights = [bar.get_height() for bar in axes.patches]
+    np.testing.assert_allclose(heights, table.bin_weight / table.bin_weight.sum())
+    assert axes.get_title(loc="left").startswith(f"ECE {table.ece:.4f}, n = {N}")
+    assert axes.get_xlabel() == "confidence of the top class"
+
+
+def test_every_result_draws_with_and_without_data(pyplot) -> None:
+    p, y = data()
+    for results in ((p, y), (p, [None] * N)):
+        for make in (cal.reliability, cal.fit_temperature, cal.fit_map, cal.evaluate):
+            axes = make(*results).plot()  # type: ignore[operator]
+            axes.figure.canvas.draw()
+            empty = any("Nothing to draw" in text.get_text() for text in axes.texts)
+            assert empty is (results[1] is not y), make
+    with pytest.raises(ValueError, match="more than two classes"):
+        cal.fit_map(p, y, method="vector").plot()
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"pip install 'calibrant\[plot\]'"):
+        cal.reliability(*data()).plot()
