@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[1]
 # Folders of the repository, and where the wheel installs them.
 FOLDERS = {
@@ -28,7 +30,7 @@ INSTALLED = Path(sysconfig.get_paths()["purelib"])
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = ["sh", str(ROOT / "scripts" / "wheels"), sys.executable, str(folder)]
-    subprocess.run(command, check=True, capture_output=True, timeout=150)
+    subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_S)
     return next(folder.glob("*.whl"))
 
 
@@ -46,7 +48,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     # With `--no-index` a fourth dependency would fail here.
     command = [*pip, "--no-index", "--disable-pip-version-check", str(wheel)]
-    subprocess.run(command, check=True, capture_output=True, timeout=150)
+    subprocess.run(command, check=True, capture_output=True, timeout=5 * PATIENCE_S)
     return python
 
 
@@ -59,7 +61,7 @@ def run(python: Path, *arguments: str, **environment: str) -> subprocess.Complet
         env=kept | environment,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=5 * PATIENCE_S,
     )
 
 
@@ -122,7 +124,11 @@ def test_a_clone_loads_no_module_under_two_names() -> None:
         "print(*names)"
     )
     found = subprocess.run(
-        [sys.executable, "-c", listed], cwd=ROOT, capture_output=True, text=True, timeout=150
+        [sys.executable, "-c", listed],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["service"]

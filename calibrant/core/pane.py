@@ -29,6 +29,7 @@ from calibrant.core.content_digest import (
 from calibrant.core.grid import Edges
 from calibrant.core.histogram import Histogram
 from calibrant.core.packing import PackingError, pack, packed_length, unpack
+from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 
@@ -113,7 +114,8 @@ class Pane:
             units=units, ids=ids, cases=cases, classes=classes, spec=spec,
         )  # fmt: skip
         pane = cls(spec or PaneSpec(batch.task, batch.n_classes))
-        pane.fill_batch(batch)
+        for part in apart(batch):
+            pane.fill_batch(part)
         return pane
 
     @classmethod

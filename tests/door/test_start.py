@@ -17,6 +17,7 @@ from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch, check_properties
 from calibrant_server.workers.store.embedded import EmbeddedServer, EmbeddedServerError
 from calibrant_server.workers.store.keys import SCHEMA
+from tests.waiting import PATIENCE_S
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +28,7 @@ def start(**environment: str) -> subprocess.CompletedProcess[str]:
         env={**inherited, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

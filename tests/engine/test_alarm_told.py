@@ -15,6 +15,8 @@ from calibrant_server.workers.queries.kinds.drift import answer
 from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 
+pytestmark = pytest.mark.one_server
+
 
 def told(sealing):
     """The verdict of all rows."""

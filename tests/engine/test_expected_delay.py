@@ -24,6 +24,8 @@ from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.engine.test_alarm_histograms import posted
 
+pytestmark = pytest.mark.one_server
+
 
 def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""

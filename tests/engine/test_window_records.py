@@ -25,6 +25,8 @@ from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermar
 from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery
 
+pytestmark = pytest.mark.one_server
+
 HOUR_S = MODEL.pane_s
 
 

@@ -155,6 +155,24 @@ def test_integers_name_units_and_foreign_columns_are_arrays() -> None:
     assert named.n_units == N // 3
 
 
+def test_columns_of_arrow_are_those_of_numpy() -> None:
+    pl = pytest.importorskip("polars")
+    p, y = data()
+    units = np.arange(N) // 3
+    found = cal.evaluate(
+        pl.Series(p[:, 1]), pl.Series(y == 1), ["ece", "brier"], units=pl.Series(units)
+    )
+    assert dict(found) == dict(cal.evaluate(p[:, 1], y == 1, ["ece", "brier"], units=units))
+    odds = np.log(p[:, 1]) - np.log1p(-p[:, 1])
+    assert cal.ece(logits=pl.Series(odds), labels=y == 1) == cal.ece(logits=odds, labels=y == 1)
+    assert cal.ece(pl.DataFrame(p), pl.Series(y)) == cal.ece(p, y)
+    ratings = pl.Series([[0, 1], None, [2]])
+    assert cal.ece(p[:3], ratings) == cal.ece(p[:3], [[0, 1], None, [2]])
+    with pytest.raises(cal.CalibrationInputError, match=r"probabilities, row 1: Received null"):
+        cal.ece(pl.Series([0.5, None]), [0, 1])
+    assert cal.ece(pl.Series([], dtype=pl.Float64), []).reason == "no_data"
+
+
 P3, Y3 = data(3)
 BAD = {
     "both": (lambda: cal.ece(P3, Y3, logits=P3), "probabilities", None, "one_score_column"),

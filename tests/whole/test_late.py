@@ -10,7 +10,7 @@ import pytest
 from tests.whole.deployment import Deployment
 
 ROOM = 40
-LINES = {"content-type": "application/x-ndjson", "Prefer": "wait=20"}
+LINES = {"content-type": "application/x-ndjson", "Prefer": "wait=60"}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def rated(deployment: Deployment, model: str, **columns: object) -> dict:
 
 def deleted(deployment: Deployment, model: str, name: str) -> dict:
     answer = deployment.client.delete(
-        f"/v1/models/{model}/predictions/{name}", headers={"Prefer": "wait=20"}
+        f"/v1/models/{model}/predictions/{name}", headers={"Prefer": "wait=60"}
     )
     assert answer.status_code == 200, answer.text
     return answer.json()
