@@ -10,7 +10,7 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 2
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi stub lock clean
+.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names lock clean
 
 help:
 	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -21,7 +21,7 @@ help:
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make wheels     build the distribution into dist/"
 	@echo "make coverage   the tests, with the share of code that they run"
-	@echo "make stub       write calibrant/__init__.pyi from the metrics"
+	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -79,8 +79,8 @@ wheels: $(VENV)/run.stamp
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
 
-stub: $(VENV)/dev.stamp
-	@$(BIN)/python -m scripts.library_stub
+names: $(VENV)/dev.stamp
+	@$(BIN)/python -m scripts.library_names
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt
