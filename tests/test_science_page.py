@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.metrics import METRICS
+from calibrant_server.service.openapi.components import resolved
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "science.md").read_text()
@@ -26,10 +27,14 @@ OPERATIONS = {
     for path, operations in DOCUMENT["paths"].items()
     for verb, operation in operations.items()
 }
-PARAMETERS = {
-    each["name"]: each["schema"]
+OPERATION_PARAMETERS = [
+    resolved(DOCUMENT, each)
     for operation in OPERATIONS.values()
     for each in operation.get("parameters", ())
+]
+PARAMETERS = {
+    each["name"]: resolved(DOCUMENT, each["schema"])
+    for each in OPERATION_PARAMETERS
     if each["in"] == "query"
 }
 # Fields of answers and bodies that the page names beside slugs and parameters.
@@ -70,9 +75,8 @@ def allowed(name: str) -> set[str]:
     """Values of a query parameter, everywhere it stands."""
     found = json.dumps(
         [
-            each["schema"]
-            for operation in OPERATIONS.values()
-            for each in operation.get("parameters", ())
+            resolved(DOCUMENT, each["schema"])
+            for each in OPERATION_PARAMETERS
             if each["name"] == name
         ]
     )

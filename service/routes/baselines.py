@@ -34,7 +34,7 @@ from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 
-router = APIRouter(tags=["models"], default_response_class=Response)
+router = APIRouter(tags=["baselines"], default_response_class=Response)
 
 MAX_OBJECTS = 100
 WAIT_S = 20.0

@@ -40,7 +40,7 @@ from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["maps"], default_response_class=Response)
 
 
 class FitQuery(MapQuery, AgainstQuery):

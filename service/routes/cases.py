@@ -28,7 +28,7 @@ from calibrant_server.service.reads.queries import (
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["cases"], default_response_class=Response)
 
 MAX_BINS = 100
 # The answer holds every average, so that none is asked for.

@@ -23,7 +23,7 @@ from calibrant_server.service.reads.queries import (
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 MAX_MODELS = 6
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"

@@ -17,7 +17,7 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 WANTED = 120
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 
 class ConfidenceQuery(WindowQuery):

@@ -38,7 +38,7 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 COLUMNS = (
     "probabilities",

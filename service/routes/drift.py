@@ -16,7 +16,7 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["drift"], default_response_class=Response)
 
 
 class HistoryQuery(WindowQuery):

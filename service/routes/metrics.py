@@ -29,7 +29,7 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 
 class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):

@@ -17,7 +17,7 @@ from calibrant_server.service.reads.queries import (
 )
 from calibrant_server.service.reads.service import ReadQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 BINNED = frozenset({"bins", "binning", "edges", "min_count", "scope"})
 

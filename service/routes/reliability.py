@@ -14,7 +14,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import BinningQuery, asked_of, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
 class ReliabilityQuery(BinningQuery, AgainstQuery):

@@ -15,7 +15,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import Edges, Raters, WindowQuery, scope_of
 from calibrant_server.service.reads.service import ReadQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
 class RocQuery(WindowQuery, AgainstQuery):

@@ -14,7 +14,7 @@ from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import BinningQuery, OptionsQuery, asked_of
 from calibrant_server.service.reads.service import ReadQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["stability"], default_response_class=Response)
 
 
 class StabilityQuery(BinningQuery, AgainstQuery, OptionsQuery):

@@ -137,7 +137,7 @@ def send(
     ----------
     delivery, secret : what is sent, and what signs it
     timeout_s : for the whole answer; a receiver that says a byte now and then is cut off
-    allowed : networks beside the open internet
+    allowed : networks in addition to the public internet
     trusted : PEM file of authorities beside those of the system
 
     Raises
