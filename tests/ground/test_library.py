@@ -391,6 +391,18 @@ def test_panes_survive_bytes_and_pickle() -> None:
         )
 
 
+def test_a_pane_that_was_read_in_part_stays_so() -> None:
+    whole = parts(1)[0]
+    some = cal.Pane.from_parts(whole.spec, whole.parts(), ["scores", "counts"])
+    again = pickle.loads(pickle.dumps(some))
+    assert again.names == ["counts", "scores"] and again == some and some.digest() is None
+    assert repr(again) == repr(whole)
+    assert (
+        repr(cal.Pane.from_parts(whole.spec, whole.parts(), ["scores"]))
+        == "Pane(multiclass: scores)"
+    )
+
+
 def test_a_large_sum_is_stored_within_the_bound_of_a_pane() -> None:
     rng = np.random.default_rng(1)
     panes = [
