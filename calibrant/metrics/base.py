@@ -38,6 +38,8 @@ class Metric:
         as "scope"
     options : names of the question's own fields that it reads beside raters
     own_options : options that are not every metric's, declared
+    formula : in one line
+    exact : whether the stored state gives the value of the raw rows; otherwise an estimate from cells or a sample
     search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     """
 
@@ -50,6 +52,8 @@ class Metric:
     source: str
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
+    formula: str = ""
+    exact: bool = True
     search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def value(self, view: View) -> float | None:
