@@ -596,7 +596,15 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
             cal.fit_temperature(**arguments).to_dict(), scored.json()["temperature"], f"{model}, T"
         )
         window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
-        found = cal.Pane.fill(**arguments, spec=spec).evaluate(list(METRICS)).to_dict()
+        pane = cal.Pane.fill(**arguments, spec=spec)
+        for result, kind in (
+            (pane.reliability(), "reliability"),
+            (pane.temperature(), "temperature"),
+        ):
+            served = deployment.get(f"/v1/models/{model}/{kind}")
+            shown = result.to_dict()
+            equal(shown, {name: served[name] for name in shown}, f"{model}, pane, {kind}")
+        found = pane.evaluate(list(METRICS)).to_dict()
         for each in found["metrics"].values():
             if "classes" in each:
                 each["classes"] = (
