@@ -1,5 +1,4 @@
-"""A table for each named case (image, study): what averages over cases, their box plots and reliability histograms
-rest on.
+"""A table for each named case (image, study), for averages over cases, box plots and reliability histograms.
 
 Cases are bounded in number and in filled cells. Beyond, cases are chosen by the hash of their names as units are in
 `unit_sample`: those below a threshold keep tables of their own, the rest share one, so that totals over all
