@@ -1,4 +1,4 @@
-# Written by `make stub`; do not edit.
+# Written by `make names`; do not edit.
 from collections.abc import Mapping, Sequence
 from typing import Any
 

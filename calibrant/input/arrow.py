@@ -144,7 +144,7 @@ def plain(name: str, value: Any) -> Any:
             array = np.asarray(value)
             if array.dtype.kind == "M":
                 raise _naive(name)
-            return array
+            return array.tolist() if array.dtype == object else array
     return read_column(name, value) if is_arrow(value) else value
 
 

@@ -29,7 +29,7 @@ from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import panes_of
 
-router = APIRouter(tags=["ingest"], default_response_class=Response)
+router = APIRouter(tags=["predictions"], default_response_class=Response)
 
 
 @router.post(
