@@ -27,7 +27,7 @@ class Tolerance:
 
     @classmethod
     def within(cls, delta: float = DEFAULT_TOLERANCE, bins: int = DRIFT_BINS) -> Tolerance:
-        """At most `delta` to either side in every bin: is the model calibrated?
+        """Tolerate at most `delta` to either side in every bin, to ask whether the model is calibrated.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class Tolerance:
     def of_reference(
         cls, reference: UnitTable, delta: float = DEFAULT_TOLERANCE, level: float = 0.95
     ) -> Tolerance:
-        """The reference's gaps, as far as they are known, widened by `delta`: did calibration change?
+        """Widen the reference's gaps, as far as they are known, by `delta`, to ask whether calibration changed.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ from calibrant.metrics.requests import MetricRequest, read_requests
 
 @lru_cache(maxsize=1)
 def discovered() -> dict[str, Metric]:
-    """The folder's metrics by slug, in alphabetical order."""
+    """Return the folder's metrics by slug, in alphabetical order."""
     found: dict[str, Metric] = {}
     for module in pkgutil.iter_modules(__path__):
         content = importlib.import_module(f"{__name__}.{module.name}")
@@ -67,7 +67,7 @@ def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[Met
 
 
 def chosen(slugs: Iterable[str]) -> list[Metric]:
-    """The metrics of those requests, each once.
+    """Return the metrics of those requests, each once.
 
     Raises
     ------
