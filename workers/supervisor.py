@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -16,7 +17,8 @@ from calibrant_server.workers.alarm.webhook_sender import WebhookSender
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.compute import AnswerFunction, Compute
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.kind import ResultKind
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
@@ -34,7 +36,7 @@ class Supervisor:
     ----------
     settings : with a `redis_url`; see `calibrant_server.workers.store.embedded` for where it comes from without an operator's
     numbers : the classes that compute; those of `calibrant` unless a test replaces them
-    functions : functions by kind of query; default: those of `workers/queries/kinds`
+    kinds : result kinds by name; default: those of `workers/queries/kinds`
     script_texts : the scripts of the store; default: those of the package
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
         the token chain keeps the old one, should it ever wake, from writing.
@@ -44,7 +46,7 @@ class Supervisor:
         self,
         settings: EngineSettings,
         numbers: Numerics | None = None,
-        functions: Mapping[str, AnswerFunction] | None = None,
+        kinds: Mapping[str, ResultKind[Any]] | None = None,
         script_texts: Mapping[str, str] | None = None,
         on_stuck: Callable[[int], None] | None = None,
         loop: type[PartitionLoop] = PartitionLoop,
@@ -57,7 +59,7 @@ class Supervisor:
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)
-        compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        compute = Compute(self.store, self._ground, None if kinds is None else dict(kinds))
         self._serving = QueryServer(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []

@@ -27,7 +27,7 @@ class Tolerance:
 
     @classmethod
     def within(cls, delta: float = DEFAULT_TOLERANCE, bins: int = DRIFT_BINS) -> Tolerance:
-        """Allow at most `delta` to either side in each bin: is the model calibrated?
+        """Allow at most `delta` to either side in each bin, to test whether the model is calibrated.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class Tolerance:
     def of_reference(
         cls, reference: UnitTable, delta: float = DEFAULT_TOLERANCE, level: float = 0.95
     ) -> Tolerance:
-        """Allow the reference's gaps with their uncertainty, widened by `delta`: did calibration change?
+        """Allow the reference's gaps with their uncertainty, widened by `delta`, to test for a change.
 
         Parameters
         ----------

@@ -87,7 +87,6 @@ def resolve(
     from_: datetime | None = None,
     to: datetime | None = None,
     window: str | None = None,
-    last: int | None = None,
     pane_s: int = 3600,
     now: datetime | None = None,
 ) -> Window:
@@ -98,23 +97,21 @@ def resolve(
     from_, to : aware datetimes or None
         The half-open interval; without `to` it ends with the pane of `now`, without `from_` it holds everything before.
     window : ISO 8601 duration or None
-        Back from `to` (or now). Not together with `from_` or `last`.
-    last : int or None
-        That many panes, ending with the one of `to` (or now). Not together with `from_` or `window`.
+        Back from `to` (or now). Not together with `from_`.
     pane_s : int
         Length of the model's panes.
     now : aware datetime
         The clock of the caller; needed unless `to` is given.
     """
-    if sum(given is not None for given in (from_, window, last)) > 1:
-        raise _window_error("/from", "one_of", "use one of from, window, last")
+    if from_ is not None and window is not None:
+        raise _window_error("/from", "one_of", "use one of from, window")
     end = to if to is not None else now
     if end is None:
         raise ValueError("now is needed where to is not given")
     end_us = _microseconds(end, "/to")
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
     end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
-    start_s = _start(from_, window, last, end_us, end_s, pane_s)
+    start_s = _start(from_, window, end_us, pane_s)
     start_s = max(0, start_s)
     if start_s >= end_s:
         raise _window_error("/from", "empty_window", "from must lie before to, and to after 1970")
@@ -124,17 +121,11 @@ def resolve(
 def _start(
     from_: datetime | None,
     window: str | None,
-    last: int | None,
     end_us: int,
-    end_s: int,
     pane_s: int,
 ) -> int:
     if from_ is not None:
         return pane_start(_microseconds(from_, "/from"), pane_s)
-    if last is not None:
-        if last < 1:
-            raise _window_error("/last", "positive", "last must be at least one pane")
-        return end_s - last * pane_s
     if window is None:
         return 0
     try:
