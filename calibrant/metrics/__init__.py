@@ -116,9 +116,7 @@ def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, E
     check_options(view.question.options, OPTIONS)
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {
-        each.key: _estimate(each.metric, asked(view, each), seed).of(
-            each.metric.slug, view.counts, split
-        )
+        each.key: _estimate(each.metric, asked(view, each), seed).of(each.key, view.counts, split)
         for each in requested(slugs)
     }
 

@@ -611,11 +611,11 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
         )
         window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
         pane = cal.Pane.fill(**arguments, spec=spec)
-        for result, kind in (
-            (pane.reliability(), "reliability"),
-            (pane.temperature(), "temperature"),
+        for result, kind, asked in (
+            (pane.reliability(), "reliability", {}),
+            (pane.temperature(), "temperature", {"include": "curve"}),
         ):
-            served = deployment.get(f"/v1/models/{model}/{kind}")
+            served = deployment.get(f"/v1/models/{model}/{kind}", **asked)
             shown = result.to_dict()
             equal(shown, {name: served[name] for name in shown}, f"{model}, pane, {kind}")
         found = pane.evaluate(list(METRICS)).to_dict()
