@@ -67,7 +67,7 @@ def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[Met
 
 
 def chosen(slugs: Iterable[str]) -> list[Metric]:
-    """The metrics of those requests, each once.
+    """Return the metrics of those requests, each once.
 
     Raises
     ------
@@ -116,9 +116,7 @@ def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, E
     check_options(view.question.options, OPTIONS)
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {
-        each.key: _estimate(each.metric, asked(view, each), seed).of(
-            each.metric.slug, view.counts, split
-        )
+        each.key: _estimate(each.metric, asked(view, each), seed).of(each.key, view.counts, split)
         for each in requested(slugs)
     }
 
