@@ -115,7 +115,7 @@ class Pane(PaneResults):
 
     @classmethod
     def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Pane:
-        """An empty pane to merge many others into, whose sample may hold theirs. It is not for keeping."""
+        """Return an empty pane into which many others are merged. Its sample may hold all of theirs; it is not stored."""
         pane = cls(spec, only)
         if "sample" in pane.names:
             sample = pane["sample"]
@@ -124,7 +124,7 @@ class Pane(PaneResults):
         return pane
 
     def __getitem__(self, name: str) -> Accumulator:
-        """The accumulator of that name; zero where nothing was added.
+        """Return the accumulator of that name; zero where nothing was added.
 
         Raises
         ------
@@ -208,12 +208,14 @@ class Pane(PaneResults):
 
     @property
     def histograms(self) -> Histograms:
+        """Plain histograms that were added."""
         histograms = self["histograms"]
         assert isinstance(histograms, Histograms)
         return histograms
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing was added."""
         return all(part.is_empty for part in self._parts.values())
 
     def digest(self) -> str | None:
@@ -334,6 +336,7 @@ class Pane(PaneResults):
         return self
 
     def copy(self) -> Pane:
+        """Return an independent pane with the same content."""
         twin = Pane(self.spec)
         twin._only = self._only
         twin._digest = self._digest
@@ -351,7 +354,7 @@ class Pane(PaneResults):
     def from_parts(
         cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None
     ) -> Pane:
-        """The pane that `parts` came from, or those accumulators of it that are named in `only`.
+        """Return the pane that `parts` came from, or the accumulators of it that are named in `only`.
 
         Raises
         ------
@@ -372,7 +375,7 @@ class Pane(PaneResults):
         return pane
 
     def pack(self) -> bytes:
-        """The whole pane as one piece of bytes, for clients that fill at the edge and for export."""
+        """Return the complete pane as bytes, for clients that fill at the edge and for export."""
         parts = self.parts()
         sizes = {name: len(data) for name, data in parts.items()}
         about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": sizes}
@@ -380,7 +383,7 @@ class Pane(PaneResults):
 
     @classmethod
     def unpack(cls, data: bytes) -> Pane:
-        """The pane that `pack` made.
+        """Return the pane that `pack` wrote.
 
         Raises
         ------

@@ -238,7 +238,7 @@ def _unknown(slug: str, known: Mapping[str, Metric]) -> str:
                 return f"{shown} is a search word; the slug is {metric.slug}{_how(metric, word)}."
     near = get_close_matches(plain(slug), [plain(each) for each in known], 1, 0.0)
     nearest = next((each for each in known if near and plain(each) == near[0]), next(iter(known)))
-    return f"There is no metric {shown}; the nearest is {nearest}. GET /v1/metrics lists all."
+    return f"There is no metric {shown}; the nearest is {nearest}. GET /v1/metrics and calibrant.METRICS list all."
 
 
 def _how(metric: Metric, word: str) -> str:

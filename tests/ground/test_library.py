@@ -17,6 +17,7 @@ import pytest
 import calibrant as cal
 from calibrant.library import DATA
 from scripts.library_names import PAGE, STUB, page, stub
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 N = 120
@@ -84,7 +85,11 @@ def test_the_import_loads_nothing_else() -> None:
         "import sys, calibrant; print(sorted({'numpy', 'scipy', 'zstandard'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", loaded],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.strip() == "[]"
 
@@ -130,6 +135,11 @@ def test_options_reach_the_metric() -> None:
     assert cal.evaluate(p, y, ["ece", "lp_ece"], order=1)["lp_ece"].value == pytest.approx(
         cal.ece(p, y).value, abs=1e-15
     )
+    report = cal.evaluate(p, y, "lp_ece(order=3.0),ece,ece(bins=7)")
+    assert list(report) == ["lp_ece(order=3)", "ece", "ece(bins=7)"]
+    assert report["ece(bins=7)"].value == cal.ece(p, y, bins=7).value
+    assert report["lp_ece(order=3)"].value == cal.lp_ece(p, y, order=3).value
+    assert "lp_ece(order=3)=" in repr(report["lp_ece(order=3)"])
     with pytest.raises(
         cal.CalibrationInputError, match="none of the requested metrics takes the option 'order'"
     ):

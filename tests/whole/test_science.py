@@ -179,10 +179,11 @@ def test_single_raters_stand_beside_several(voted):
 @pytest.mark.parametrize("source", ["replicates", "sample"])
 def test_the_kernel_error_has_its_curve(voted, source):
     deployment, _, pane = voted
-    found = deployment.get(f"{VOTED}/stability", metric="kde_ece(leave=instance)", source=source)
+    asked = "kde_ece(leave=instance)"
+    found = deployment.get(f"{VOTED}/stability", metric=asked, source=source)
     view = View(pane, PaneQuery(options={"leave": "instance"}))
-    expected = json.loads(json.dumps(stability(view, "kde_ece", source=source)))
-    close(found, expected | {"metric": "kde_ece(leave=instance)"})
+    expected = stability(view, "kde_ece", source=source) | {"metric": asked}
+    close(found, json.loads(json.dumps(expected)))
     assert (
         found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
     )
@@ -611,7 +612,15 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
             cal.fit_temperature(**arguments).to_dict(), scored.json()["temperature"], f"{model}, T"
         )
         window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
-        found = cal.Pane.fill(**arguments, spec=spec).evaluate(list(METRICS)).to_dict()
+        pane = cal.Pane.fill(**arguments, spec=spec)
+        for result, kind, asked in (
+            (pane.reliability(), "reliability", {}),
+            (pane.temperature(), "temperature", {"include": "curve"}),
+        ):
+            served = deployment.get(f"/v1/models/{model}/{kind}", **asked)
+            shown = result.to_dict()
+            equal(shown, {name: served[name] for name in shown}, f"{model}, pane, {kind}")
+        found = pane.evaluate(list(METRICS)).to_dict()
         for each in found["metrics"].values():
             if "classes" in each:
                 each["classes"] = (
