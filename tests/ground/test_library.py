@@ -17,6 +17,7 @@ import pytest
 import calibrant as cal
 from calibrant.library import DATA
 from scripts.library_names import PAGE, STUB, page, stub
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 N = 120
@@ -84,7 +85,11 @@ def test_the_import_loads_nothing_else() -> None:
         "import sys, calibrant; print(sorted({'numpy', 'scipy', 'zstandard'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", loaded],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.strip() == "[]"
 
