@@ -18,6 +18,7 @@ from typing import Any
 import scipy.stats  # noqa: F401
 from redis.exceptions import RedisError
 
+from calibrant.core.actions import next_request
 from calibrant.core.errors import CalibrationInputError
 from calibrant.inference.seeds import SEED
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
@@ -237,7 +238,24 @@ def _headed(
     head = {"model": config.model, "window": window.to_dict(), "state_version": state.version}
     if (name := plain_slice(slice_)) != "":
         head["slice"] = name
+    advice = told.get("recommendation")
+    if isinstance(advice, dict):
+        told = {**told, "recommendation": _with_next(advice, told, config, window, name)}
     return head | _clock(config, slice_, state) | told
+
+
+def _with_next(
+    advice: dict[str, Any], told: dict[str, Any], config: ModelConfig, window: Window, slice_: str
+) -> dict[str, Any]:
+    """Return a recommendation with the request that carries it out: on the window, or on what followed a change."""
+    view: dict[str, Any] = {"slice": slice_ or None}
+    since = told.get("effect_since")
+    if since is None:
+        span = window.to_dict()
+        since, view["to"] = span["from"], span["to"]
+    is_binary = config.task == "binary"
+    following = next_request(advice["action"], config.model, is_binary, since, **view)
+    return advice if following is None else {**advice, "next": following}
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> dict[str, Any]:
