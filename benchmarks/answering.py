@@ -32,7 +32,7 @@ def merged(panes: list[Pane]) -> Pane:
 
 
 def prepare() -> list[Case]:
-    wanted = tuple(sorted(set(metrics.parts({}))))
+    wanted = tuple(sorted(set(metrics.accumulators(metrics.MetricsQuery()))))
     kept = [packed(seed) for seed in range(PANES)]
     panes = [Pane.from_parts(SPEC, parts, only=wanted) for parts in kept]
     groups = [merged(panes[i : i + GROUP]) for i in range(0, PANES, GROUP)]

@@ -53,7 +53,7 @@ def map_method(action: str, is_binary: bool) -> str | None:
 
 
 def next_request(
-    action: str | None, model: str, is_binary: bool, since: str | None = None, **view: Any
+    action: str | None, model: str, is_binary: bool, window: Any = None, **view: Any
 ) -> dict[str, Any] | None:
     """Return the request that carries out an action on a model of the service.
 
@@ -62,7 +62,7 @@ def next_request(
     action : one of `ACTIONS` or None
     model : id of the model
     is_binary : whether its task is `binary`
-    since : RFC 3339 timestamp from which a map is fitted; None for the default window
+    window : dict with `from` and perhaps `to` (RFC 3339), on which a map is fitted; None for the default window
     view : further fields of the body, such as `slice`; those that are None are left out
 
     Returns
@@ -76,6 +76,6 @@ def next_request(
     method = None if action is None else map_method(action, is_binary)
     if method is None:
         return None
-    fields = {"method": method, "from": since, **view}
+    fields = {"method": method, **(window or {}), **view}
     body = {name: value for name, value in fields.items() if value is not None}
     return {"method": "POST", "path": f"{path}/maps", "body": body}

@@ -6,7 +6,7 @@ Each gives value, interval and null reference from one formula. The rest define 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Metric:
         as "scope"
     options : names of the question's own fields that it reads beside raters
     own_options : options that are not every metric's, declared
+    search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     """
 
     slug: str
@@ -49,6 +50,7 @@ class Metric:
     source: str
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
+    search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def value(self, view: View) -> float | None:
         """The number alone, without interval and null reference; None where there is no data.

@@ -44,6 +44,7 @@ METRIC = GapMetric(
     direction="lower",
     needs=("scope",),
     source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
+    search_words={"MR-ECE": "raters=pooled"},
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ece_statistic,
 )

@@ -17,7 +17,7 @@ def test_drift_and_maps_use_the_same_words():
 @pytest.mark.parametrize("action", ACTIONS)
 def test_an_action_names_a_request_that_exists(action, is_binary):
     method = map_method(action, is_binary)
-    found = next_request(action, "m", is_binary, "2026-11-20T00:00:00Z", slice=None)
+    found = next_request(action, "m", is_binary, {"from": "2026-11-20T00:00:00Z"}, slice=None)
     if action == "none":
         assert method is None and found is None
     elif action == "collect_more":

@@ -364,7 +364,8 @@ def test_verdicts_between():
     assert spoken(state, tables, shift=moved)["status"] == "watch"
     drifted = days(n_days=40)
     noted = acknowledge(watched(drifted))
-    assert spoken(noted, drifted)["status"] == "acknowledged"
+    told = spoken(noted, drifted)
+    assert told["status"] == "alarm" and told["acknowledged_at"] is not None
 
 
 def test_a_large_error_of_few_units_does_not_alarm():

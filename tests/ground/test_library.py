@@ -130,6 +130,11 @@ def test_options_reach_the_metric() -> None:
     assert cal.evaluate(p, y, ["ece", "lp_ece"], order=1)["lp_ece"].value == pytest.approx(
         cal.ece(p, y).value, abs=1e-15
     )
+    report = cal.evaluate(p, y, "lp_ece(order=3.0),ece,ece(bins=7)")
+    assert list(report) == ["lp_ece(order=3)", "ece", "ece(bins=7)"]
+    assert report["ece(bins=7)"].value == cal.ece(p, y, bins=7).value
+    assert report["lp_ece(order=3)"].value == cal.lp_ece(p, y, order=3).value
+    assert "lp_ece(order=3)=" in repr(report["lp_ece(order=3)"])
     with pytest.raises(
         cal.CalibrationInputError, match="none of the requested metrics takes the option 'order'"
     ):
@@ -389,6 +394,18 @@ def test_panes_survive_bytes_and_pickle() -> None:
         assert (
             again.evaluate(["ece", "brier"]).to_dict() == total.evaluate(["ece", "brier"]).to_dict()
         )
+
+
+def test_a_pane_that_was_read_in_part_stays_so() -> None:
+    whole = parts(1)[0]
+    some = cal.Pane.from_parts(whole.spec, whole.parts(), ["scores", "counts"])
+    again = pickle.loads(pickle.dumps(some))
+    assert again.names == ["counts", "scores"] and again == some and some.digest() is None
+    assert repr(again) == repr(whole)
+    assert (
+        repr(cal.Pane.from_parts(whole.spec, whole.parts(), ["scores"]))
+        == "Pane(multiclass: scores)"
+    )
 
 
 def test_a_large_sum_is_stored_within_the_bound_of_a_pane() -> None:

@@ -152,6 +152,9 @@ def test_times_and_parts_of_time(embedded):
         site: sum(part["n_predictions"] for part in each["series"]) for site, each in found.items()
     } == {"A": 2, "B": 1}
     assert len(found["A"]["series"]) == 2
-    for last, n in ((1, 1), (2, 2), (40, 3)):
-        read = embedded.get(f"{path}/metrics", metrics="brier", last=last, to=now.isoformat())
+    for hours, n in ((0, 1), (1, 2), (40, 3)):
+        since = (now - timedelta(hours=hours)).isoformat()
+        read = embedded.get(
+            f"{path}/metrics", metrics="brier", **{"from": since}, to=now.isoformat()
+        )
         assert read["n_predictions"] == n

@@ -46,7 +46,7 @@ def exported(embedded):
 
 
 QUESTIONS = (
-    "metrics", "metrics?by=site", "metrics?every=PT1H", "metrics?against=b&metrics=ece,brier", "reliability",
+    "metrics", "metrics?by=site", "metrics?every=PT1H", "metrics?against=baseline:b&metrics=ece,brier", "reliability",
     "temperature", "calibration-map", "drift", "baselines", "",
 )  # fmt: skip
 

@@ -241,7 +241,7 @@ def _recommendation(
         advice["action"],
         config.model,
         config.task == "binary",
-        None if start is None else at(start),
+        {"from": None if start is None else at(start)},
         slice=slice_ or None,
     )
     return advice if following is None else {**advice, "next": following}

@@ -6,15 +6,19 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
     partition_in,
     read_episodes,
 )
+from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
 
 KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -61,6 +65,18 @@ class AlarmBook:
         """Return the gauges by `tenant/model`."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
+
+    async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
+        """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
+        settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
+        name = detector_name(settings.scopes[0], slice_)
+        hash_ = keys.detectors(model.key, model.generation)
+        packed = await self._kept_up(lambda: self._client.hget(hash_, name))
+        detector = None if packed is None else Detector.unpack(packed)
+        if detector is None or detector.begun is None or detector.last is None:
+            return None
+        end = detector.last + settings.bucket_s
+        return Window(detector.begun, min(end, detector.begun + settings.reference_s))
 
     async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
         """Return the deliveries of a model, newest first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,12 +68,10 @@ def read_view(
     config: ModelConfig,
     slice_: str,
     window: Window,
-    params: Mapping[str, Any],
+    scope: str | None = None,
 ) -> AlarmView:
-    """Read the alarm of a model; `scope` in the parameters names a class if classes are watched."""
-    name = detector_name(
-        params.get("scope") or AlarmSettings.of(config).scopes[0], plain_slice(slice_)
-    )
+    """Read the alarm of a model; `scope` names a class if classes are watched."""
+    name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     with node.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.detectors(config.key, config.generation))
         pipe.hgetall(keys.looks(config.key, config.generation, name))

@@ -1,7 +1,7 @@
-"""What is remembered of a batch id: its content's digest and what became of it.
+"""Record of a batch id: the digest of its content and its outcome.
 
 Written once by the inbox with the entry itself (`SET NX`), rewritten by the commit that merges, rejects or dead-letters
-the entry. An id whose record says more than `accepted` never counts again.
+the entry. An id whose record has another status than `accepted` never counts again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
-# Not final: the entry is kept, and counts once when it is replayed.
+# Not final: the entry is stored, and counts once when it is replayed.
 PARKED = "parked"
 FINAL = (MERGED, REJECTED, DEAD_LETTERED)
-# What a record costs beside its own key and value in the server: entry of the main and of the expiry table.
+# Bytes of a record in the server in addition to key and value: entries of the main and the expiry table.
 RECORD_OVERHEAD_BYTES = 140
 
 
@@ -37,15 +37,15 @@ class BatchRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether the entry has been dealt with."""
+        """Whether the entry has its final outcome."""
         return self.status in FINAL
 
     def ended(self, status: str, **changes: Any) -> BatchRecord:
-        """The same record with the outcome."""
+        """Return the record with its outcome."""
         return replace(self, status=status, **changes)
 
     def to_json(self) -> bytes:
-        """Short names: a record lives a day and there are many."""
+        """Return JSON with short names: there are many records."""
         full = asdict(self)
         short = {
             _SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)
@@ -54,7 +54,7 @@ class BatchRecord:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> BatchRecord:
-        """Read a record; names of later versions are passed over."""
+        """Read a record; skip names of later versions."""
         return cls(
             **{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG}
         )
@@ -82,16 +82,16 @@ _LONG = {short: name for name, short in _SHORT.items()}
 
 
 def expiry_bucket_s(ttl_s: int) -> int:
-    """Length of the buckets in which the bytes of records are counted until they expire."""
+    """Return the length of the buckets that count the bytes of records until they expire."""
     return max(1, ttl_s // 24)
 
 
 def expiry_bucket(now_s: float, ttl_s: int) -> int:
-    """The bucket in which a record made now has certainly expired when the bucket is over."""
+    """Return the bucket at whose end a record made now has certainly expired."""
     return int((now_s + ttl_s) // expiry_bucket_s(ttl_s))
 
 
 def living_bytes(buckets: dict[bytes, bytes], now_s: float, ttl_s: int) -> int:
-    """Bytes of records that may still be there."""
+    """Return the bytes of records that may still exist."""
     first = int(now_s // expiry_bucket_s(ttl_s))
     return sum(int(size) for bucket, size in buckets.items() if int(bucket) >= first)
