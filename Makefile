@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
-# The tests in so many processes, each file in one of them.
-PROCESSES ?= 2
+# The tests in so many processes, each file in one of them: one more than two cores, as some tests only wait.
+PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names lock clean

@@ -1,4 +1,4 @@
-"""What an answer over a day of hourly panes costs beside adding up the cells of one: reading, merging, computing."""
+"""Cost of a query over a day of hourly panes relative to summing the cells of one: reading, merging, computing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPEC = PaneSpec("multiclass", N_CLASSES)
 
 
 def packed(seed: int) -> dict[str, bytes]:
-    """A pane of an hour, as the store holds it."""
+    """Return an hourly pane in its stored form."""
     rng, pane = np.random.default_rng(seed), Pane(SPEC)
     columns = {
         "probabilities": rng.dirichlet(np.full(N_CLASSES, 0.3), ROWS),

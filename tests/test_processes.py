@@ -32,7 +32,8 @@ def environment(service: str, **changed: str) -> dict[str, str]:
 
 
 def command(words: list[str]) -> list[str]:
-    return [sys.executable if word == "python" else word for word in words]
+    """The command with the program of this environment: Python, or a script of the distribution."""
+    return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
 
 
 def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Every metric that can be asked for. One file a metric: it defines `METRIC` (or `METRICS`) and is found here."""
+"""All available metrics, one per file. A file defines `METRIC` (or `METRICS`) and is discovered here."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def chosen(slugs: Iterable[str]) -> list[Metric]:
 
 
 def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
-    """Names of the accumulators that these metrics read, whatever the scope."""
+    """Return the names of the accumulators that these metrics read, whatever the scope."""
     names = {"counts", "histograms", "replicates"}
     for metric in chosen(slugs):
         for need in metric.needs:
@@ -91,12 +91,12 @@ def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
 def compute_metrics(
     view: View, slugs: Iterable[str], seed: int = SEED
 ) -> dict[str, dict[str, Any]]:
-    """Each requested metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
+    """Compute each requested metric as a JSON-able object: value, interval, null reference, n, and a reason where there is no number.
 
     Parameters
     ----------
     view : View
-    slugs : requests, options in brackets where they are not the view's
+    slugs : requests, with options in brackets where they differ from the view's
     seed : of the resamples
 
     Returns
@@ -106,13 +106,13 @@ def compute_metrics(
     Raises
     ------
     CalibrationInputError
-        An unknown name of a metric or of an option, or a value that an option refuses.
+        An unknown name of a metric or of an option, or a value that an option does not allow.
     """
     return {key: estimate.to_dict() for key, estimate in estimates(view, slugs, seed).items()}
 
 
 def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, Estimate]:
-    """Each metric as an `Estimate`, as `compute_metrics`."""
+    """Compute each metric as an `Estimate`, as `compute_metrics` does."""
     check_options(view.question.options, OPTIONS)
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {

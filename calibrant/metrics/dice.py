@@ -1,4 +1,4 @@
-"""Dice over cases: overlap of the top class with the reference, beside which marginal errors are reported."""
+"""Dice over cases: overlap of the top class with the reference, reported together with marginal errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant.segmentation.case_errors import BACKGROUND, MISSING_CLASS, case_e
 
 
 def read(view: View, seed: int) -> Estimate:
-    """The mean over classes, then over cases."""
+    """Return the mean over classes, then over cases."""
     cases = case_errors(view)
     values = cases.by_case("dice")
     values = values[np.isfinite(values)]
@@ -37,6 +37,8 @@ METRIC = FunctionMetric(
     range=(0.0, 1.0),
     direction="higher",
     needs=("cases",),
+    formula="mean over cases and classes of 2|A∩B| / (|A| + |B|)",
+    search_words={"Dice similarity coefficient": "", "F1 of masks": ""},
     source="Dice (Ecology 1945); Barfoot et al., table 1",
     options=("composites",),
     own_options=(BACKGROUND, MISSING_CLASS),

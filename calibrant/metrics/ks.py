@@ -1,7 +1,7 @@
 """Cumulative calibration statistics: the largest excursion (KS) and the range (Kuiper) of running hits minus scores.
 
-The curve is read after each distinct score, so that the order of rows does not matter. From the kept state it is read
-at limits of cells; `error_bound` says how far it can stray inside one.
+The curve is read after each distinct score, so that the order of rows does not matter. From stored state it is read at limits of
+cells. `error_bound` is how far it can deviate inside one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 def _reader(
     statistic: GapStatistic, survival: Callable[[float], float], sides: int
 ) -> Callable[[View], MetricValue | None]:
-    """Reads value, standard deviation of the curve's end under the null, p-value and bound; `sides` is of a range."""
+    """Return a reader of value, standard deviation of the curve's end under the null, p-value and bound; `sides` of a range."""
 
     def read(view: View) -> MetricValue | None:
         cells = scored_cells(view)
@@ -72,6 +72,9 @@ METRICS = (
         range=(0.0, 1.0),
         direction="lower",
         needs=("scope",),
+        formula="max_t |Σ_{s_i <= t} w_i (y_i - s_i)| / W",
+        exact=False,
+        search_words={"KS error": "", "Kolmogorov-Smirnov": "", "ECCE-MAD": ""},
         source="Gupta et al. (ICLR 2021); p-value of Arrieta-Ibarra et al. (JMLR 2022)",
         options=("scope",),
         read=_reader(ks_statistic, ks_survival, 1),
@@ -85,6 +88,9 @@ METRICS = (
         range=(0.0, 1.0),
         direction="lower",
         needs=("scope",),
+        formula="max_t - min_t of Σ_{s_i <= t} w_i (y_i - s_i) / W",
+        exact=False,
+        search_words={"ECCE-R": "", "Kuiper": ""},
         source="Arrieta-Ibarra, Gujral, Tannen, Tygert, Xu (JMLR 2022)",
         options=("scope",),
         read=_reader(kuiper_statistic, kuiper_survival, 2),

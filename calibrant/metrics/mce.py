@@ -9,7 +9,7 @@ from calibrant.metrics.base import GapMetric
 
 
 def mce_statistic(bias: float) -> GapStatistic:
-    """Largest absolute gap among bins with weight."""
+    """Return the largest absolute gap among bins with weight."""
     return lambda weight, gap: np.where(weight > 0, np.abs(gap), 0.0).max(axis=(-1, -2))
 
 
@@ -20,6 +20,8 @@ METRIC = GapMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="max_m |acc(m) - conf(m)| over non-empty bins",
+    search_words={"maximum calibration error": "", "L-infinity calibration error": ""},
     source="Naeini et al. 2015; empty bins are skipped",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=mce_statistic,

@@ -9,7 +9,7 @@ from calibrant.metrics.base import GapMetric, share
 
 
 def rmsce_statistic(bias: float) -> GapStatistic:
-    """Root of the mean squared gap, by weight."""
+    """Return the root of the mean squared gap, by weight."""
     return lambda weight, gap: np.sqrt((share(weight) * gap**2).sum(axis=(-1, -2)))
 
 
@@ -20,6 +20,8 @@ METRIC = GapMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="sqrt(Σ_m (W_m/W) (acc(m) - conf(m))^2)",
+    search_words={"RMSCE": "", "RMS calibration error": "", "L2 calibration error": ""},
     source="Hendrycks, Mazeika, Dietterich (ICLR 2019)",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=rmsce_statistic,

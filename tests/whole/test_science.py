@@ -179,9 +179,11 @@ def test_single_raters_stand_beside_several(voted):
 @pytest.mark.parametrize("source", ["replicates", "sample"])
 def test_the_kernel_error_has_its_curve(voted, source):
     deployment, _, pane = voted
-    found = deployment.get(f"{VOTED}/stability", metric="kde_ece(leave=instance)", source=source)
+    asked = "kde_ece(leave=instance)"
+    found = deployment.get(f"{VOTED}/stability", metric=asked, source=source)
     view = View(pane, PaneQuery(options={"leave": "instance"}))
-    close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
+    expected = stability(view, "kde_ece", source=source) | {"metric": asked}
+    close(found, json.loads(json.dumps(expected)))
     assert (
         found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
     )
