@@ -1,6 +1,7 @@
 """Tags of the API document, in the order in which a user meets them."""
 
 TAGS: dict[str, str] = {
+    "catalogue": "What can be requested: metrics and calibration maps, with their papers and options.",
     "models": "The registry: what is declared for each model; export and import.",
     "predictions": "Batches of predictions, with or without labels.",
     "labels": "Labels for predictions sent earlier or later, by id.",

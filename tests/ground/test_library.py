@@ -277,6 +277,22 @@ def test_an_estimate_is_a_number() -> None:
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
 
 
+def test_estimates_compare_as_numbers_and_a_missing_one_does_not() -> None:
+    p, y = data()
+    found, missing = cal.ece(p, y), cal.ece([], [])
+    value = float(found)
+    assert found < value + 1e-9 and found <= value and found >= value and found > value - 1e-9
+    assert not found < value and not found > found and round(found, 2) == round(value, 2)
+    for compare in (
+        lambda: missing < 1.0,
+        lambda: missing > 0.0,
+        lambda: missing < 1.0,
+        lambda: max(found, missing),
+    ):
+        with pytest.raises(ValueError, match="no value"):
+            compare()
+
+
 def test_a_report_is_a_mapping_that_prints() -> None:
     p, y = data()
     report = cal.evaluate(p, y)

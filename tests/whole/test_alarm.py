@@ -211,6 +211,7 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
         low <= 0 <= high
         for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"])
     )
+    reference_is_the_first_month(watched, first)
     rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
     assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
@@ -227,6 +228,22 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     slope, intercept = again.json()["expected_delay"]["changes"]
     assert slope["units_per_cohort"] == pytest.approx(A_DAY, rel=0.05)
     assert 12 <= slope["median"] <= 30 and 6 <= intercept["median"] <= 20
+
+
+def reference_is_the_first_month(deployment: Deployment, first: datetime) -> None:
+    """`against=reference` compares with the sealed cohorts that the alarm holds as its reference."""
+    path, month = "/v1/models/steady/metrics", (first, first + timedelta(days=30))
+    ends = [each.isoformat().replace("+00:00", "Z") for each in month]
+    own = deployment.get(path, metrics="brier", **dict(zip(("from", "to"), ends, strict=True)))
+    found = deployment.get(path, metrics="brier", window="P30D", against="reference")
+    assert found["against"]["reference"] == {"from": ends[0], "to": ends[1]} == own["window"]
+    assert found["against"]["n_labelled"] == 30 * A_DAY == own["n_labelled"]
+    brier = found["metrics"]["brier"]
+    assert brier["against"] == pytest.approx(own["metrics"]["brier"]["value"], abs=1e-12)
+    low, high = brier["difference_interval"]
+    assert low <= 0 <= high
+    drift = deployment.get("/v1/models/steady/drift", against="reference")
+    assert drift["comparison"]["reference"]["window"] == found["against"]["reference"]
 
 
 def judged(deployment: Deployment, model: str) -> dict[bytes, bytes]:
