@@ -79,6 +79,9 @@ def read_arrays(
         "cases": _names("cases", cases),
     }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
+    if "confidences" in columns and task not in (None, "binary"):
+        detail = f"received one probability per row; expected one per class of this {task} model"
+        raise CalibrationInputError.at("/probabilities", "task", detail)
     empty = _empty(columns, spec)
     if empty is not None:
         return empty

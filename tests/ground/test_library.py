@@ -244,6 +244,10 @@ BAD = {
         None,
         "one_of",
     ),
+    "flat": (
+        lambda: cal.Pane.fill([0.5], [1], spec=cal.PaneSpec("multiclass", 2)),
+        *("probabilities", None, "task"),
+    ),
     "pane bins": (
         lambda: cal.Pane.fill(P3, Y3).evaluate(["ece"], bins=17),
         "bins",
