@@ -65,7 +65,7 @@ def read_arrays(
     >>> read_arrays([0.9, 1.2], [1, 0])
     Traceback (most recent call last):
     ...
-    calibrant.core.errors.CalibrationInputError: probabilities, row 1: a probability lies in [0, 1] (range)
+    calibrant.core.errors.CalibrationInputError: probabilities, row 1: Received a value outside [0, 1]; expected a probability. (range)
     """
     columns: dict[str, Any] = _scores(probabilities, logits)
     columns |= {

@@ -1,12 +1,12 @@
 """Tags of the API document, in the order in which a user meets them."""
 
 TAGS: dict[str, str] = {
-    "catalogue": "What can be requested: metrics and calibration maps, with their papers and options.",
     "models": "The registry: what is declared for each model; export and import.",
     "predictions": "Batches of predictions, with or without labels.",
     "labels": "Labels for predictions sent earlier or later, by id.",
     "histograms": "Histogram updates, packed panes and confidence histograms.",
     "batches": "The state of a batch: accepted, merged or rejected.",
+    "catalogue": "The metrics and calibrators that exist, with their options.",
     "metrics": "Metrics over a window, for one or several models.",
     "reliability": "Tables and figures: reliability, ROC, uncertainty, label distribution.",
     "temperature": "The fitted temperature and the losses around it.",
