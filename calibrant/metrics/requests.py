@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calibrant.metrics.base import Metric
 
 Value = str | int | float
-REQUEST = re.compile(r"\s*([^\s(),=]{1,60})\s*(?:\(([^()]*)\))?\s*")
+REQUEST = re.compile(r"([^\s(),=]{1,60})\s*(?:\(([^()]*)\))?")
 MAX_REQUESTS = 100
 RATERS = Option("raters", "pooled", "Label policy.", allowed=tuple(POLICIES))
 SHARED: dict[str, Option] = {
@@ -120,7 +120,7 @@ def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
     >>> parse("lp_ece(order=3)")
     ('lp_ece', {'order': '3'})
     """
-    found = REQUEST.fullmatch(text)
+    found = REQUEST.fullmatch(text.strip())
     if found is None:
         detail = (
             f"Received {text[:60]!r}; expected a name, with options in brackets: lp_ece(order=3)."
