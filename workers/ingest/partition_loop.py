@@ -66,6 +66,10 @@ CHILD_TIMEOUT_S = 20.0
 CHILD_MEMORY_BYTES = 2 << 30
 
 
+class LoneEntryError(RuntimeError):
+    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
+
+
 class PartitionLoop:
     """Minds one partition for as long as its worker holds the lease."""
 
@@ -137,7 +141,7 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (StaleTokenError, *NO_VERDICT) as error:
+        except (StaleTokenError, LoneEntryError, *NO_VERDICT) as error:
             # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
             self._shelf.forget()
             if isinstance(error, MemoryError):
@@ -168,13 +172,15 @@ class PartitionLoop:
         if self._tries.are_spent(items[0].id):
             self._park(items[0])
         elif _is_alone(items[0]):
-            self._alone(items[0])
+            self._try_alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit_one(items[0])
         elif self._tries.is_single(items[0].id):
             self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
+        if id_order(self._chain.cursor.id) >= id_order(self._chain.cursor.danger_id):
+            self._child.close()
         self._tries.succeeded()
 
     def _park(self, item: Item) -> None:
@@ -323,6 +329,16 @@ class PartitionLoop:
             self._busy()
         run.items.append(item)
         return run
+
+    def _try_alone(self, item: Item) -> None:
+        """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
+        try:
+            self._alone(item)
+        except (StaleTokenError, *NO_VERDICT):
+            raise
+        except Exception as error:
+            log.exception("entry_failed_alone entry_id=%s", item.id)
+            raise LoneEntryError(f"{type(error).__name__}: {error}") from error
 
     def _alone(self, item: Item) -> None:
         """An entry that is about what is merged before it, in a commit of its own."""
