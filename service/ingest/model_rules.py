@@ -1,12 +1,13 @@
-"""What a model demands of everything that is sent to it, beside what any batch must be."""
+"""Checks of a posted batch against its model, in addition to the checks of any batch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from calibrant.core.batch import Checked
+from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.ingest.columns import ParsedBatch
 from calibrant_server.workers.store.registry import ModelConfig
 
 SEGMENTATION = "segmentation"
@@ -14,6 +15,40 @@ PIXELS = (
     "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
     "go off over nothing"
 )
+# Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
+MAX_ROW_ERRORS = 1000
+
+
+def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> Checked:
+    """Return the checked batch of posted columns; a model declares its task and classes."""
+    expected: dict[str, Any] = {}
+    if config is not None:
+        expected = {
+            "task": config.task,
+            "n_classes": config.n_classes,
+            "class_names": config.classes,
+        }
+    try:
+        return Batch.from_columns(posted.columns, partial=partial, **expected)
+    except CalibrationInputError as error:
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+
+
+def refuse_too_many(n_accepted: int, violations: list[Violation]) -> None:
+    """Reject a partial batch without a valid row, or with more errors than can be listed."""
+    if violations and (n_accepted == 0 or len(violations) > MAX_ROW_ERRORS):
+        raise CalibrationInputError(violations)
+
+
+def rows_of_model(
+    checked: Checked, posted: ParsedBatch, config: ModelConfig, partial: bool
+) -> Checked:
+    """Return the rows that the model accepts; a model that a first batch makes has no rules yet."""
+    try:
+        refuse_unitless(checked, config)
+        return without_undeclared(checked, config, partial)
+    except CalibrationInputError as error:
+        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
 
 
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:

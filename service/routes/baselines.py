@@ -189,7 +189,7 @@ async def _done(reception: IngestService, config: ModelConfig, asked: dict[str, 
     """Hand an entry over and wait for what comes of it."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
-    delivery = IngestBatch(config, batch_id, BASELINE, payload, digest_of(payload), 1)
+    delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
     await reception.inbox.hand_over(delivery)
     receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:

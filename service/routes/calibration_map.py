@@ -23,13 +23,9 @@ from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.schemas import (
-    PredictionRecord,
-    PredictionsBody,
-    checked_batch,
-    refuse_too_many,
-)
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheMapRead
@@ -38,6 +34,7 @@ from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
 from calibrant_server.service.reads.map_questions import MapQuery, MapResponse, map_ask
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["read"], default_response_class=Response)
@@ -128,7 +125,7 @@ async def apply_calibration_map(
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    reception.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)

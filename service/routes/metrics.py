@@ -5,13 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.dependencies import (
-    IfNoneMatch,
-    Prefer,
-    Reader,
-    TheConnection,
-    TheReading,
-)
+from calibrant_server.service.http.dependencies import Reader, TheConnection, TheReading
+from calibrant_server.service.http.headers import IfNoneMatch, Prefer
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems

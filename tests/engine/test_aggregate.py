@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
-from calibrant_server.workers.ingest.entries import PANE, Update, pack_updates
+from calibrant_server.workers.ingest.entries import PANE
 from calibrant_server.workers.ingest.inbox import StoreFull
+from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.store.fencing_token import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant.core.errors import Violation
 from calibrant_server.workers.ingest.inbox import (
     BacklogFull,
     BatchConflict,
@@ -25,7 +26,7 @@ from tests.engine.ledger import pane_of
 def test_a_batch_is_accepted_then_merged(bench):
     bench.put_model()
     (receipt,) = bench.deliver(
-        delivery("b1", [1, 2, 3], n_rejected=1, errors=[{"pointer": "/x", "rule": "r"}])
+        delivery("b1", [1, 2, 3], violations=[Violation("/x", "r", "wrong")])
     )
     assert (receipt.status, receipt.duplicate, receipt.accepted, receipt.rejected) == (
         "accepted",
@@ -36,7 +37,9 @@ def test_a_batch_is_accepted_then_merged(bench):
     assert receipt.durability == "everysec"
     bench.engine()
     merged = bench.merged("b1")
-    assert merged.status == "merged" and merged.errors == [{"pointer": "/x", "rule": "r"}]
+    assert merged.status == "merged" and merged.errors == [
+        {"pointer": "/x", "rule": "r", "detail": "wrong"}
+    ]
     assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
 
 

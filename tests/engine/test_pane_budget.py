@@ -105,7 +105,7 @@ def batch_of(model, number, n=1):
     rows = np.random.default_rng(number).dirichlet(np.ones(10), n)
     columns = {"probabilities": rows.tolist(), "labels": [number % 10] * n}
     payload = Batch.from_columns(columns).batch.pack()
-    return IngestBatch(
+    return IngestBatch.of(
         model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n
     )
 

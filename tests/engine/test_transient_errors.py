@@ -20,8 +20,9 @@ from calibrant.core import packing
 from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import tries
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import ChildUnavailable, DisposableReducer
@@ -45,12 +46,12 @@ def with_ids(batch_id, *ids, **more):
     """Predictions that carry ids, so that filling them reads the store."""
     rows = {"probabilities": [[0.2, 0.5, 0.3]] * len(ids), "ids": list(ids), **more}
     batch = Batch.from_columns(rows).batch
-    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch.of(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
 def labels(batch_id, *ids):
     payload = pack_labels([LabelRow(each, {1: 1}, []) for each in ids])
-    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
+    return IngestBatch.of(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
 
 
 def counts(bench):
@@ -220,7 +221,15 @@ class TestTheChild:
             raise OSError(24, "too many open files")
 
         monkeypatch.setattr(child, "reduce_entry", refused)
-        entry = child.Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, b"")
+        entry = child.IngestEntry(
+            model=MODEL.key,
+            generation=MODEL.generation,
+            batch_id="b",
+            kind=PREDICTIONS,
+            digest=b"",
+            received_ms=0,
+            payload=b"",
+        )
         request = child._frame(child._request_head(entry, MODEL), b"")
         with pytest.raises(ChildUnavailable, match="too many open files"):
             reducer._read_reply(child._answer(request[4:], Numerics())[4:], entry, MODEL)
@@ -270,7 +279,9 @@ class TestSealing:
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
             bench.deliver(
-                IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+                IngestBatch.of(
+                    MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n
+                )
             )
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")

@@ -16,6 +16,7 @@ from calibrant_server.workers.store.windows import (
     PaneRef,
     TooManyPanes,
     WindowError,
+    check_panes,
     panes_of,
     resolve,
 )
@@ -127,7 +128,7 @@ LIMITS = Limits(max_panes=4, future_skew_s=300)
 
 
 def test_rows_without_times_or_slices_are_one_pane():
-    groups = panes_of(Rows(3), MODEL, NOON, LIMITS)
+    groups = panes_of(Rows(3), MODEL, NOON)
     assert groups == {PaneRef("", NOON_S): None}
 
 
@@ -154,7 +155,9 @@ def test_times_before_the_epoch_and_odd_panes():
 
 def test_too_many_panes_say_how_to_split():
     with pytest.raises(TooManyPanes, match="split it by event time, or by slice value") as error:
-        panes_of(Rows(3, times(-1, -2, -3), {"s": np.array(["a", "b", "c"])}), MODEL, NOON, LIMITS)
+        check_panes(
+            Rows(3, times(-1, -2, -3), {"s": np.array(["a", "b", "c"])}), MODEL, NOON, LIMITS
+        )
     assert (error.value.n_panes, error.value.limit) == (6, 4)
     assert error.value.violations[0].rule == "too_many_panes"
 
@@ -163,10 +166,10 @@ def test_the_future_and_what_retention_has_taken_are_refused():
     model = replace(MODEL, retention_s=86_400)
     skew = np.array([1, 300_000_000, 300_000_001]) + NOON_S * 1_000_000
     with pytest.raises(CalibrationInputError) as error:
-        panes_of(Rows(3, skew), model, NOON, LIMITS)
+        check_panes(Rows(3, skew), model, NOON, LIMITS)
     assert [(o.pointer, o.rule) for o in error.value.violations] == [("/event_times/2", "future")]
     with pytest.raises(CalibrationInputError) as error:
-        panes_of(Rows(2, times(-24, -25)), model, NOON, LIMITS)
+        check_panes(Rows(2, times(-24, -25)), model, NOON, LIMITS)
     assert [(o.pointer, o.rule) for o in error.value.violations] == [
         ("/event_times/1", "retention")
     ]

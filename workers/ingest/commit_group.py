@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import Entry, EntryError, coming, fields_bytes
+from calibrant_server.workers.ingest.entries import EntryError, IngestEntry, coming, fields_bytes
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import (
     CONFLICT,
@@ -39,7 +39,7 @@ class Item:
     id: str
     n_bytes: int
     coming: dict[str, int] = field(default_factory=dict)
-    entry: Entry | None = None
+    entry: IngestEntry | None = None
     record: BatchRecord | None = None
     config: ModelConfig | None = None
     status: str | None = records.MERGED
@@ -56,7 +56,7 @@ class Item:
         """An entry as the stream gave it, readable or not."""
         item = cls(entry_id, fields_bytes(fields), coming(fields))
         try:
-            item.entry = Entry.from_fields(entry_id, fields)
+            item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:
             item.set_aside(str(error))
         return item

@@ -22,8 +22,8 @@ from calibrant_server.workers.ingest.entries import (
     ALONE,
     BASELINE,
     CONTROL,
-    Entry,
     EntryError,
+    IngestEntry,
     check_control,
 )
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
@@ -341,7 +341,7 @@ class PartitionLoop:
         arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
-    def _control(self, item: Item, order: Entry, commit: Commit) -> None:
+    def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
         """Delete a model; any other operation becomes a dead letter and changes nothing."""
         try:
             check_control(order.payload)
@@ -369,7 +369,7 @@ class PartitionLoop:
             except Exception as error:
                 item.judge(error)
 
-    def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
+    def _ordered(self, item: Item, order: IngestEntry, token: bytes) -> Commit:
         """The commit of an order about an alarm; one that cannot be followed is set aside."""
         commit = Commit(self.keys)
         try:

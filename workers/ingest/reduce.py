@@ -23,13 +23,11 @@ from calibrant_server.workers.ingest.entries import (
     PANE,
     PREDICTIONS,
     REMOVAL,
-    Entry,
     EntryError,
-    Update,
-    unpack_labels,
-    unpack_updates,
+    IngestEntry,
 )
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RowOutcomes
+from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
 from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
@@ -127,7 +125,7 @@ class Reduction:
         self.touched |= other.touched
 
 
-def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def reduce_entry(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
 
     Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
@@ -135,7 +133,7 @@ def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Redu
     return _KINDS[entry.kind](entry, config, ground, into)
 
 
-def _predictions(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _predictions(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     sent = ground.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = (
@@ -159,7 +157,7 @@ def _timed(batch: Any, received_ms: int) -> Any:
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
 
 
-def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _histograms(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
@@ -176,7 +174,7 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduc
     return len(updates)
 
 
-def _pane(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _pane(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         if update.is_cumulative:
@@ -187,7 +185,7 @@ def _pane(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) 
     return len(updates)
 
 
-def _labels(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _labels(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
@@ -195,7 +193,7 @@ def _labels(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction
     return len(rows)
 
 
-def _removal(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _removal(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     try:
         name = str(json.loads(entry.payload)["id"])
     except (ValueError, KeyError, TypeError) as error:
@@ -222,7 +220,7 @@ def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
 def _refs(
     event_time_us: int | None,
     slices: dict[str, str],
-    entry: Entry,
+    entry: IngestEntry,
     config: ModelConfig,
     into: Reduction,
 ) -> list[PaneRef]:

@@ -19,8 +19,9 @@ import time
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
-from calibrant_server.workers.ingest.entries import Entry, unpack_updates
+from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.label_join import RowOutcomes
+from calibrant_server.workers.ingest.payloads import unpack_updates
 from calibrant_server.workers.ingest.reduce import (
     Claim,
     Numerics,
@@ -67,7 +68,7 @@ class DisposableReducer:
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
 
-    def reduce(self, entry: Entry, config: ModelConfig) -> tuple[Reduction, int]:
+    def reduce(self, entry: IngestEntry, config: ModelConfig) -> tuple[Reduction, int]:
         """Reduce one entry.
 
         Raises
@@ -158,7 +159,9 @@ class DisposableReducer:
                 wanted += _LENGTH.unpack_from(buffer)[0]
         return bytes(buffer[_LENGTH.size :])
 
-    def _read_reply(self, reply: bytes, entry: Entry, config: ModelConfig) -> tuple[Reduction, int]:
+    def _read_reply(
+        self, reply: bytes, entry: IngestEntry, config: ModelConfig
+    ) -> tuple[Reduction, int]:
         head, raw = _unframe(reply)
         if head.get("died"):
             raise _ChildDied(head["died"])
@@ -183,7 +186,7 @@ class DisposableReducer:
         return reduction, head["n"]
 
 
-def _request_head(entry: Entry, config: ModelConfig) -> dict[str, Any]:
+def _request_head(entry: IngestEntry, config: ModelConfig) -> dict[str, Any]:
     fields = asdict(replace(entry, payload=b"", digest=b""))
     return {"entry": {**fields, "payload": "", "digest": ""}, "config": config.to_json().decode()}
 
@@ -208,7 +211,7 @@ def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
 
 def _answer(body: bytes, ground: Numerics) -> bytes:
     head, payload = _unframe(body)
-    entry = Entry(**{**head["entry"], "payload": payload, "digest": b""})
+    entry = IngestEntry(**{**head["entry"], "payload": payload, "digest": b""})
     config = ModelConfig.from_json(head["config"])
     reduction = Reduction()
     try:

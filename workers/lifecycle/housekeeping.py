@@ -15,7 +15,7 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
-from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.compaction import Compaction
@@ -200,7 +200,7 @@ class Housekeeping:
                 commit.remove_member(slices, member.decode())
                 self._chain.send(commit, self._chain.new_token())
 
-    def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
+    def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
         """Remove panes, versions and batch records of a generation; repeats harmlessly."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_ROWS", "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
-    "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
+    "check_panes", "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
 ]  # fmt: skip
 
 Times = NDArray[np.int64]
@@ -177,13 +177,20 @@ class Limits:
     future_skew_s: int
 
 
-def panes_of(
-    batch: Any, config: ModelConfig, received_at: datetime, limits: Limits | None = None
-) -> dict[PaneRef, Rows | None]:
+def panes_of(batch: Any, config: ModelConfig, received_at: datetime) -> dict[PaneRef, Rows | None]:
     """Rows of a batch by the pane they fill; `None` stands for all of them.
 
     Rows without event time fall into the pane of `received_at`. Every row fills the slice `""` and one slice for
     each of its `slices` columns.
+    """
+    received_us = _microseconds(received_at, "/received_at")
+    return {
+        PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)
+    }
+
+
+def check_panes(batch: Any, config: ModelConfig, received_at: datetime, limits: Limits) -> None:
+    """Check times and number of the panes that a batch would fill.
 
     Raises
     ------
@@ -192,16 +199,14 @@ def panes_of(
     CalibrationInputError
         An event time further in the future than the skew allowed, or before the retention of the model.
     """
-    received_us = _microseconds(received_at, "/received_at")
     times = batch.event_times
-    if limits is not None and times is not None:
-        _check_times(times, received_us, config, limits)
-    groups = {
-        PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)
-    }
-    if limits is not None and len(groups) > limits.max_panes:
+    if times is None and not batch.slices:
+        return  # One pane, of the time of receipt.
+    if times is not None:
+        _check_times(times, _microseconds(received_at, "/received_at"), config, limits)
+    groups = panes_of(batch, config, received_at)
+    if len(groups) > limits.max_panes:
         raise _too_many(groups, limits.max_panes)
-    return groups
 
 
 def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
