@@ -1,4 +1,4 @@
-"""How many files a reader opens to follow one request. A bound, so that the path stays short enough to read."""
+"""How many files a reader opens to follow one request: a bound, so that the path stays short enough to read."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ async def test_a_post_runs_through_few_files(
 ) -> None:
     monkeypatch.setenv("CALIBRANT_PARTITIONS", "1")
     monkeypatch.setenv("CALIBRANT_HOUSEKEEPING_S", "3600")
+    url, headers = "/v1/models/m/predictions", {"Prefer": "wait=30"}
     with traced() as trace:
         async with one_process(tmp_path) as client:
-            url, headers = "/v1/models/m/predictions", {"Prefer": "wait=30"}
             for _ in range(2):
                 assert (await client.post(url, json=TWO_ROWS, headers=headers)).status_code == 200
-            await trace_of_one(trace, client, url, headers)
-    files = [
-        file
-        for file in trace.files("MainThread", "partition-")
-        if not file.startswith("calibrant/accumulators/")
-    ]
-    print(*(f"{place:3d} {file}" for place, file in enumerate(files, 1)), sep="\n")
-    assert len(files) <= MAX_POST_FILES
-
-
-async def trace_of_one(trace, client, url, headers) -> None:
-    trace.recording = True
-    response = await client.post(url, json=TWO_ROWS, headers=headers)
-    # The response may overtake the last steps of the loop after the commit.
-    await trace.until("partition-", "PartitionLoop._read")
-    trace.recording = False
+            # A response may overtake the last steps of the loop after the commit.
+            trace.recording = True
+            await trace.until("partition-", "PartitionLoop._read")
+            trace.calls.clear()
+            response = await client.post(url, json=TWO_ROWS, headers=headers)
+            await trace.until("partition-", "PartitionLoop._read")
+            trace.recording = False
     assert response.json()["status"] == "merged"
+    threads = ("MainThread", "partition-")
+    files = trace.files(*threads, without="accumulators")
+    print(*(f"{place:3d} {file}" for place, file in enumerate(files, 1)), sep="\n")
+    below = [file for file in trace.files(*threads) if file not in files]
+    print("in accumulators only:", *below, sep="\n    ")
+    assert "workers/store/commit.py" in files, "the trace misses the commit"
+    assert len(files) <= MAX_POST_FILES

@@ -75,7 +75,7 @@ class Columns:
 
     def _plain(self, name: str, value: Any) -> Any:
         """A column in a form that is read below; nulls of a column that came through Arrow are noted."""
-        if name == "slices" or name not in KNOWN:
+        if isinstance(value, list | np.ndarray) or name == "slices" or name not in KNOWN:
             return value
         column = plain(name, value)
         if not isinstance(column, Column):

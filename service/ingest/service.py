@@ -20,6 +20,7 @@ from calibrant_server.service.http.errors import ImportUnfinished, ModelUnknown
 from calibrant_server.service.http.headers import IdempotencyKey, Prefer, only, preferred_wait
 from calibrant_server.service.http.identifiers import ModelId, agreed_batch_id
 from calibrant_server.service.http.threads import aside
+from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.service.settings import Settings
@@ -27,7 +28,6 @@ from calibrant_server.workers.ingest.entries import IngestBatch, Places
 from calibrant_server.workers.ingest.inbox import Receipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
-from calibrant_server.workers.store.windows import Limits
 
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 

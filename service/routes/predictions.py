@@ -10,6 +10,7 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.bodies import Body
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
 from calibrant_server.service.ingest.model_rules import (
+    check_panes,
     checked_batch,
     refuse_too_many,
     rows_of_model,
@@ -24,7 +25,6 @@ from calibrant_server.service.ingest.service import IngestContext, TheIngest, di
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import check_panes
 
 router = APIRouter(tags=["ingest"], default_response_class=Response)
 

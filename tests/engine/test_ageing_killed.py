@@ -104,7 +104,7 @@ def aged(bench):
     payload = pack_labels([LabelRow("never", {1: 1}, [])])
     bench.deliver(IngestBatch.of(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
     loop = bench.loop()
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
         loop.step()
     assert pane_keys(bench) == 2 * A_DAY * N_DAYS

@@ -55,7 +55,7 @@ class Played:
         bench.ground = Numerics()
         self.bench, self.config = bench, bench.put_model(config)
         self.loop = bench.loop(model=config)
-        self.loop._housekeeping._next_at = float("inf")
+        self.loop._housekeeping.due_at = float("inf")
         self.sealing = Sealing(self.loop._node, self.loop.keys, self.loop._chain, bench.ground)
         self.n = 0
 

@@ -37,7 +37,7 @@ def play(bench):
     due: dict[int, list[LabelRow]] = {}
     truth = []
     loop = bench.loop(model=BINARY)
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     sealing = Sealing(loop._node, loop.keys, loop._chain, bench.ground, [])
     for day in range(N_DAYS):
         now = START + timedelta(days=day, hours=12)

@@ -12,7 +12,7 @@ import pytest
 from calibrant import Batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
+from calibrant_server.workers.ingest.pane_cache import BUSY_S, PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.memory import memory_limit_bytes

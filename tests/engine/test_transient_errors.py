@@ -284,13 +284,13 @@ class TestSealing:
                 )
             )
         loop = bench.loop()
-        loop._housekeeping._next_at = float("inf")
+        loop._housekeeping.due_at = float("inf")
         while bench.client.xlen(loop.keys.stream):
             loop.step()
         return loop
 
     def pass_over(self, loop):
-        loop._housekeeping._next_at = 0.0
+        loop._housekeeping.due_at = 0.0
         loop._step_or_reload()
 
     def sealed(self, bench, loop):

@@ -101,11 +101,6 @@ class IngestEntry:
     id: str = ""
     first_id: str = ""
 
-    @property
-    def received_at(self) -> datetime:
-        """Time of receipt by the service; also the event time of rows without one."""
-        return datetime.fromtimestamp(self.received_ms / 1000, UTC)
-
     def to_fields(self) -> dict[str, bytes]:
         """Return the fields of the stream."""
         fields = {

@@ -217,7 +217,7 @@ def _answer(body: bytes, ground: Numerics) -> bytes:
     try:
         n = reduce_entry(entry, config, ground, reduction)
         reduction.close(ground)
-        reduction.join.exchanges(lambda config: ground.pane(ground.spec(config)))
+        reduction.exchanges(ground)
     except MemoryError:
         return _frame({"died": "it needed more memory than allowed"}, b"")
     except NO_VERDICT as error:
