@@ -6,20 +6,22 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
-# The tests in so many processes, each file in one of them.
-PROCESSES ?= 2
+# The tests in so many processes, each file in one of them: one more than two cores, as some tests only wait.
+PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run test test-slow check format bench bench-drift openapi stub lock clean
+.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names lock clean
 
 help:
 	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
 	@echo "make run        serve on 127.0.0.1:$(PORT), keeping state in $(DATA_DIR)/"
 	@echo "make test       the tests        make test-slow  those that take minutes"
-	@echo "make check      lint, types, import contracts       make format  let ruff fix what it can"
+	@echo "make check      format, lint, types, contracts      make format  let ruff fix what it can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
-	@echo "make stub       write calibrant/__init__.pyi from the metrics"
+	@echo "make wheels     build the distribution into dist/"
+	@echo "make coverage   the tests, with the share of code that they run"
+	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -50,13 +52,18 @@ test: $(VENV)/dev.stamp
 test-slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
+coverage: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
+
 check: $(VENV)/dev.stamp
+	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.run $(ARGS)
@@ -66,11 +73,14 @@ bench: $(VENV)/dev.stamp
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
 
+wheels: $(VENV)/run.stamp
+	@sh scripts/wheels $(BIN)/python
+
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
 
-stub: $(VENV)/dev.stamp
-	@$(BIN)/python -m scripts.library_stub
+names: $(VENV)/dev.stamp
+	@$(BIN)/python -m scripts.library_names
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt

@@ -1,1 +1,1 @@
-"""Ratios, measured side by side in one run; see README.md."""
+"""Ratios, measured in one run; see README.md."""

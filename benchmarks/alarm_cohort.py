@@ -1,7 +1,7 @@
-"""`python -m benchmarks.alarm_cohort [--models N] [--slices N]`: how long one core needs to let every model see a day.
+"""`python -m benchmarks.alarm_cohort [--models N] [--slices N]`: time of one core to advance all models by a day.
 
-Detectors of each model are read from a real store, advanced by a sealed day of all rows and of every slice, and written
-back in one commit a model, as a worker does it.
+Detectors of each model are read from a real store, advanced by a sealed day of all rows and of each slice, and written
+back in one commit per model, as a worker does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_WARM, N_TIMED = 2, 3
 
 
 def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
-    """A day of all rows, and of every slice."""
+    """Return a day of all rows and of each slice."""
     spec = ModelConfig("t", "m", "binary", 2).spec()
     found = {}
     for slice_ in ("", *(f"site:{i}" for i in range(n_slices))):
@@ -46,7 +46,7 @@ def panes(rng: np.random.Generator, n_slices: int) -> dict[str, Pane]:
 def seal(
     store: Store, config: ModelConfig, chain: FencingToken, day: int, found: dict[str, Pane]
 ) -> None:
-    """One model sees one day."""
+    """Advance one model by one day."""
     keys = store.keys.of_model(config.key)
     held = Held(store.node(keys.partition), keys, config)
     token, commit = chain.new_token(), Commit(keys)

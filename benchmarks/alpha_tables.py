@@ -1,8 +1,8 @@
-"""`python -m benchmarks.alpha_tables FOLDER`: losses under label uncertainty on public votes, beside reference numbers.
+"""`python -m benchmarks.alpha_tables FOLDER`: losses under label uncertainty on public ratings, with reference numbers.
 
-FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts` and `logits_...`. Nothing is downloaded and
-nothing of it is kept. Whole-data losses use every row; concentration and temperature are fitted on even rows and scored
-on odd ones. The reference numbers were computed by brute force in float64; `-` where there is none. The reference for
+FOLDER contains `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts` and `logits_...`. Nothing is downloaded or
+stored. Losses of the complete data use all rows; concentration and temperature are fitted on even rows and scored
+on odd ones. The reference numbers were computed by brute force in float64; `-` means none. The reference for
 ResNet-110 + alpha keeps alpha0 f at 1e-12 or more, as published code does: 6.28 where the likelihood itself has 6.38; the row
 "alpha, held" does the same. The head's alpha0 is its median, its penalty 0.005; its reference for ResNet-110 is held too and reads
 log-probabilities below ln 1e-12 as they are, as the row "head, held" does: 0.0509 and 18 where ours are 0.0506 and 19.
@@ -67,7 +67,7 @@ HALVES: dict[tuple[str, str], Numbers] = {
 
 @dataclass(frozen=True)
 class Votes:
-    """Logits float64 (n, n_classes) and votes by class int64 (n, n_classes)."""
+    """Return logits float64 (n, n_classes) and label counts int64 (n, n_classes)."""
 
     logits: Floats
     counts: NDArray[np.int64]
@@ -127,7 +127,7 @@ def whole(votes: Votes) -> Numbers:
 
 
 def votes_temperature(votes: Votes) -> float:
-    """Temperature by the votes' NLL."""
+    """Fit the temperature by the NLL of the ratings."""
 
     def loss(log_t: float) -> float:
         return -float((votes.counts * log_softmax(votes.logits / np.exp(log_t), axis=1)).sum())
@@ -140,7 +140,7 @@ def votes_temperature(votes: Votes) -> float:
 
 
 def joint_temperature(votes: Votes) -> float:
-    """Temperature whose best concentration makes the votes most likely."""
+    """Fit the temperature whose best concentration maximises the likelihood of the ratings."""
     found = minimize_scalar(
         lambda log_t: votes.concentration(float(np.exp(log_t))).nll,
         bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-4},
@@ -149,7 +149,7 @@ def joint_temperature(votes: Votes) -> float:
 
 
 def held_concentration(fit: Votes) -> float:
-    """alpha0 without penalty by the likelihood in which alpha0 f is at least 1e-12."""
+    """Fit alpha0 without penalty by the likelihood in which alpha0 f is at least 1e-12."""
     p, votes = fit.batch().probabilities, fit.counts
 
     def loss(log_alpha: float) -> float:
@@ -163,7 +163,7 @@ def held_concentration(fit: Votes) -> float:
 
 
 def held_head(rows: VotedRows) -> Fit:
-    """The head by the likelihood in which alpha0 f is at least 1e-12."""
+    """Fit the head by the likelihood in which alpha0 f is at least 1e-12."""
     middle, scale = rows.features.mean(axis=0), rows.features.std(axis=0)
     design = np.column_stack([(rows.features - middle) / scale, np.ones(len(rows))])
     p, votes, n = probabilities_of(rows.logits), rows.votes, rows.votes.sum(axis=1)
@@ -225,7 +225,7 @@ def scored(test: Votes, temperature: float, alpha: float) -> tuple[Numbers, floa
 
 
 def tables(data: dict[str, Votes], penalty: float) -> tuple[Table, Table]:
-    """Both tables; every cell is ours, then the reference."""
+    """Print both tables; each cell has our value, then the reference."""
     first = Table("data", *LOSSES, title="All rows, 15 bins: ours / reference")
     for name, expected in WHOLE.items():
         first.add_row(name, *_cells(whole(data[name]), expected, 5))

@@ -1,4 +1,4 @@
-"""What an answer over a day of hourly panes costs beside adding up the cells of one: reading, merging, computing."""
+"""Cost of a query over a day of hourly panes relative to summing the cells of one: reading, merging, computing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPEC = PaneSpec("multiclass", N_CLASSES)
 
 
 def packed(seed: int) -> dict[str, bytes]:
-    """A pane of an hour, as the store holds it."""
+    """Return an hourly pane in its stored form."""
     rng, pane = np.random.default_rng(seed), Pane(SPEC)
     columns = {
         "probabilities": rng.dirichlet(np.full(N_CLASSES, 0.3), ROWS),
@@ -32,7 +32,7 @@ def merged(panes: list[Pane]) -> Pane:
 
 
 def prepare() -> list[Case]:
-    wanted = tuple(sorted(set(metrics.parts({}))))
+    wanted = tuple(sorted(set(metrics.accumulators(metrics.MetricsQuery()))))
     kept = [packed(seed) for seed in range(PANES)]
     panes = [Pane.from_parts(SPEC, parts, only=wanted) for parts in kept]
     groups = [merged(panes[i : i + GROUP]) for i in range(0, PANES, GROUP)]

@@ -1,4 +1,4 @@
-"""What it costs to answer about a case of 1e8 pixels that was sent as one histogram a class, and about many cases."""
+"""Cost of queries of a case of 1e8 pixels sent as one histogram per class, and of many cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = PaneSpec("segmentation", N_CLASSES)
 
 
 def a_case(name: str, rng: np.random.Generator) -> list[Histogram]:
-    """A histogram a class, as an edge client reduces a large image to."""
+    """Return one histogram per class, to which an edge client reduces a large image."""
     bins = SPEC.class_grid.cells
     middle = (np.arange(bins) + 0.5) / bins
     made = []
@@ -43,7 +43,7 @@ def filled(n_cases: int) -> Pane:
 
 
 def answer(pane: Pane, membership: str) -> object:
-    """From the pane to the answer, nothing kept from an earlier call."""
+    """Compute from the pane to the result without caches."""
     return cases_of(View(pane, PaneQuery(bins=20, options={"membership": membership})))
 
 

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.drift_table [--scale 0.1]`: how often the alarm is false and how soon it is right.
+"""`python -m benchmarks.drift_table [--scale 0.1]`: false-alarm rates and delays of the alarm.
 
-Played, seeded years of a model with scores from Beta(0.7, 2.2), looked at daily, with a 10-year run length.
-`--scale` takes a part of the runs. What one step costs is in `make bench ARGS=drift`.
+Seeded simulated years of a model with scores from Beta(0.7, 2.2), evaluated daily, with a 10-year run length.
+`--scale` runs a part of them. `make bench ARGS=drift` measures the cost of one step.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ RUN_LENGTH = 3650.0
 N_DAYS, CHANGED_AT = 365, 90
 FORETOLD_DAYS = 500
 ALPHA = 0.05
-LOCAL_BIN = 7  # the design names none; of bins 2 to 8 this one comes nearest to its delays
-SHARED = 0.7  # chance that a contribution's outcome is decided by its unit's luck
+LOCAL_BIN = 7  # the design study names none; of bins 2 to 8 this one has the closest delays
+SHARED = 0.7  # probability that a contribution's outcome is shared by its unit
 
 
 @dataclass(frozen=True)
 class Played:
-    """Days on which runs first alarmed, inf where they never did; each float64 (n_runs,)."""
+    """Days of the first alarm of each run, inf without one; each float64 (n_runs,)."""
 
     change: Floats
     evidence: Floats
 
     def false_rate(self, method: str = "change", before: float = np.inf) -> float:
-        """Share of runs that alarmed before a day."""
+        """Share of runs with an alarm before a day."""
         return float((getattr(self, method) < before).mean())
 
     def median_delay(self, method: str = "change", since: int = CHANGED_AT) -> float:
-        """Median days from the change to the alarm, of runs that had not alarmed before it."""
+        """Median days from the change to the alarm, of runs without an alarm before it."""
         day = getattr(self, method)
         return float(np.median(day[day >= since]) - since + 1)
 
 
 def play(days: Iterable[Day], n_runs: int, delta: float = 0.0) -> Played:
-    """Both rules over runs at once."""
+    """Both rules over all runs at once."""
     bets, tolerance = bets_of(DRIFT_BINS), Tolerance.within(delta)
     log_sr, log_evidence = np.full((n_runs, bets.n_bets), -np.inf), np.zeros((n_runs, bets.n_bets))
     first = np.full((2, n_runs), np.inf)
@@ -81,7 +81,7 @@ def changed(change: Change, at: int = CHANGED_AT) -> Rate:
 
 
 def changed_bin(by: float, place: int = LOCAL_BIN, at: int = CHANGED_AT) -> Rate:
-    """Outcomes of one bin alone become rarer or more frequent."""
+    """Outcomes of one bin become rarer or more frequent."""
     return lambda p, day: np.where(equal_width_bin(p, DRIFT_BINS) == place, p + by * (day >= at), p)
 
 
@@ -94,7 +94,7 @@ def records(
     copies: int = 1,
     bins: int = DRIFT_BINS,
 ) -> Iterator[Day]:
-    """Days of independent records, each counted `copies` times."""
+    """Simulate days of independent records, each counted `copies` times."""
     rng = np.random.default_rng(seed)
     for day in range(n_days):
         p = scores(rng, (n_runs, per_day))
@@ -109,9 +109,9 @@ def records(
 def clusters(
     seed: int, n_runs: int, units: int, size: int, n_days: int, weight: float, own_scores: bool
 ) -> Iterator[Day]:
-    """Days of calibrated units with correlated contributions: pixels of a case, raters' votes for an item.
+    """Simulate days of calibrated units with correlated contributions: pixels of a case, ratings of an item.
 
-    Every contribution weighs `weight`; with `own_scores` each has a score of its own, else its unit's.
+    Each contribution has weight `weight`; with `own_scores` each has its own score, else its unit's.
     """
     rng = np.random.default_rng(seed)
     shape = (n_runs, units, size)
@@ -129,9 +129,9 @@ def clusters(
 def delayed(
     seed: int, n_runs: int, per_day: int, on_arrival: bool, horizon: int = 90
 ) -> Iterator[Day]:
-    """Calibrated records whose positives' labels come after 20 days on average, negatives' after 3.
+    """Simulate calibrated records; labels of positives arrive after 20 days on average, of negatives after 3.
 
-    On arrival a label belongs to the day on which it comes; else to the cohort of its record, if it comes
+    With `on_arrival`, a label belongs to the day of its arrival; otherwise to the cohort of its record, if it arrives
     within the horizon.
     """
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def delayed(
 
 
 def fitted_temperature(seed: int, n_runs: int, per_day: int, n_fit: int = 1000) -> Iterator[Day]:
-    """Days of a model whose temperature was fitted on some calibrated labels, and where nothing ever changes."""
+    """Simulate days of an unchanged model whose temperature was fitted on calibrated labels."""
     rng = np.random.default_rng(seed)
     x = logit(scores(rng, (n_runs, n_fit)))
     y = rng.random(x.shape) < expit(x)
@@ -170,12 +170,12 @@ def fitted_temperature(seed: int, n_runs: int, per_day: int, n_fit: int = 1000) 
 
 
 def scores(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """Scores of the played model; the ends that a float cannot tell from 0 are lifted."""
+    """Draw scores of the simulated model; scores that round to 0 are raised."""
     return np.maximum(rng.beta(0.7, 2.2, shape), 1e-12)
 
 
 def daily(p: Floats, y: Floats, weight: Floats, bins: int = DRIFT_BINS) -> Day:
-    """Tables of a day; p, y and weight float64 (n_runs, n) to three float64 (n_runs, bins)."""
+    """Return the tables of a day; p, y and weight float64 (n_runs, n) to three float64 (n_runs, bins)."""
     n_runs = len(p)
     place = equal_width_bin(p.ravel(), bins) + bins * np.repeat(np.arange(n_runs), p.shape[1])
     size = n_runs * bins
@@ -185,13 +185,13 @@ def daily(p: Floats, y: Floats, weight: Floats, bins: int = DRIFT_BINS) -> Day:
 
 
 def tables(days: Iterable[Day]) -> Iterator[UnitTable]:
-    """A single run's days as tables."""
+    """Return a single run's days as tables."""
     for weight, confidence, correct in days:
         yield UnitTable(weight[0], confidence[0], correct[0], weight[0], weight[0])
 
 
 def until_alarm(days: Iterable[Day], delta: float) -> DetectorState:
-    """A detector at its first alarm, or after the last day."""
+    """Return a detector at its first alarm, or after the last day."""
     state = fresh(Tolerance.within(delta))
     for day, table in enumerate(tables(days)):
         state = advance(state, day, table, RUN_LENGTH)
@@ -203,7 +203,7 @@ def until_alarm(days: Iterable[Day], delta: float) -> DetectorState:
 def slope_change(
     n_seeds: int, delta: float, per_day: int = 200, rate: Rate | None = None
 ) -> tuple[float, float, float]:
-    """Share alarmed before the change, median delay in days, median error of the start of change in days."""
+    """Return the share of alarms before the change, median delay in days, median error of the start of change in days."""
     rate = rate or changed(Change(slope=0.75))
     ends = [until_alarm(records(seed, 1, per_day, rate), delta) for seed in range(n_seeds)]
     alarmed = np.array([np.inf if s.alarmed_at is None else s.alarmed_at for s in ends])
@@ -218,7 +218,7 @@ def slope_change(
 
 
 def answered_delay(delta: float, change: Change, per_day: int = 200) -> float:
-    """The delay that the service would foretell from the quiet days before the change."""
+    """Return the delay that the service predicts from the days before the change."""
     quiet = merged(tables(records(10_000, 1, per_day, n_days=CHANGED_AT, bins=UNIT_BINS)))
     return float(
         expected_delay(quiet, CHANGED_AT, change, Tolerance.within(delta), RUN_LENGTH)["median"]
@@ -227,7 +227,7 @@ def answered_delay(delta: float, change: Change, per_day: int = 200) -> float:
 
 
 def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """Name, the number of the design, and what measures ours."""
+    """A row: name, the number of the design study, and the function that measures ours."""
     most, many, some, few = (max(8, round(n * scale)) for n in (1000, 300, 80, 40))
 
     @cache
@@ -308,7 +308,7 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
 
 
 def beside_foretold(n_runs: int, per_day: int, delta: float, change: Change) -> str:
-    """Median delay of played runs beside the one that the service would foretell."""
+    """Print the median delay of simulated runs and the one that the service predicts."""
     days = records(5, n_runs, per_day, changed(change), FORETOLD_DAYS)
     measured, foretold = (
         play(days, n_runs, delta).median_delay(),

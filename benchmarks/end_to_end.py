@@ -1,8 +1,8 @@
-"""`python -m benchmarks.end_to_end`: the whole service against the least that reading the same bytes costs.
+"""`python -m benchmarks.end_to_end`: CPU time of the complete service relative to reading the same bytes.
 
-Starts the service on its embedded default, sends batches over HTTP and counts the processor time of everything that
-works for it (service and store). The floor is the same bytes through `orjson.loads` and `numpy.asarray` of each column in
-one thread. Then reads are timed: with one pane changed, with another question about the same state, and unchanged.
+It starts the service on its embedded default, sends batches over HTTP and counts the CPU time of service and store. The
+reference is `orjson.loads` and `numpy.asarray` of each column of the same bytes in one thread. Then reads are timed: with
+one pane changed, with another query of the same state, and unchanged.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Served:
-    """A running service and the processes that belong to it."""
+    """A running service with its processes."""
 
     client: httpx.Client
     process: subprocess.Popen[bytes]
 
     def processor_s(self) -> float:
-        """Processor seconds of the service and its store so far."""
+        """CPU seconds of the service and its store so far."""
         return sum(_processor_s(pid) for pid in [self.process.pid, *_children(self.process.pid)])
 
 
@@ -53,7 +53,7 @@ def _processor_s(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """Every process whose ancestor is `pid`."""
+    """Return all descendants of process `pid`."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -72,7 +72,7 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def served() -> Iterator[Served]:
-    """A service on a free port with an empty store of its own."""
+    """Start a service on a free port with its own empty store."""
     with socket.socket() as probe, tempfile.TemporaryDirectory() as directory:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -107,7 +107,7 @@ def _wait_ready(client: httpx.Client) -> None:
 
 
 def columns(n: int, seed: int) -> dict[str, list[Any]]:
-    """Plausible probabilities of ten classes, and the classes that five raters gave."""
+    """Return plausible probabilities of ten classes, and the classes of five raters."""
     rng = np.random.default_rng(seed)
     scores = rng.dirichlet(np.full(N_CLASSES, 0.3), n)
     labels = rng.integers(0, N_CLASSES, (n, N_RATERS))
@@ -115,7 +115,7 @@ def columns(n: int, seed: int) -> dict[str, list[Any]]:
 
 
 def body(n: int, form: str, seed: int) -> bytes:
-    """The bytes of a batch as JSON or NDJSON."""
+    """Return the bytes of a batch as JSON or NDJSON."""
     made = columns(n, seed)
     if form == "json":
         return orjson.dumps(made)
@@ -124,7 +124,7 @@ def body(n: int, form: str, seed: int) -> bytes:
 
 
 def floor_s(data: bytes, form: str, repeats: int) -> float:
-    """Processor seconds of reading the bytes into arrays and nothing else."""
+    """Measure the CPU seconds of reading the bytes into arrays."""
     start = time.process_time()
     for _ in range(repeats):
         if form == "json":
@@ -141,7 +141,7 @@ def floor_s(data: bytes, form: str, repeats: int) -> float:
 
 
 def ingest(service: Served, table: Table, rounds: int) -> None:
-    """Batches of three sizes in two forms: processor time a batch, relative to the floor."""
+    """Print CPU time per batch relative to the reference, for three sizes in two forms."""
     for n, n_batches in ((1, 300), (100, 150), (10_000, 12)):
         for form, media_type in (("json", "application/json"), ("ndjson", "application/x-ndjson")):
             data = [body(n, form, seed) for seed in range(n_batches)]
@@ -178,7 +178,7 @@ def _send(client: httpx.Client, model: str, bodies: list[bytes], media_type: str
 
 
 def reads(service: Served, table: Table, n_panes: int, repeats: int) -> None:
-    """Reads over a window of panes: new state, new question, nothing new."""
+    """Print reads of a window of panes: new state, new query, unchanged."""
     model, client = f"panes-{n_panes}", service.client
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=n_panes)
     for hour in range(n_panes):

@@ -1,4 +1,4 @@
-"""What it costs to fill a pane, beside what nobody can do without: one pass over the rows."""
+"""Cost of filling a pane relative to one pass over the rows."""
 
 from __future__ import annotations
 

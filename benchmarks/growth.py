@@ -1,7 +1,7 @@
-"""`python -m benchmarks.growth`: what ten times the predictions cost in bytes and in the time of an answer.
+"""`python -m benchmarks.growth`: cost of ten times the predictions in bytes and query time.
 
-One pane of ten classes and five raters is filled in process with a million predictions, then with ten million; printed are the
-packed size and the time of the default metrics over it, and the ratios.
+One pane of ten classes and five raters is filled in process with a million predictions, then with ten million. It prints
+the packed size, the time of the default metrics, and the ratios.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ N_CLASSES, N_RATERS, ROWS = 10, 5, 10_000
 
 
 def pane_of(n: int) -> Pane:
-    """A pane of n plausible predictions, most of them sure of themselves."""
+    """Return a pane of n plausible predictions, most of them confident."""
     rng, pane = np.random.default_rng(1), Pane(PaneSpec("multiclass", N_CLASSES))
     for _ in range(n // ROWS):
         scores = rng.dirichlet(np.full(N_CLASSES, 0.1), ROWS) + 1e-9
@@ -28,7 +28,7 @@ def pane_of(n: int) -> Pane:
 
 
 def seconds(pane: Pane, repeats: int = 60) -> float:
-    """Median processor time of the default metrics, read from bytes as the service does."""
+    """Return the median CPU time of the default metrics, read from bytes as in the service."""
     spec, parts, times = pane.spec, pane.parts(), []
     for seed in range(repeats):
         start = time.process_time()

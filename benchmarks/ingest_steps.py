@@ -1,7 +1,7 @@
-"""`python -m benchmarks.ingest_steps`: where the processor time of a batch goes, step by step, in one process.
+"""`python -m benchmarks.ingest_steps`: CPU time of a batch by step, in one process.
 
-Each step is what the service or a worker does to the same bytes, in order; the measure is the floor of `benchmarks.end_to_end`, the
-bytes through `orjson.loads` and `numpy.asarray`. HTTP and the store are what is missing to the whole.
+The steps are those of service and worker on the same bytes, in order. The unit is the reference of `benchmarks.end_to_end`:
+`orjson.loads` and `numpy.asarray` of the bytes. HTTP and the store are not included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPEC = PaneSpec("multiclass", N_CLASSES)
 
 
 def timed(step: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Median processor seconds of a step, and what it made."""
+    """Return the median CPU seconds of a step, and its result."""
     times, made = [], None
     for _ in range(repeats):
         started = time.process_time()
@@ -36,7 +36,7 @@ def timed(step: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 
 def steps(n: int, form: str, repeats: int) -> list[tuple[str, float]]:
-    """Processor seconds of each step, the floor first."""
+    """Return the CPU seconds of each step, the reference first."""
     data, settings = body(n, form, 0), Settings()
     floor = float(np.median([floor_s(data, form, 1) for _ in range(repeats)]))
     read_s, posted = timed(lambda: read_columns(Body(MEDIA[form], data), settings), repeats)

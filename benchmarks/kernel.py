@@ -1,4 +1,4 @@
-"""What kernel calibration errors cost from a pane, against their definition over all pairs of predictions."""
+"""Cost of kernel calibration errors from a pane relative to their definition over all pairs of predictions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from calibrant.metrics import PaneQuery, View, compute_metrics
 N_ROWS = 100_000
 N_DOUBLINGS = 7
 BANDWIDTH = 0.02
-# Of the definition so many rows of the matrix of pairs are timed; an item is one prediction.
+# Number of timed rows of the definition's matrix of pairs; an item is one prediction.
 N_SLICE = 50
 
 
 def predictions() -> tuple[np.ndarray, np.ndarray]:
-    """Scores that pile up at 1, and hits that come less often than they say."""
+    """Return scores near 1 and labels that are correct less often than the scores."""
     rng = np.random.default_rng(0)
     score = 1.0 - 0.5 * rng.random(N_ROWS) ** 3
     return score, (rng.random(N_ROWS) < score**1.3).astype(int)
 
 
 def definition(score: np.ndarray, hits: np.ndarray, rows: slice) -> float:
-    """Distance of score and leave-one-out kernel accuracy, summed over some predictions."""
+    """Sum the distance of score and leave-one-out kernel accuracy over some predictions."""
     z = np.clip(score, 1e-6, 1.0 - 1e-6)
     alpha, beta = z / BANDWIDTH, (1.0 - z) / BANDWIDTH
     density = np.exp(

@@ -1,7 +1,7 @@
 """`python -m benchmarks.large`: a window of 1e7 predictions and a case of 1e8 voxels, each sent as one update.
 
-Starts the service on its embedded default. Each question is asked anew (another confidence level), so that no answer is
-told from memory, and once more after something else was merged, so that the window is read anew.
+It starts the service on its embedded default. Each query is new (another confidence level), so that no result is cached.
+It is repeated after another merge, so that the window is read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT = {"Prefer": "wait=60"}
 
 
 def large_pane() -> Pane:
-    """1.28e7 binary predictions."""
+    """Post 1.28e7 binary predictions."""
     score, hits = predictions()
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(Batch.from_columns({"confidences": score, "labels": hits}).batch)
@@ -35,7 +35,7 @@ def large_pane() -> Pane:
 
 
 def case_updates(name: str) -> list[dict[str, Any]]:
-    """A case of 1e8 voxels as one histogram a class."""
+    """Post a case of 1e8 voxels as one histogram per class."""
     plain = {"bins": SPEC.class_grid.cells, "kind": "class", "case": name}
     made = a_case(name, np.random.default_rng(0))
     sums = ("count", "sum_confidence", "sum_correct")

@@ -1,7 +1,7 @@
 """`python -m benchmarks.polling`: serving processes that poll the map to use, 1,000 times a second, while it is changed.
 
-Two connections ask `GET maps/current` with the tag that they hold, at a pace that does not wait for the answers, while
-another promotes versions and rolls them back. Every answer is checked: its digest, its version, one body a tag, never an
+Two connections request `GET maps/current` with their current tag at a fixed rate, independent of the responses. Another
+connection promotes versions and rolls them back. Each response is checked: digest, version, one body per tag, and never an
 older promotion after a newer one.
 """
 
@@ -28,7 +28,7 @@ N_CONNECTIONS = 2
 
 @dataclass
 class Poller:
-    """One connection: what it was told and how long it took, counted from when it was due to ask."""
+    """One connection: its responses and their times, counted from the scheduled request."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class Poller:
     wrong: list[str] = field(default_factory=list)
 
     def poll(self, begin: float, until: float) -> None:
-        """Ask at the pace from `begin` to `until`, in seconds of the monotonic clock."""
+        """Send requests at the rate from `begin` to `until`, in seconds of the monotonic clock."""
         connection, due = http.client.HTTPConnection(self.host, self.port), begin
         while due < until:
             time.sleep(max(0.0, due - time.monotonic()))
@@ -74,7 +74,7 @@ class Poller:
 
 
 def freeze(client: httpx.Client) -> str:
-    """Two versions, of batches that want another temperature each; the tag of the first promotion."""
+    """Create two versions with different temperatures; return the tag of the first promotion."""
     rng = np.random.default_rng(0)
     for temperature in (1.0, 3.0):
         z = rng.normal(0.0, 3.0, (2000, 3))
@@ -97,7 +97,7 @@ def _promoted(client: httpx.Client, version: int, held: dict[str, str]) -> str:
 
 
 def poll(service: Served, table: Table, rate: float, seconds: float, promotions: float) -> None:
-    """Poll at `rate` a second for so many seconds, with as many promotions a second."""
+    """Poll at `rate` per second for a number of seconds, with promotions in between."""
     etag = freeze(service.client)
     base, begin = service.client.base_url, time.monotonic() + 0.2
     pollers = [
@@ -134,7 +134,7 @@ def poll(service: Served, table: Table, rate: float, seconds: float, promotions:
 
 
 def main(rate: float, seconds: float, promotions: float) -> None:
-    """Print what was asked for, what was reached, and whether any answer was wrong."""
+    """Print the requested rate, the reached rate, and the number of wrong responses."""
     table = Table(title="Polling maps/current", show_header=False)
     with served() as service:
         poll(service, table, rate, seconds, promotions)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.retained [N]`: what a prediction that waits for its label costs in the store, and how fast labels join.
+"""`python -m benchmarks.retained [N]`: store cost of a prediction without its label, and the rate of joined labels.
 
-One partition, one worker in this process, the packaged server as it comes, ten classes with float32
-scores. The worker's time alone is measured: reading the stream, joining, committing.
+One partition, one worker in this process, the packaged server with its defaults, ten classes with float32
+scores. Only the worker's time is measured: reading the stream, joining, committing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODEL = ModelConfig("default", "m", "multiclass", N_CLASSES, generation="g1", re
 
 
 class Play:
-    """A store with one model, a door and a worker's loop driven by hand."""
+    """A store with one model, an inbox and a worker's loop driven step by step."""
 
     def __init__(self, settings: EngineSettings):
         self.store = Store(settings)
@@ -55,7 +55,7 @@ class Play:
         return int(self.store.client.info("memory")["used_memory"])
 
     async def feed(self, n: int, make: Callable[[int, int], IngestBatch]) -> float:
-        """Hand over n rows; returns the seconds that the worker took for them."""
+        """Enqueue n rows; return the worker's seconds."""
         seconds = 0.0
         for first in range(0, n, A_BATCH):
             await self.inbox.hand_over(make(first, min(A_BATCH, n - first)))
@@ -66,7 +66,7 @@ class Play:
         return seconds
 
     async def waiting(self, n: int, prefix: str, column: str) -> tuple[float, tuple[float, float]]:
-        """Feed predictions that wait; returns the worker's seconds, and bytes a record in the store and by its count."""
+        """Send unlabelled predictions; return the worker's seconds, and bytes per record in the store and by its count."""
         before, counted = self.used_bytes, (await self.inbox.tallies(MODEL)).get("bytes", 0)
         seconds = await self.feed(n, self.predictions(prefix, True, column))
         grown, tallies = self.used_bytes - before, await self.inbox.tallies(MODEL)
@@ -119,7 +119,7 @@ class Play:
 
 
 async def measure(settings: EngineSettings, n: int) -> None:
-    """Print bytes a record and rows a second."""
+    """Print bytes per record and rows per second."""
     play = Play(settings)
     plain_s = await play.feed(n // 10, play.predictions("plain", False))
     pending_s, bytes_ = await play.waiting(n, "img", "probabilities")

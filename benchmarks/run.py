@@ -22,7 +22,7 @@ ROUND_S = 0.2  # a case repeats within a round until this has passed
 
 @dataclass(frozen=True)
 class Case:
-    """Something to time: `items` is what one call works through."""
+    """A timed case: `items` is the number processed by one call."""
 
     name: str
     call: Callable[[], object]
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Cases that are compared with each other; `prepare` makes what they work on."""
+    """Cases to compare; `prepare` creates their data."""
 
     title: str
     prepare: Callable[[], Sequence[Case]]
@@ -40,30 +40,30 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds an item, one for each round."""
+    """Seconds per item, one for each round."""
 
     name: str
     seconds: np.ndarray
 
     def relative_to(self, baseline: Timing) -> np.ndarray:
-        """Quartiles of the ratio, round by round."""
+        """Return the quartiles of the ratio over rounds."""
         return np.asarray(np.quantile(self.seconds / baseline.seconds, [0.25, 0.5, 0.75]))
 
 
 def found(words: Sequence[str]) -> Iterator[Benchmark]:
-    """Yield the benchmarks of the modules beside this one whose names contain a word."""
+    """Yield the benchmarks of this folder's modules whose names contain a word."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.name == "run" or (words and not any(word in module.name for word in words)):
             continue
         benchmark = getattr(importlib.import_module(f"benchmarks.{module.name}"), "BENCHMARK", None)
-        if benchmark is not None:  # tables of numbers are modules of their own, run by name
+        if benchmark is not None:  # modules that print tables of numbers are run by name
             yield benchmark
 
 
 def timings(cases: Sequence[Case], rounds: int, title: str) -> list[Timing]:
-    """Time the cases in turns, so that what disturbs one disturbs its neighbours."""
+    """Time the cases in turns, so that other load affects all of them."""
     for case in cases:
-        case.call()  # imports, caches, first touches of memory
+        case.call()  # warm up imports, caches and memory
     seconds = np.empty((rounds, len(cases)))
     for turn in track(range(rounds), description=title):
         for column, case in enumerate(cases):
@@ -81,7 +81,7 @@ def _seconds_per_item(case: Case) -> float:
 
 
 def table(benchmark: Benchmark, measured: Sequence[Timing]) -> Table:
-    """The ratios; the baseline is 1."""
+    """Return the table of ratios; the baseline is 1."""
     baseline = next(
         (timing for timing in measured if timing.name == benchmark.baseline), measured[0]
     )

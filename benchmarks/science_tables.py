@@ -1,9 +1,9 @@
-"""`python -m benchmarks.science_tables FOLDER`: notions of calibration and stability on public votes.
+"""`python -m benchmarks.science_tables FOLDER`: notions of calibration and stability on public ratings.
 
 FOLDER holds `cifar10h.npz` and `chaosnli_snli.npz` with arrays `counts`, `y_true` and `logits_...`. Nothing is
-downloaded and nothing of it is kept. Each number stands beside the published or reference one, once from raw rows (ties
-split as the papers' code does) and once from the kept state alone. Stability tables rest on random rows and votes,
-which publications do not give: they agree to the spread over such choices, not to digits.
+downloaded or stored. Each number is printed with the published or reference one, once from raw rows (ties split as in the
+papers' code) and once from the stored state alone. Stability tables depend on random rows and ratings that the publications
+do not give: they agree within the variation over such choices, not to digits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRUE_LABELS = {
     "ks": (0.0397, 0.0298),
 }
 VOTES = {"ent_ce": (0.1554, 0.1584), "dist_ce": (0.0942, 0.0933), "strict_pairs": (0.5595, 0.5846)}
-# By NLL, Brier score and ECE; votes as shares (`raters=mean`), as the reference has them.
+# By NLL, Brier score and ECE; ratings as shares (`raters=mean`), as in the reference.
 TEMPERATURES = {
     ("true labels", "nll"): (1.686, 1.748),
     ("true labels", "brier"): (1.963, 1.743),
@@ -76,7 +76,7 @@ KERNEL_STABILITY = (
 def from_both(
     batch: Batch, slugs: Sequence[str], **question: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Answers from raw rows with ties split, and from the kept state."""
+    """Return results from raw rows with ties split, and from the stored state."""
     pane = pane_of(batch)
     raw = View(pane, PaneQuery(options={"ties": "split"}, **question), batch)
     return compute_metrics(raw, slugs), compute_metrics(View(pane, PaneQuery(**question)), slugs)
@@ -133,7 +133,7 @@ def votes(data: Arrays) -> Table:
 
 
 def temperatures(data: Arrays) -> Table:
-    """What each kind of label asks for."""
+    """Print the temperature of each kind of label."""
     table = headed(
         "Temperature, CIFAR-10H", "labels", "by", "model", "reference", "raw rows", "state"
     )
@@ -152,7 +152,7 @@ def temperatures(data: Arrays) -> Table:
 
 
 def baan(data: Arrays) -> Table:
-    """Baan et al., table 1; ECE of 10 bins against the majority vote."""
+    """Print table 1 of Baan et al.; ECE of 10 bins against the majority label."""
     table = headed(
         "ChaosNLI-SNLI, RoBERTa", "measure", "seed", "T", "published", "raw rows", "state"
     )
@@ -168,7 +168,7 @@ def baan(data: Arrays) -> Table:
 
 
 def drawn(logits: NDArray[Any], counts: NDArray[Any], n: int, raters: int, seed: int = 0) -> Batch:
-    """Random rows with so many of their votes, drawn without replacement."""
+    """Draw random rows with a number of their ratings, without replacement."""
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(counts), n, replace=False)
     few = [
@@ -181,7 +181,7 @@ def drawn(logits: NDArray[Any], counts: NDArray[Any], n: int, raters: int, seed:
 def stability_table(
     title: str, slug: str, wanted: Sequence[Wanted], cifar: Arrays, nli: Arrays, n_bootstraps: int
 ) -> Table:
-    """Published over ours, from rows and from the state's replicates."""
+    """Print published values over ours, from rows and from the state's replicates."""
     columns = (
         "model",
         "N, R",
@@ -196,7 +196,7 @@ def stability_table(
     )
     table = headed(title, *columns)
     sources = {name: (cifar[key], cifar["counts"]) for name, key in MODELS.items()}
-    # Images on which no class has more than nine tenths of the votes: raters disagree as much as the reference says.
+    # Images on which no class has more than 90 % of the ratings: raters disagree as much as in the reference.
     unsure = cifar["counts"].max(axis=1) <= 0.9 * cifar["counts"].sum(axis=1)
     sources["ResNet-110, ambiguous"] = (
         cifar[MODELS["ResNet-110"]][unsure],

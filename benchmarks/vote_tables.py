@@ -1,4 +1,4 @@
-"""Temperatures by what they are fitted to, and few raters against a full panel, on public votes beside reference numbers.
+"""Temperatures by target, and few raters against a full panel, on public ratings with reference numbers.
 
 `python -m benchmarks.science_tables FOLDER` prints them with the others.
 """
@@ -122,7 +122,7 @@ def divisors(data: Arrays, key: str, against: str) -> Iterator[tuple[str, float]
 
 
 def few_raters(data: Arrays) -> Table:
-    """Mean over draws of some of each row's votes; 0 raters stands for all of them."""
+    """Return the mean over draws of some of each row's ratings; 0 raters means all of them."""
     names = ("EL plug-in", "EL", "CL plug-in", "CL")
     table = headed(
         f"Few raters, VGG-16 on CIFAR-10H, mean of {N_DRAWS} draws", "raters", "from", *names

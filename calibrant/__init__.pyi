@@ -1,4 +1,4 @@
-# Written by `make stub`; do not edit.
+# Written by `make names`; do not edit.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +7,10 @@ from calibrant.core.errors import CalibrationInputError as CalibrationInputError
 from calibrant.core.errors import Violation as Violation
 from calibrant.core.histogram import Histogram as Histogram
 from calibrant.core.pane import Pane as Pane
+from calibrant.core.panes_by_key import Key as Key
+from calibrant.core.panes_by_key import PanesByKey as PanesByKey
+from calibrant.core.panes_by_key import SplitUnitsWarning as SplitUnitsWarning
+from calibrant.core.panes_by_key import fill_by as fill_by
 from calibrant.core.spec import PaneSpec as PaneSpec
 from calibrant.library import evaluate as evaluate
 from calibrant.library import fit_map as fit_map

@@ -22,7 +22,14 @@ from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
-from calibrant.metrics import DEFAULT_METRICS, Metric, accumulators_for, chosen, estimates
+from calibrant.metrics import (
+    DEFAULT_METRICS,
+    Metric,
+    accumulators_for,
+    chosen,
+    estimates,
+    requested,
+)
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 # The data of a call, in the order of its parameters; the first two may be given by position.
@@ -67,7 +74,8 @@ def evaluate(
     probabilities : (n, n_classes), rows that sum to 1, scored by the top class unless `scope` says otherwise; or (n,),
         the probability of class 1 of two, scored as such
     labels : a class per row, or a list with one class per rater; None for a row without label
-    metrics : slugs; 12 of them where None
+    metrics : slugs, as a list or with commas between, with options of their own in brackets: "ece,lp_ece(order=3)".
+        Default: 12 metrics.
     bins, binning, edges, min_count : of metrics that bin: how many bins, "equal_width" or "equal_mass", (a, b] for
         "right" or [a, b) for "left", and the least number of samples of a bin
     scope : the probability to score: "top_label", "positive", "class:INDEX" or "all"
@@ -295,11 +303,8 @@ def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
 
 
 def _slugs(metrics: str | Iterable[str] | None) -> list[str]:
-    if metrics is None:
-        return list(DEFAULT_METRICS)
-    slugs = [metrics] if isinstance(metrics, str) else list(metrics)
-    chosen(slugs)
-    return slugs
+    """Return the requested metrics by their canonical keys."""
+    return list(DEFAULT_METRICS) if metrics is None else [each.key for each in requested(metrics)]
 
 
 def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def docstring_of(metric: Metric) -> str:
         "Notes",
         "-----",
         *_notes(metric).splitlines(),
+        *_other_names(metric),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -122,6 +123,12 @@ def _described(option: Option) -> list[str]:
         )
         kind += f" in [{low}, {high}]"
     return [f"{option.name} : {kind}", f"    {option.description} Default: {option.default!r}."]
+
+
+def _other_names(metric: Metric) -> list[str]:
+    """Return the line of the names that papers have for the metric."""
+    named = [f"{word} ({how})" if how else word for word, how in metric.search_words.items()]
+    return ["", f"Also known as {', '.join(named)}."] if named else []
 
 
 def _notes(metric: Metric) -> str:

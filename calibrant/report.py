@@ -15,7 +15,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
-from calibrant.metrics import DEFAULT_METRICS, chosen, compute_metrics
+from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, answer_sections
 from calibrant.segmentation.case_errors import MEMBERSHIP
@@ -77,11 +77,11 @@ def raters_compared(
     batch, question = view.filling.whole, view.question
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
-        metric.slug: {
-            "policies": values_by_policy(view, metric.slug),
-            **of_raters(batch, metric.slug, question, raters),
+        each.key: {
+            "policies": values_by_policy(asked(view, each), each.metric.slug),
+            **of_raters(batch, each.metric.slug, each.question(question), raters),
         }
-        for metric in chosen(slugs)
+        for each in requested(slugs)
     }
     return {
         "disagreement": float(differ.mean()) if len(differ) else None,

@@ -12,7 +12,7 @@ from calibrant.calibrators.temperature.report import surface_answer
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.roc import POINTS, roc
-from calibrant.metrics import compute_metrics
+from calibrant.metrics import asked, compute_metrics, requested
 from calibrant.raters.alpha_calibration import compare_calibrations
 from calibrant.raters.concentration import fit_concentration
 from calibrant.raters.disagreement_report import disagreement_answer
@@ -77,7 +77,8 @@ def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return by_case(view, params.get("metric") or "ece")
+    request = requested([params.get("metric") or "ece"], "/metric")[0]
+    return by_case(asked(view, request), request.metric.slug)
 
 
 def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +138,9 @@ def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    slug, subsets = params.get("metric") or "ece", params.get("subsets") or "nested"
-    return stability_answer(view, slug, subsets=subsets, most_ratings=MAX_RATINGS)
+    request = requested([params.get("metric") or "ece"], "/metric")[0]
+    view, subsets = asked(view, request), params.get("subsets") or "nested"
+    return stability_answer(view, request.metric.slug, subsets=subsets, most_ratings=MAX_RATINGS)
 
 
 def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

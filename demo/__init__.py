@@ -1,1 +1,1 @@
-"""`make demo`: a real classifier, played as a deployed model against a real service."""
+"""`make demo`: a real classifier as a deployed model against a real service."""

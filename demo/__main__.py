@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def run(server: Server, console: Console) -> None:
-    """Train, start, play, tell."""
+    """Train the models, start the service, send the data, report."""
     with console.status("training two classifiers of handwritten digits"):
         deployment = play_deployment()
     with console.status("starting the service with its embedded store"):
@@ -58,7 +58,7 @@ def run(server: Server, console: Console) -> None:
 
 
 def play(client: Client, console: Console, deployment: Deployment, timeline: Timeline) -> None:
-    """Send fourteen days of batches, with a bar for who is watching."""
+    """Send fourteen days of batches, with a progress bar in a terminal."""
     declare_models(client)
     sent = posts(deployment, timeline)
     console.print(

@@ -1,4 +1,4 @@
-"""HTTP as any client would speak it, and the curl that asks the same."""
+"""HTTP client of the demo, and the curl command of each request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from demo.server import DemoFailed
 
 
 class Client:
-    """Posts and gets JSON; an unexpected answer is a failure with the service's own words."""
+    """Client for JSON; an unexpected response raises an error with the service's text."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -22,7 +22,7 @@ class Client:
         return self._json(self._http.put(path, json=body))
 
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Change what is there, as it is now."""
+        """Change the existing resource in its current state."""
         current = self._http.get(path)
         self._expect_success(current)
         headers = {
@@ -47,7 +47,7 @@ class Client:
         return response.content
 
     def curl(self, path: str, accept: str | None = None, **query: str) -> str:
-        """The same GET for a terminal."""
+        """Return the same GET as a curl command."""
         address = f"{self.url}{path}" + (f"?{urlencode(query, safe=':,')}" if query else "")
         header = f" -H {shlex.quote('Accept: ' + accept)}" if accept else ""
         return f"curl -s{header} {shlex.quote(address)}"

@@ -1,9 +1,9 @@
-"""The play's cast: two classifiers of handwritten digits, worn images, and raters who disagree.
+"""Data of the demo: two classifiers of handwritten digits, degraded images, and raters who disagree.
 
-Real images (8x8 digits) and really trained models. The models saw clean images only; the deployed
-camera blurs and adds noise, more of it towards the end, so that the models err and stay sure of
-themselves. What raters answer is simulated: each reads the worn image through the eyes of a model
-that was trained on worn images, so that they disagree where an image is ambiguous.
+The images (8x8 digits) and the trained models are real. The models were trained on clean images only. The
+deployed camera blurs and adds noise, more of it towards the end, so that the models err and stay confident.
+Ratings are simulated: each rater rates the degraded image with a model that was trained on degraded images,
+so that raters disagree if an image is ambiguous.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Floats = NDArray[np.float64]
 
 N_CLASSES = 10
 N_TRAINING = 600
-CAPTURES = 4  # images taken of each digit, one after the other: looks at one item, hence one unit
-BURST = 1e-6  # between them, as a share of the played time: a second or so
-SKILLS = (1.0, 0.9, 1.2, 0.8, 1.1)  # a rater's sharpness, five raters
+CAPTURES = 4  # images of each digit, one after the other: they are one unit
+BURST = 1e-6  # between them, as a share of the simulated time: about one second
+SKILLS = (1.0, 0.9, 1.2, 0.8, 1.1)  # sharpness of each of the five raters
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What the deployed models saw, said, and what raters said of it, in order of time."""
+    """Images, predictions and ratings of the deployed models, in order of time."""
 
-    digit: NDArray[np.int64]  # which handwritten digit: the unit
-    when: Floats  # moment as a share of the played time, in [0, 1)
-    probabilities: Floats  # (n, 10) of the over-confident network
+    digit: NDArray[np.int64]  # the handwritten digit: the unit
+    when: Floats  # time as a share of the simulated time, in [0, 1)
+    probabilities: Floats  # (n, 10) of the overconfident network
     logistic: Floats  # (n, 10) of the second model
     ratings: list[list[int]]  # ragged, 3 to 5 raters each
 
 
 def play_deployment(seed: int = 7, worn_from: float = 0.5) -> Deployment:
-    """Train both models, wear the other images, ask the raters.
+    """Train both models, degrade the other images, simulate the raters.
 
-    `worn_from` is the share of the played time after which the camera is out of focus.
+    `worn_from` is the share of the simulated time after which the camera is out of focus.
     """
     rng = np.random.default_rng(seed)
     images, truth = load_digits(return_X_y=True)
@@ -80,7 +80,7 @@ def _train(
         n_iter_no_change=400,
         random_state=seed,
     )
-    with warnings.catch_warnings():  # trained beyond need on purpose: that is what makes it sure
+    with warnings.catch_warnings():  # overtrained on purpose, which makes it overconfident
         warnings.simplefilter("ignore", ConvergenceWarning)
         network.fit(images, truth)
         logistic = LogisticRegression(C=1000.0, max_iter=500).fit(images, truth)
@@ -90,7 +90,7 @@ def _train(
 def _reader(
     images: Floats, truth: NDArray[np.int64], rng: np.random.Generator
 ) -> LogisticRegression:
-    """Who has seen worn images knows what is ambiguous."""
+    """Train the model behind the raters on degraded images, so that it knows which are ambiguous."""
     many = np.repeat(images, 8, axis=0)
     worn = _wear(many, rng.uniform(0.1, 1.0, len(many)), rng)
     return LogisticRegression(C=1.0, max_iter=300).fit(worn, np.repeat(truth, 8))
@@ -106,7 +106,7 @@ def _wear(images: Floats, blur: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _logits(network: MLPClassifier, images: Floats) -> Floats:
-    """Before the softmax, which in single precision would round small probabilities to zero."""
+    """Return logits: a softmax in single precision would round small probabilities to zero."""
     hidden = np.maximum(images @ network.coefs_[0] + network.intercepts_[0], 0.0)
     return np.asarray(hidden @ network.coefs_[1] + network.intercepts_[1])
 
@@ -114,9 +114,9 @@ def _logits(network: MLPClassifier, images: Floats) -> Floats:
 def _rate(
     log_reading: Floats, truth: NDArray[np.int64], rng: np.random.Generator
 ) -> list[list[int]]:
-    """Three to five raters each; a rater draws from his own reading of the image."""
+    """Draw ratings of three to five raters per image, each from their own reading of it."""
     n = len(truth)
-    leaning = log_reading + 2.0 * np.eye(N_CLASSES)[truth]  # they know digits, too
+    leaning = log_reading + 2.0 * np.eye(N_CLASSES)[truth]  # raters know digits, too
     answers = np.empty((n, len(SKILLS)), dtype=np.int64)
     for rater, skill in enumerate(SKILLS):
         cumulative = np.exp(log_softmax(skill * leaning, axis=1)).cumsum(axis=1)

@@ -1,4 +1,4 @@
-"""Labels that come late: a week of predictions first, then the raters in three waves, and what the numbers do meanwhile."""
+"""Delayed labels: a week of predictions first, then ratings in three waves, with the numbers after each."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ ROWS_A_POST = 400
 
 @dataclass(frozen=True)
 class Settling:
-    """What the service says after a wave."""
+    """Results of the service after a wave."""
 
     wave: str
     answer: dict[str, Any]
 
 
 def rows_of(deployment: Deployment) -> NDArray[np.int64]:
-    """The first half of the played time."""
+    """Return the first half of the simulated time."""
     return np.flatnonzero(deployment.when < 0.5)
 
 
 def post_predictions(client: Client, deployment: Deployment, timeline: Timeline) -> None:
-    """Predictions with ids and without any label."""
+    """Return predictions with ids and without labels."""
     client.put(f"/v1/models/{LATE}", {"task": "multiclass", "classes": CLASSES, "pane": "P1D"})
     rows = rows_of(deployment)
     for first in range(0, len(rows), ROWS_A_POST):
@@ -43,7 +43,7 @@ def post_predictions(client: Client, deployment: Deployment, timeline: Timeline)
 
 
 def post_wave(client: Client, deployment: Deployment, wave: int) -> None:
-    """The ratings of one wave, by id."""
+    """Return the ratings of one wave, by id."""
     rows = rows_of(deployment)
     given = {row: _ratings_of_wave(deployment.ratings[row], wave) for row in rows}
     named = [row for row in rows if given[row]]
@@ -58,7 +58,7 @@ def post_wave(client: Client, deployment: Deployment, wave: int) -> None:
 
 
 def settle(client: Client, deployment: Deployment, timeline: Timeline) -> list[Settling]:
-    """Post everything and ask after each wave."""
+    """Post everything and query after each wave."""
     post_predictions(client, deployment, timeline)
     found = [_asked(client, "no label yet")]
     for wave, name in enumerate(WAVES):
@@ -68,7 +68,7 @@ def settle(client: Client, deployment: Deployment, timeline: Timeline) -> list[S
 
 
 def raw(deployment: Deployment) -> dict[str, float]:
-    """The same from raw rows, every label at once."""
+    """Compute the same from raw rows with all labels."""
     rows = rows_of(deployment)
     return raw_metrics(
         deployment.probabilities[rows], votes_of([deployment.ratings[row] for row in rows], 10)

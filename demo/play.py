@@ -1,8 +1,8 @@
-"""The deployment, replayed over HTTP: fourteen days of predictions in as long as it takes.
+"""The deployment, replayed over HTTP: fourteen days of predictions without waiting.
 
-Two sites run the network. Site A posts its predictions. Site B keeps them: it fills a pane at the
-edge with `calibrant` and posts the pane, which says as much and shows no row. The second model is
-fed with plain histograms of confidence, as a client without `calibrant` would send them.
+Two sites run the network. Site A posts its predictions. Site B does not send rows: it fills a pane at the
+edge with `calibrant` and posts the pane, which contains the same information. The second model sends plain
+histograms of confidence, as a client without `calibrant` would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLASSES = [str(digit) for digit in range(N_CLASSES)]
 
 @dataclass(frozen=True)
 class Timeline:
-    """When the played time begins and ends: whole days, the last of them yesterday."""
+    """Start and end of the simulated time: complete days, the last of them yesterday."""
 
     start: datetime
     end: datetime
@@ -43,14 +43,14 @@ class Timeline:
         return cls(end - timedelta(days=DAYS), end)
 
     def at(self, share: float) -> datetime:
-        """The moment that lies `share` of the way, to the millisecond."""
+        """Return the time at a share of the timeline, to the millisecond."""
         moment = self.start + share * (self.end - self.start)
         return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 @dataclass(frozen=True)
 class Post:
-    """One request that the deployment makes."""
+    """One request of the deployment."""
 
     model: str
     noun: str
@@ -58,19 +58,19 @@ class Post:
 
 
 def declare_models(client: Client) -> None:
-    """Say what the models are, before their first batch."""
+    """Register the models before their first batch."""
     common = {"task": "multiclass", "classes": CLASSES, "pane": "PT6H"}
     client.put(f"/v1/models/{NETWORK}", common)
     client.put(f"/v1/models/{LOGISTIC}", common | {"grid": BINS})
 
 
 def start_alarm(client: Client) -> None:
-    """Declare when labels are complete. All has been played, so every day is sealed as it stands, one after another."""
+    """Declare when labels are complete. All data are sent, so each day is sealed in its current state, in order."""
     client.patch(f"/v1/models/{NETWORK}", {"label_horizon": "PT1H"})
 
 
 def posts(deployment: Deployment, timeline: Timeline) -> list[Post]:
-    """Everything that is sent, in order of time."""
+    """Return all requests in order of time."""
     at_site_a = deployment.digit % 2 == 0
     rows = np.arange(len(deployment.digit))
     sent = [
@@ -82,7 +82,7 @@ def posts(deployment: Deployment, timeline: Timeline) -> list[Post]:
 
 
 def columns(deployment: Deployment, timeline: Timeline, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Rows of the network's log under the names of the API."""
+    """Return rows of the network's log under the names of the API."""
     return {
         "probabilities": deployment.probabilities[rows].tolist(),
         "labels": [deployment.ratings[row] for row in rows],
@@ -93,7 +93,7 @@ def columns(deployment: Deployment, timeline: Timeline, rows: NDArray[np.int64])
 
 
 def fill(columns_: dict[str, Any]) -> Pane:
-    """A pane of the network, filled here."""
+    """Fill a pane of the network's predictions."""
     pane = Pane(PaneSpec(task="multiclass", n_classes=N_CLASSES))
     pane.fill_batch(Batch.from_columns(columns_, task="multiclass", n_classes=N_CLASSES).batch)
     return pane
@@ -120,7 +120,7 @@ def send_all(client: Client, all_posts: list[Post], on_sent: Callable[[], None])
 def _slots(
     deployment: Deployment, timeline: Timeline, rows: NDArray[np.int64], seconds: int
 ) -> Iterator[tuple[datetime, NDArray[np.int64]]]:
-    """Rows by slice of time: its start, and what fell into it."""
+    """Group rows by time slice: its start and its rows."""
     slot = (deployment.when[rows] * DAYS * 86400 // seconds).astype(np.int64)
     for number in np.unique(slot):
         yield timeline.start + timedelta(seconds=int(number) * seconds), rows[slot == number]
@@ -168,7 +168,7 @@ def _histograms(
 def top_label_table(
     deployment: Deployment, rows: NDArray[np.int64], bins: int
 ) -> dict[str, list[float]]:
-    """Per bin (a, b] of the logistic model: ratings, their confidence, how many agree with it."""
+    """Return per bin (a, b] of the logistic model: ratings, their confidence, number of correct ratings."""
     confidence = deployment.logistic[rows].max(axis=1)
     top = deployment.logistic[rows].argmax(axis=1)
     ratings = [deployment.ratings[row] for row in rows]

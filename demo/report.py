@@ -1,4 +1,4 @@
-"""What the service says about the deployment, and whether it is true."""
+"""Results of the service about the deployment, compared with numbers from raw rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from demo.truth import raw_metrics, raw_temperature, votes_of
 
 METRICS_TOLERANCE = 1e-9  # the order of summation differs
 MAP_TOLERANCE = 1e-12
-FITTED = 3 / DAYS  # of the time; the map is fitted to it
+FITTED = 3 / DAYS  # share of the time that the map is fitted to
 ALARM_S = 60
 TEMPERATURE_TOLERANCE = 1e-4  # relative; the service fits it without raw rows
 
 
 @dataclass
 class Report:
-    """Asks, prints each answer with the curl that gets it, and checks the numbers."""
+    """Report: queries the service, prints each result with its curl command, and checks the numbers."""
 
     client: Client
     console: Console
@@ -45,7 +45,7 @@ class Report:
         return self._between(0.0, 1.0)
 
     def print_everything(self) -> None:
-        """Metrics, temperature, map, diagram, the change over time, the second model; at last the drift that alarms."""
+        """Print metrics, temperature, map, diagram, the change over time, the second model, and the drift alarm."""
         self.metrics()
         self.temperature()
         self.calibration_map()
@@ -87,7 +87,7 @@ class Report:
         )
 
     def applied_map(self) -> None:
-        """The map as a serving process uses it: fetched after three days, applied by the model to the days that follow."""
+        """Use the map like a serving process: fetch it after three days and apply it to the later days."""
         path, query = (
             self._path("calibration-map"),
             {"method": "temperature", **self._between(0.0, FITTED)},
@@ -106,7 +106,7 @@ class Report:
             raise DemoFailed("the model and the service make different numbers of one map")
         labels = [self.deployment.ratings[row] for row in rows]
         self._title(
-            "The map fetched and applied by the model, to days that it was not fitted to",
+            "The map, applied to days that it was not fitted to",
             self.client.curl(path, **query),
         )
         table = Table("", "ece", "nll", "brier")
@@ -124,9 +124,9 @@ class Report:
             raise DemoFailed("the map did not mend the model")
 
     def late_labels(self) -> None:
-        """Predictions first, raters in three waves."""
+        """Report delayed labels in three waves."""
         path, query = self._path("metrics", LATE), {"metrics": "ece,accuracy,brier,nll"}
-        self._title("Labels that come late, in three waves", self.client.curl(path, **query))
+        self._title("Delayed labels in three waves", self.client.curl(path, **query))
         table = Table(
             "after", "predictions", "labelled", "ratings", "ece", "accuracy", "brier", "nll"
         )
@@ -154,7 +154,7 @@ class Report:
             self.console.print(f"written to {file}")
 
     def change(self) -> None:
-        """The camera loses its focus half way: the same question, twice."""
+        """Run the same query on both halves: the camera loses its focus half way."""
         path = self._path("metrics")
         query = {"metrics": "ece,debiased_ece,brier,accuracy"}
         windows = {"before": self._between(0.0, 0.5), "after": self._between(0.5, 1.0)}
@@ -163,7 +163,7 @@ class Report:
             for name, window in windows.items()
         }
         self._title(
-            "Drift: the first week and the second",
+            "Drift: the first and the second week",
             *(self.client.curl(path, **query, **window) for window in windows.values()),
         )
         table = Table("metric", "before", "", "after", "")
@@ -178,7 +178,7 @@ class Report:
             raise DemoFailed("the service does not see that calibration became worse")
 
     def drift(self) -> None:
-        """The sequential alarm over sealed days, once every day is sealed."""
+        """Report the sequential alarm over sealed days, once each day is sealed."""
         path = self._path("drift")
         start_alarm(self.client)
         deadline = time.monotonic() + ALARM_S
@@ -219,12 +219,12 @@ class Report:
         path = self._path("metrics", LOGISTIC)
         query = {"metrics": "ece,mce,brier", **self.window}
         answer = self.client.get(path, **query)
-        self._title("The second model, fed with histograms only", self.client.curl(path, **query))
+        self._title("The second model, from histograms only", self.client.curl(path, **query))
         self.console.print(_metrics_table(answer["metrics"]))
 
     def verify(self) -> None:
-        """Compare with numbers from raw rows, and with one pane filled here in one go."""
-        self._title("Are they true?")
+        """Compare with numbers from raw rows, and with one pane filled at once."""
+        self._title("Comparison with raw rows")
         rows = votes_of(self.deployment.ratings, 10)
         exact = raw_metrics(self.deployment.probabilities, rows)
         told = self.client.get(self._path("metrics"), metrics=",".join(exact), **self.window)[

@@ -19,11 +19,11 @@ STOP_S = 20.0
 
 
 class DemoFailed(Exception):
-    """What the demo expected did not happen; the message says what."""
+    """An expectation of the demo failed; the message names it."""
 
 
 class Server:
-    """`python -m service` on a free port, with a data directory that goes when it stops."""
+    """`python -m service` on a free port, with a temporary data directory."""
 
     def __init__(self, log: Path, port: int = 0) -> None:
         self.port = port or _free_port()
@@ -36,7 +36,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready."""
+        """Start it and wait until it reports that it is ready."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("CALIBRANT_")
         }
@@ -53,7 +53,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches the demo alone, which then stops it
+                start_new_session=True,  # Ctrl-C reaches only the demo, which then stops the service
             )
         self._wait_until_ready()
 
@@ -72,7 +72,7 @@ class Server:
         raise DemoFailed(f"the service was not ready after {START_S:.0f} s")
 
     def stop(self) -> None:
-        """End it as an operator would, and see that it ends."""
+        """Stop it as an operator would, and check that it stops."""
         if self.process is None or self.process.poll() is not None:
             shutil.rmtree(self.data, ignore_errors=True)
             return

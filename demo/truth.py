@@ -1,6 +1,6 @@
-"""The same numbers from raw rows, by other code: numpy and scipy alone, nothing of Calibrant.
+"""The same numbers from raw rows by independent code: numpy and scipy only.
 
-Every rating is a sample (`raters=pooled`); bins are (a, b].
+Each rating is a sample (`raters=pooled`); bins are (a, b].
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def raw_metrics(probabilities: Floats, votes: Floats, bins: int = 15) -> dict[st
 
 
 def raw_temperature(probabilities: Floats, votes: Floats) -> float:
-    """Minimise the negative log likelihood over temperatures, with every row at hand."""
+    """Minimise the negative log-likelihood over temperatures on all rows."""
     logits = np.log(probabilities)
     n_ratings = votes.sum(axis=1)
 

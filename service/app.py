@@ -21,20 +21,6 @@ from calibrant_server.service.security.keys import load_keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
-TAGS = [
-    {"name": "score", "description": "One batch, nothing stored."},
-    {"name": "models", "description": "What is declared of each model."},
-    {"name": "ingest", "description": "Batches of predictions and histograms."},
-    {"name": "read", "description": "Metrics, diagrams, temperature, maps, drift."},
-    {
-        "name": "maps",
-        "description": "Frozen calibration maps: versions, promotion, the current one.",
-    },
-    {"name": "alarms", "description": "What went off, and who is told."},
-    {"name": "problems", "description": "What errors mean."},
-    {"name": "operation", "description": "For those who run the service."},
-]
-
 # FastAPI brings OpenTelemetry along and would let the environment turn it on.
 NO_TELEMETRY: TelemetryConfig = {
     "tracing": False,
@@ -60,7 +46,6 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         title="Calibrant",
         version=API_VERSION,
         summary="Scores the calibration of deployed models.",
-        openapi_tags=TAGS,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

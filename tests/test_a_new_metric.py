@@ -64,8 +64,8 @@ async def look():
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         asked = {}
-        for query in ("metrics=widest_gap&sign=over", "metrics=widest_gap&sign=under",
-                      "metrics=widest_gap&sign=up", "metrics=widest_gaps"):
+        for query in ("metrics=widest_gap(sign=over)", "metrics=widest_gap(sign=under)",
+                      "metrics=widest_gap(sign=up)", "metrics=widest_gaps"):
             answer = await client.post(f"/v1/score?{query}", json=BATCH)
             asked[query] = [answer.status_code, answer.json()]
         await client.put("/v1/models/m", json={"task": "binary"})
@@ -109,12 +109,15 @@ def test_it_is_found(found: dict) -> None:
     assert found["metrics"] == sorted({*METRICS, "widest_gap"})
 
 
+KEYS = {"over": "widest_gap", "under": "widest_gap(sign=under)"}
+
+
 @pytest.mark.parametrize(("sign", "value"), [("over", 0.4), ("under", 0.3)])
 def test_it_is_computed_with_its_own_option(found: dict, sign: str, value: float) -> None:
-    status, answer = found["asked"][f"metrics=widest_gap&sign={sign}"]
+    status, answer = found["asked"][f"metrics=widest_gap(sign={sign})"]
     assert status == 200, answer
     # Two bins: 0.9 and 0.2, each against a half.
-    assert answer["metrics"]["widest_gap"]["value"] == pytest.approx(value)
+    assert answer["metrics"][KEYS[sign]]["value"] == pytest.approx(value)
 
 
 def test_it_is_asked_of_models(found: dict) -> None:
@@ -126,21 +129,20 @@ def test_it_is_asked_of_models(found: dict) -> None:
 def test_a_misspelt_one_is_refused_and_it_is_listed(found: dict, query: str) -> None:
     status, problem = found["asked"][query]
     assert (status, problem["errors"][0]["rule"]) == (422, "unknown_metric")
-    assert " widest_gap," in problem["errors"][0]["detail"]
+    assert " widest_gap." in problem["errors"][0]["detail"]
 
 
 def test_its_option_is_checked(found: dict) -> None:
-    status, problem = found["asked"]["metrics=widest_gap&sign=up"]
-    assert (status, problem["errors"][0]["pointer"]) == (422, "/sign")
+    status, problem = found["asked"]["metrics=widest_gap(sign=up)"]
+    assert (status, problem["errors"][0]["pointer"]) == (422, "/metrics")
 
 
 def test_it_stands_in_the_document(found: dict) -> None:
     document = found["document"]
     estimate = document["components"]["schemas"]["Estimates"]["properties"]["widest_gap"]
-    assert estimate["title"] == "Widest gap"
-    for path, verb in (("/v1/models/{model}/metrics", "get"), ("/v1/score", "post")):
-        names = {each["name"] for each in document["paths"][path][verb]["parameters"]}
-        assert "sign" in names
+    assert estimate["description"].startswith("Widest gap")
+    options = document["components"]["schemas"]["ScoreOptions"]["properties"]
+    assert "sign" in options
 
 
 def test_nothing_here_has_changed() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from demo.digits import N_CLASSES, Deployment, play_deployment
 from demo.truth import raw_metrics, raw_temperature, votes_of
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,7 +63,7 @@ def test_plays_to_the_end(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=5 * PATIENCE_S,
         check=False,
     )
     assert played.returncode == 0, played.stdout + played.stderr

@@ -133,7 +133,7 @@ def test_image_is_built_from_the_lock_and_runs_as_nobody(dockerfile: list[str]) 
     last = dockerfile[dockerfile.index(stages[-1]) :]
     user = next(line for line in last if line.startswith("USER "))
     assert re.fullmatch(r"USER [1-9]\d{3,}:[1-9]\d{3,}", user)
-    assert last[-1] == 'CMD ["python", "-m", "service"]'
+    assert last[-1] == 'CMD ["calibrant", "serve"]'
 
 
 def test_image_has_every_mounted_directory(compose: dict[str, Any], dockerfile: list[str]) -> None:

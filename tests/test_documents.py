@@ -31,5 +31,15 @@ def test_make_targets_exist(page: Path) -> None:
 
 def test_changelog_says_each_thing_once() -> None:
     lines = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.strip()]
-    assert sorted(lines) == sorted(set(lines))
+    said = [line for line in lines if not line.startswith("### ")]
+    assert sorted(said) == sorted(set(said))
     assert all(line.startswith(("- ", "  ", "#")) or lines.index(line) < 3 for line in lines)
+
+
+def test_changelog_has_the_usual_headings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for version in text.split("\n## ")[1:]:
+        headings = re.findall(r"^### (.*)$", version, re.MULTILINE)
+        order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+        assert headings == [each for each in order if each in headings] != []
+        assert "\n- " not in version.split("\n### ")[0]

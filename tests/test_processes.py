@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,9 @@ import httpx
 import pytest
 import yaml
 
+from tests.ports import reserved_port
 from tests.stores import StoreServer
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[1]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -32,17 +32,16 @@ def environment(service: str, **changed: str) -> dict[str, str]:
 
 
 def command(words: list[str]) -> list[str]:
-    return [sys.executable if word == "python" else word for word in words]
+    """The command with the program of this environment: Python, or a script of the distribution."""
+    return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
 
 
-def wait_until(
-    true: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 30
-) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    def holds() -> bool:
         assert process.poll() is None, "the process has ended"
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.1)
+        return true()
+
+    eventually(holds, 3 * PATIENCE_S, 0.3)
 
 
 @pytest.fixture
@@ -81,17 +80,18 @@ def is_healthy(service: str, **changed: str) -> bool:
 def test_store_workers_and_service_become_healthy_and_merge(
     store_server: StoreServer, start: Start, tmp_path: Path
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(reserved_port())
     store = {"CALIBRANT_REDIS_URL": store_server.url}
     assert not is_healthy("workers", **store)
     workers = start("workers", **store)
+    # Each look at the health is a process of its own, so the log is read first.
+    wait_until(lambda: "the engine runs" in (tmp_path / "workers.log").read_text(), workers)
     wait_until(lambda: is_healthy("workers", **store), workers)
 
     keys_file = tmp_path / "keys" / "keys.json"
     door = store | {"CALIBRANT_PORT": port, "CALIBRANT_KEYS_FILE": str(keys_file)}
     service = start("service", **door)
+    wait_until(lambda: "startup complete" in (tmp_path / "service.log").read_text(), service)
     wait_until(lambda: is_healthy("service", **door), service)
     key = re.search(r"ck_[A-Za-z0-9_-]+", (tmp_path / "service.log").read_text())
     assert key is not None
@@ -99,12 +99,12 @@ def test_store_workers_and_service_become_healthy_and_merge(
 
     batch = {"probabilities": [[0.7, 0.2, 0.1]], "labels": [[0, 2]], "batch_id": "first"}
     url = f"http://127.0.0.1:{port}/v1/models/triage/predictions"
-    headers = {"Authorization": f"Bearer {key[0]}", "Prefer": "wait=20"}
+    headers = {"Authorization": f"Bearer {key[0]}", "Prefer": "wait=60"}
     assert httpx.post(url, json=batch).status_code == 401
-    answer = httpx.post(url, json=batch, headers=headers, timeout=30)
+    answer = httpx.post(url, json=batch, headers=headers, timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["status"]) == (200, "merged")
 
     for process in (service, workers):
         process.terminate()
-        assert process.wait(20) in (0, -15)
+        assert process.wait(PATIENCE_S) in (0, -15)
     assert not is_healthy("workers", **store)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.metrics import METRICS
+from calibrant.metrics import METRICS, OPTIONS, requested
+from calibrant_server.service.openapi.components import resolved
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "science.md").read_text()
@@ -26,10 +27,14 @@ OPERATIONS = {
     for path, operations in DOCUMENT["paths"].items()
     for verb, operation in operations.items()
 }
-PARAMETERS = {
-    each["name"]: each["schema"]
+OPERATION_PARAMETERS = [
+    resolved(DOCUMENT, each)
     for operation in OPERATIONS.values()
     for each in operation.get("parameters", ())
+]
+PARAMETERS = {
+    each["name"]: resolved(DOCUMENT, each["schema"])
+    for each in OPERATION_PARAMETERS
     if each["in"] == "query"
 }
 # Fields of answers and bodies that the page names beside slugs and parameters.
@@ -70,13 +75,19 @@ def allowed(name: str) -> set[str]:
     """Values of a query parameter, everywhere it stands."""
     found = json.dumps(
         [
-            each["schema"]
-            for operation in OPERATIONS.values()
-            for each in operation.get("parameters", ())
+            resolved(DOCUMENT, each["schema"])
+            for each in OPERATION_PARAMETERS
             if each["name"] == name
         ]
     )
     return set(re.findall(r'"([a-z_]+)"', found))
+
+
+def described(name: str) -> str:
+    """What the document tells of a query parameter, in every operation that takes it."""
+    return " ".join(
+        each.get("description", "") for each in OPERATION_PARAMETERS if each["name"] == name
+    )
 
 
 def test_every_item_has_its_row() -> None:
@@ -110,11 +121,17 @@ def test_what_is_asked_is_known(item: str) -> None:
         name, _, value = named.partition("=")
         if " " in named:
             assert named in OPERATIONS, named
+        elif "(" in named:
+            assert requested(named), named
+        elif name == "options":
+            assert value in OPTIONS or value == "composites", named
+        elif name in ("include", "against"):
+            assert value.partition(":")[0] in described(name), named
         elif value:
             assert name in PARAMETERS, named
             assert value.isdigit() or value in allowed(name) or name == "scope", named
         else:
-            assert name in METRICS or name in PARAMETERS or name in FIELDS, named
+            assert {name} & {*METRICS, *PARAMETERS, *OPTIONS, *FIELDS}, named
 
 
 @pytest.mark.parametrize("item", ROWS)

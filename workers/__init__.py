@@ -1,1 +1,1 @@
-"""The engine: takes batches from the store's streams, merges them exactly once, answers questions about them."""
+"""The engine: reads batches from the store's streams, merges them exactly once, computes results of queries."""

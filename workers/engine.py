@@ -1,4 +1,4 @@
-"""The engine as another process holds it: an inbox and a registry, and by default all of the work as well."""
+"""The engine inside another process: an inbox and a registry, and by default all of the work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from calibrant_server.workers.supervisor import Supervisor
 
 
 class Engine:
-    """Joins a store; without an operator's store, starts the private one and works on it in threads of this process.
+    """Engine on a store. Without an operator's store, it starts the embedded one and works in threads of this process.
 
     Parameters
     ----------
     settings : see `EngineSettings`
-    works_here : whether this process merges and computes; by default where the store is the private one
+    works_here : whether this process merges and computes; default: if the store is embedded
     parts : passed on to `Supervisor`
 
     Examples
@@ -61,7 +61,7 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the work of this process goes on, if it does any."""
+        """Whether the work of this process continues, if it does any."""
         return self.crew is None or self.crew.is_alive
 
     def _start(self) -> None:

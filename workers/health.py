@@ -1,8 +1,8 @@
-"""`python -m workers.health`: do the workers of this machine live, and how far behind is everybody?
+"""`python -m workers.health`: state of this machine's workers and of the backlog.
 
-Prints one line of JSON. Ends with 0 when a worker of this machine (this container) has reached the store lately and no
-entry is parked and no damaged pane keeps a cohort from being sealed, else with 1: the health check of a container, and
-a look for an operator.
+Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, no entry is
+parked, and no damaged pane keeps a cohort from being sealed; else with 1. It is the health check of a container and a
+report for operators.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from calibrant_server.workers.store.connection import Store, StoreMismatch
 
 @dataclass(frozen=True)
 class Health:
-    """What the store tells of the workers; sums are over all partitions."""
+    """State of the workers in the store; sums are over all partitions."""
 
-    workers: int  # that live, anywhere
+    workers: int  # alive, on any machine
     workers_here: int
     backlog_entries: int
     backlog_bytes: int
@@ -33,17 +33,17 @@ class Health:
 
     @property
     def is_red(self) -> bool:
-        """Whether no worker lives here, or data waits for an operator."""
+        """Whether no worker is alive here, or data wait for an operator."""
         return not self.workers_here or self.parked_entries > 0 or self.unsealed_models > 0
 
 
 def read_health(store: Store, host: str) -> Health:
-    """Ask the store.
+    """Read the health from the store.
 
     Parameters
     ----------
     store : of the deployment
-    host : the machine's name, with which its workers sign their heartbeat
+    host : the machine's name, as in the heartbeats of its workers
     """
     now = store.client.time()[0]
     since = now - 2 * store.settings.lease_s
@@ -54,7 +54,7 @@ def read_health(store: Store, host: str) -> Health:
 
 
 def _partition(store: Store, number: int) -> tuple[int, int, int, int, int]:
-    """Entries and bytes that wait, dead letters, parked entries, models with a cohort that cannot be sealed."""
+    """Return waiting entries and bytes, dead letters, parked entries, models with a cohort that cannot be sealed."""
     keys = store.keys.partition(number)
     with store.node(number).pipeline(transaction=False) as pipe:
         pipe.xlen(keys.stream)
@@ -68,7 +68,7 @@ def _partition(store: Store, number: int) -> tuple[int, int, int, int, int]:
 
 
 def main() -> int:
-    """Print the health, end with 0 or 1."""
+    """Print the health; exit with 0 or 1."""
     try:
         with closing(Store(EngineSettings())) as store:
             health = read_health(store, socket.gethostname())

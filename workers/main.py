@@ -28,14 +28,14 @@ __all__ = ["Engine", "main", "run"]
 
 log = logging.getLogger(__name__)
 
-# A store that starts with this worker loads its file first.
+# A store that starts together with this worker loads its file first.
 STORE_WAIT_S = 30.0
-# What sysexits.h calls EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE.
+# EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
 
 def _exit_stuck(partition: int) -> None:
-    """A process of our own is better ended: whoever started it starts it again, and no thread spins on."""
+    """End the process: its supervisor restarts it, and no thread continues to spin."""
     log.critical("partition %d is stuck; the process ends to be started again", partition)
     os._exit(EXIT_STUCK)
 
@@ -52,7 +52,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
 
 
 def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
-    """Start the crew, waiting for a store that is itself only starting; tells False where the end came first."""
+    """Start the threads, waiting for a store that is starting; return False if stopped first."""
     deadline = time.monotonic() + patience_s
     while not stop.is_set():
         try:
@@ -67,7 +67,7 @@ def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool
 
 
 def main(**parts: Any) -> int:
-    """The process: settings from the environment, until SIGTERM or SIGINT."""
+    """Run the process with settings from the environment, until SIGTERM or SIGINT."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

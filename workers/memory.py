@@ -1,8 +1,8 @@
-"""How a process of ours holds memory: what it frees it keeps for the next batch, and what lives for ever is not searched.
+"""Memory of a process: freed memory is reused for the next batch, and permanent objects are not scanned for garbage.
 
-A batch's arrays are made and freed many times a second; handing each back to the system and taking it again costs a
-page fault for every 4096 bytes. And reading a body makes so many lists that Python would look for circular garbage among
-all objects of the process over and over.
+A batch's arrays are allocated and freed many times per second. Returning them to the system costs a page fault per 4096
+bytes. Reading a body creates so many lists that Python would scan all objects of the process for circular garbage again
+and again.
 
 The memory limit of the process is the smallest one of its control groups and their ancestors, or the machine's memory.
 """
@@ -16,17 +16,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Of mallopt(3). A block of up to the first many bytes is taken from memory that was freed before, and of what is free at
-# the end of an arena up to the second many bytes are kept.
+# Of mallopt(3). Blocks up to the first size come from memory freed before. At the end of an arena, free memory up to the
+# second size is retained.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _MAX_KEPT_BYTES = 8 << 20
 _KEPT_BYTES = 16 << 20
 _GROWTH_BYTES = 1 << 20
-# New objects between two looks for circular garbage; Python's own 700 are made by a hundred rows.
+# New objects between two collections; Python's default of 700 is reached by a hundred rows.
 _GARBAGE_THRESHOLDS = (20_000, 10, 10)
-# How long a thread that computes keeps another one waiting that has something to say; Python's own is 5 ms.
+# How long a computing thread delays another thread; Python's default is 5 ms.
 _SWITCH_S = 0.001
-# Of cgroup v2: a process above `memory.high` is not ended, but it is throttled until it is below.
+# Of cgroup v2: a process above `memory.high` is throttled, not killed.
 _V2_LIMITS = ("memory.max", "memory.high")
 _V1_LIMIT = "memory.limit_in_bytes"
 
@@ -36,7 +36,7 @@ def memory_limit_bytes(
     own: Path = Path("/proc/self/cgroup"),
     meminfo: Path = Path("/proc/meminfo"),
 ) -> int:
-    """Bytes of memory that this process may use: the smallest limit of its cgroups, v1 or v2, or the machine's memory.
+    """Return the bytes of memory that this process may use: the smallest limit of its cgroups (v1, v2) or the machine's memory.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _machine_bytes(meminfo: Path) -> int:
 
 
 def _text(file: Path) -> str:
-    """Contents of a small file of the system, empty where there is none that we may read."""
+    """Return the contents of a small system file; empty if it is missing or unreadable."""
     try:
         return file.read_text()
     except OSError:
@@ -83,7 +83,7 @@ def _text(file: Path) -> str:
 
 
 def keep_freed() -> bool:
-    """Keep freed memory up to a bound; tells whether this system's allocator takes such settings (glibc's does)."""
+    """Retain freed memory up to a bound; return whether the system's allocator supports it (glibc does)."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -98,7 +98,7 @@ def keep_freed() -> bool:
 
 
 def settle() -> None:
-    """Before work begins: what was made so far stays out of every later search for garbage, and threads change more often."""
+    """Prepare for work: exclude existing objects from later garbage collections and switch threads more often."""
     keep_freed()
     gc.collect()
     gc.freeze()

@@ -165,7 +165,7 @@ class EngineSettings(BaseSettings):
 
     @property
     def store_dir(self) -> Path:
-        """Where the private server keeps its files."""
+        """Directory of the embedded server."""
         return self.data_dir / "store"
 
 

@@ -1,6 +1,6 @@
-"""The crew: partition loops, compute threads, the courier and the heartbeat of one process.
+"""Supervisor of the threads of one process: partition loops, queries, webhooks, heartbeat.
 
-Runs by itself (`python -m workers`) or, by default, as threads of the door's process.
+It runs alone (`python -m workers`) or, by default, as threads of the HTTP service's process.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -16,7 +17,8 @@ from calibrant_server.workers.alarm.webhook_sender import WebhookSender
 from calibrant_server.workers.ingest.pane_cache import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.compute import AnswerFunction, Compute
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.kind import ResultKind
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
@@ -33,9 +35,9 @@ class Supervisor:
     Parameters
     ----------
     settings : with a `redis_url`; see `calibrant_server.workers.store.embedded` for where it comes from without an operator's
-    numbers : the classes that make numbers; the ground floor's unless a test counts otherwise
-    functions : answers by kind; those of `workers/queries/kinds` by default
-    script_texts : the scripts of the store; those of the package by default
+    numbers : the classes that compute; those of `calibrant` unless a test replaces them
+    kinds : result kinds by name; default: those of `workers/queries/kinds`
+    script_texts : the scripts of the store; default: those of the package
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
         the token chain keeps the old one, should it ever wake, from writing.
     """
@@ -44,7 +46,7 @@ class Supervisor:
         self,
         settings: EngineSettings,
         numbers: Numerics | None = None,
-        functions: Mapping[str, AnswerFunction] | None = None,
+        kinds: Mapping[str, ResultKind[Any]] | None = None,
         script_texts: Mapping[str, str] | None = None,
         on_stuck: Callable[[int], None] | None = None,
         loop: type[PartitionLoop] = PartitionLoop,
@@ -57,7 +59,7 @@ class Supervisor:
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)
-        compute = Compute(self.store, self._ground, None if functions is None else dict(functions))
+        compute = Compute(self.store, self._ground, None if kinds is None else dict(kinds))
         self._serving = QueryServer(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
@@ -79,7 +81,7 @@ class Supervisor:
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Let every thread finish the commit at hand and give its lease back; tells whether all did in time."""
+        """Let each thread finish its commit and release its lease; return whether all did in time."""
         self._stop.set()
         deadline = time.monotonic() + timeout_s
         threads = [thread for _, thread in self._loops.values()] + self._others
@@ -94,14 +96,14 @@ class Supervisor:
 
     @property
     def is_alive(self) -> bool:
-        """Whether every thread runs and the heartbeat reached the store lately."""
+        """Whether each thread runs and the heartbeat reached the store lately."""
         threads = [thread for _, thread in self._loops.values()] + self._others
         beat_age_s = time.monotonic() - self._last_beat_at
         return all(t.is_alive() for t in threads) and beat_age_s < 2 * self.settings.lease_s
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that this process minds now."""
+        """The partitions that this process serves now."""
         return [partition for partition in self._loops if self._leases.holds(partition)]
 
     def _start_loop(self, partition: int) -> None:

@@ -1,6 +1,6 @@
-"""What a pane keeps. One file an accumulator; each says what is kept, and blocks say how it adds.
+"""Accumulators of a pane, one per file. Each declares what it stores; blocks add and subtract it.
 
-An accumulator that a file of this folder defines as `ACCUMULATOR` is found and kept in every pane that it applies to.
+An accumulator that a file of this folder defines as `ACCUMULATOR` is discovered and stored in every pane that it applies to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from calibrant.accumulators.base import Accumulator
 
 @lru_cache(maxsize=1)
 def accumulators() -> dict[str, type[Accumulator]]:
-    """Every accumulator of the folder by name, in the order of names."""
+    """Return every accumulator of the folder by name, in the order of names."""
     found: dict[str, type[Accumulator]] = {}
     for module in pkgutil.iter_modules(__path__):
         kind = getattr(importlib.import_module(f"{__name__}.{module.name}"), "ACCUMULATOR", None)

@@ -1,4 +1,4 @@
-"""Cells of every class's probability in one table: what remains where there are too many classes to keep each."""
+"""Cells of every class's probability in one table, for models with too many classes to store each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant.core.spec import PaneSpec
 
 
 class AllLabelCells(Accumulator):
-    """The union of all classes' tables (KO paper); kept only where the classes' own tables are not."""
+    """Union of all classes' tables (KO paper); stored only where the classes' own tables are not."""
 
     name = "all_labels"
 

@@ -1,4 +1,4 @@
-"""The shape of an accumulator: zero, fill, merge, subtract, and bytes with a format number."""
+"""Interface of an accumulator: zero, fill, merge, subtract, and bytes with a format number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OBJECT_BYTES, _BLOCK_OBJECT_BYTES = 700, 200
 
 
 class Accumulator:
-    """Named blocks of counts and sums. A subclass says which, and fills them."""
+    """Named blocks of counts and sums. A subclass declares and fills them."""
 
     name: ClassVar[str]
     format: ClassVar[int] = 1
@@ -30,23 +30,23 @@ class Accumulator:
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
-        """Whether panes of this spec keep it."""
+        """Return whether panes of this specification store it."""
         return True
 
     def zero(self) -> dict[str, Block]:
-        """Its blocks, empty."""
-        raise NotImplementedError(f"{type(self).__name__} names its blocks")
+        """Return its blocks, empty."""
+        raise NotImplementedError(f"{type(self).__name__} must return its blocks")
 
     def fill(self, filling: Filling) -> None:
         """Add a batch. `filling.batch` has at least one labelled prediction, or `filling.n` is 0."""
-        raise NotImplementedError(f"{type(self).__name__} fills its blocks")
+        raise NotImplementedError(f"{type(self).__name__} must fill its blocks")
 
     def ranges(self) -> dict[str, Ranges]:
-        """Ranges of each block's columns, by the block's name."""
-        raise NotImplementedError(f"{type(self).__name__} declares no ranges")
+        """Return the ranges of each block's columns, by the block's name."""
+        raise NotImplementedError(f"{type(self).__name__} must declare its ranges")
 
     def shares(self) -> dict[str, tuple[float, str]]:
-        """By name, a number of this accumulator and the count of the pane (or "weight") that is at least as large."""
+        """Return, by name, a number of this accumulator and the count of the pane (or "weight") that is at least as large."""
         return {}
 
     @property
@@ -63,11 +63,11 @@ class Accumulator:
 
     @property
     def object_bytes(self) -> int:
-        """Estimate of what its Python objects take beside the arrays."""
+        """Estimate of the bytes of its Python objects other than the arrays."""
         return _OBJECT_BYTES + _BLOCK_OBJECT_BYTES * len(self.blocks)
 
     def held_arrays(self) -> Iterator[NDArray[Any]]:
-        """Every array that it refers to."""
+        """Return every array that it refers to."""
         for block in self.blocks.values():
             yield from block.held_arrays()
 
@@ -77,17 +77,17 @@ class Accumulator:
             block.merge(other.blocks[name])
 
     def merge_all(self, others: Sequence[Accumulator]) -> None:
-        """Add several others; the same as one after the other."""
+        """Add several others. The result equals adding them one after the other."""
         for other in others:
             self.merge(other)
 
     def subtract(self, other: Accumulator) -> None:
-        """Take the other's sums away."""
+        """Subtract the other's sums."""
         for name, block in self.blocks.items():
             block.subtract(other.blocks[name])
 
     def tighten(self) -> None:
-        """Take less memory where few cells are filled; no number changes."""
+        """Use less memory where few cells are filled. No number changes."""
         for block in self.blocks.values():
             block.tighten()
 
@@ -97,7 +97,7 @@ class Accumulator:
         return twin
 
     def pack(self) -> bytes:
-        """The accumulator as bytes."""
+        """Return the accumulator as bytes."""
         arrays: dict[str, NDArray[Any]] = {}
         for name, block in self.blocks.items():
             arrays |= block.arrays(name)
@@ -105,12 +105,12 @@ class Accumulator:
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        """The accumulator that `pack` made.
+        """Read the accumulator that `pack` wrote.
 
         Raises
         ------
         PackingError
-            Damaged, another accumulator's, of another spec or of an unknown format.
+            The bytes are damaged, or of another accumulator, another specification or an unknown format.
         """
         whole = cls(spec)
         largest = sum(block.largest_bytes for block in whole.blocks.values())
@@ -126,10 +126,12 @@ class Accumulator:
     def _own_arrays(
         cls, spec: PaneSpec, data: bytes, largest: int
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """The arrays and description in `data`, once they are seen to be of this accumulator, format and spec."""
+        """Return the arrays and description in `data`, after checking that they are of this accumulator, format and specification."""
         arrays, about = unpack(data, largest=largest)
         if about.get("accumulator") != cls.name or about.get("format") != cls.format:
-            raise PackingError(f"these are not the bytes of {cls.name} in format {cls.format}")
+            raise PackingError(f"Received other bytes; expected {cls.name} in format {cls.format}.")
         if about.get("spec") != spec.digest:
-            raise PackingError(f"{cls.name} was filled for another kind of model")
+            raise PackingError(
+                f"Received {cls.name} of another specification; fill the pane with the model's."
+            )
         return arrays, about

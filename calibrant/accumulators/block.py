@@ -1,8 +1,8 @@
-"""A table of counts and sums over cells that adds and subtracts: what every accumulator is made of.
+"""A table of counts and sums over cells that adds and subtracts. Every accumulator consists of blocks.
 
-Counts are int64 and exact; sums are float64. A cell whose first count comes to zero is dropped with its sums, so that
-subtraction leaves no dust. A block read from bytes stays sparse until something is added to it, a tight one until it
-has more cells than sparse storage is good for.
+Counts are int64 and exact; sums are float64. A cell whose first count becomes zero is dropped with its sums, so that
+subtraction leaves no rounding residue. A block read from bytes stays sparse until something is added to it. A tight block
+stays sparse until it has more cells than sparse storage is good for.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Counts = NDArray[np.int64]
 Sums = NDArray[np.float64]
 Cells = tuple[NDArray[np.int64], Counts, Sums]
 # A block is made sparse at a sixteenth of its cells, and stays so up to an eighth: two tight blocks always add up sparse,
-# and none that grows is spread and gathered in turn.
+# and a growing block is not converted back and forth.
 TIGHT_SHARE, SPARSE_SHARE = 16, 8
 
 
 class Block:
-    """Counts (n_counts, size) and sums (n_sums, size); the first count says whether a cell is there.
+    """Counts (n_counts, size) and sums (n_sums, size). A cell is present if its first count is not zero.
 
     Parameters
     ----------
     n_counts, n_sums, size : int
-    rests_on : the count that each sum rests on, the first where None. Where that count comes to zero the sum is
-        zero exactly, not what rounding left of it.
+    rests_on : index of the count that each sum depends on; the first where None. Where that count becomes zero, the sum is
+        exactly zero, not the residue of rounding.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Block:
         return self._sums
 
     def filled(self) -> Cells:
-        """Places of the cells that are there, in order, with their counts and sums."""
+        """Return the places of the cells that are present, in order, with their counts and sums."""
         if self._places is not None:
             return self._places, self._counts, self._sums
         places = np.flatnonzero(self._counts[0])
@@ -92,16 +92,16 @@ class Block:
             self.counts.__iadd__(counts)
             self.sums.__iadd__(sums)
         else:
-            # Column by column: places are told apart once a cell, not once a cell and column.
+            # Column by column: places are compared once per cell, not once per cell and column.
             for columns, added in ((self.counts, counts), (self.sums, sums)):
                 for column, values in zip(columns, added, strict=True):
                     np.add.at(column, places, values)
 
     def subtract(self, other: Block) -> None:
-        """Take the other's cells away; cells left without a count are dropped.
+        """Subtract the other's cells. Cells left without a count are dropped.
 
-        The other's predictions must be among these: a difference with negative counts is no state, because a cell
-        that a later merge brings back to a count of zero would lose its sums.
+        The other's predictions must be among these. A difference with negative counts is not a valid state: a cell whose count a
+        later merge brings back to zero would lose its sums.
         """
         places, counts, sums = other.filled()
         self.counts[:, places] -= counts
@@ -111,16 +111,16 @@ class Block:
             column[self._counts[count] == 0] = 0.0
 
     def held_arrays(self) -> Iterator[NDArray[Any]]:
-        """Every array that it refers to, as stored: dense or sparse."""
+        """Return every array that it refers to, as stored: dense or sparse."""
         yield self._counts
         yield self._sums
         if self._places is not None:
             yield self._places
 
     def tighten(self) -> None:
-        """Store the cells sparsely where few are filled, also of what is added later; what packing drops is dropped.
+        """Store the cells sparsely where few are filled, also for later additions. Cells that packing drops are dropped.
 
-        A merge of sparse cells takes more time and less memory: it is for panes that are kept, not for windows.
+        A merge of sparse cells takes more time and less memory. Use it for panes that are cached, not for windows.
         """
         if not self._is_tight and TIGHT_SHARE * np.count_nonzero(self._counts[0]) <= self.size:
             self._places, self._counts, self._sums = self.filled()
@@ -128,7 +128,7 @@ class Block:
 
     @property
     def largest_bytes(self) -> int:
-        """What its arrays take at most when every cell is filled."""
+        """Maximum size of its arrays in bytes, with every cell filled."""
         return 8 * (1 + self.n_counts + self.n_sums) * self.size
 
     def copy(self) -> Block:
@@ -139,7 +139,7 @@ class Block:
         return twin
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """The filled cells as named arrays for packing."""
+        """Return the filled cells as named arrays for packing."""
         places, counts, sums = self.filled()
         steps = np.diff(places, prepend=0)
         named: dict[str, NDArray[Any]] = {f"{name}.places": steps}
@@ -148,7 +148,7 @@ class Block:
         return named
 
     def read(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over the cells that `arrays` made.
+        """Read the cells that `arrays` wrote.
 
         Raises
         ------
@@ -160,28 +160,32 @@ class Block:
             counts = [arrays[f"{name}.count{i}"] for i in range(self.n_counts)]
             sums = [arrays[f"{name}.sum{i}"] for i in range(self.n_sums)]
         except KeyError as missing:
-            raise PackingError(f"no column {missing}") from missing
+            raise PackingError(f"Expected column {missing}; the bytes have none.") from missing
         if steps.dtype != np.int64 or steps.ndim != 1 or len(steps) > self.size:
-            raise PackingError(f"cells of {name} lie outside its table")
+            raise PackingError(f"Received cells of {name} outside its table or out of order.")
         if len(steps) and (steps[0] < 0 or (steps[1:] < 1).any() or (steps > self.size).any()):
-            raise PackingError(f"cells of {name} lie outside its table")
+            raise PackingError(f"Received cells of {name} outside its table or out of order.")
         places = np.cumsum(steps)
         for column in counts:
             if column.dtype != np.int64 or column.shape != places.shape:
-                raise PackingError(f"counts of {name} do not fit")
+                raise PackingError(
+                    f"Received counts of {name} of another type or length; expected int64, one per cell."
+                )
         for column in sums:
             if (
                 column.dtype != np.float64
                 or column.shape != places.shape
                 or not np.isfinite(column).all()
             ):
-                raise PackingError(f"sums of {name} do not fit")
+                raise PackingError(
+                    f"Received sums of {name} of another type or length, or not finite; expected float64, one per cell."
+                )
         if len(places) and (
             places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()
         ):
-            raise PackingError(f"cells of {name} lie outside its table")
+            raise PackingError(f"Received cells of {name} outside its table or out of order.")
         if (counts[0] == 0).any():
-            raise PackingError(f"a cell of {name} is empty")
+            raise PackingError(f"Received a cell of {name} without a count; leave empty cells out.")
         self._places, self._counts, self._sums = (
             places,
             np.array(counts),
@@ -189,7 +193,7 @@ class Block:
         )
 
     def _unite(self, places: NDArray[np.int64], counts: Counts, sums: Sums) -> bool:
-        """Add sparse cells and stay sparse; tells False where a dense table must do it."""
+        """Add sparse cells and stay sparse. Return False where a dense table must be used instead."""
         if (
             not self._is_tight
             or self._places is None
@@ -198,7 +202,7 @@ class Block:
             return False
         united = add_cells((self._places, self._counts, self._sums), (places, counts, sums))
         if not united[1][0].all():
-            return False  # the sums of a cell without a count stay until something is taken away
+            return False  # the sums of a cell without a count stay until something is subtracted
         self._places, self._counts, self._sums = united
         return True
 
@@ -214,7 +218,7 @@ class Block:
 
 
 def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:
-    """Cells of both, with places in order; where the sign is -1 the second are taken away. Counts may come to zero."""
+    """Unite the cells of both, with places in order. If the sign is -1, the second are subtracted. Counts may become zero."""
     places = np.union1d(own[0], added[0])
     counts = np.zeros((len(own[1]), len(places)), np.int64)
     sums = np.zeros((len(own[2]), len(places)))

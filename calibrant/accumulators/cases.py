@@ -1,10 +1,9 @@
-"""A table for each named case (image, study): what averages over cases, their box plots and reliability histograms
-rest on.
+"""A table for each named case (image, study), for averages over cases, their box plots and reliability histograms.
 
-Cases are bounded in number and in filled cells. Beyond, cases are chosen by the hash of their names as units are in
-`unit_sample`: those below a threshold keep tables of their own, the rest share one, so that totals over all
-predictions stay exact. The threshold is halved until the kept ones fit, and never rises; which cases are kept
-depends on nothing but their names, therefore panes merge in any order.
+The number of cases and of filled cells is bounded. Beyond the bound, cases are chosen by the hash of their names as units are
+in `unit_sample`: those below a threshold have tables of their own, and the rest share one, so that totals over all predictions
+stay exact. The threshold is halved until the chosen ones fit, and never rises. The choice depends only on the names, so panes
+merge in any order.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ Floats = NDArray[np.float64]
 
 
 class Cases(Accumulator):
-    """Blocks by case name; the name "" is of all cases beyond the bound together.
+    """Blocks by case name. The name "" holds all cases beyond the bound together.
 
-    Empty where cases are not named. A plain histogram of a class that names its case counts too, under its own
-    policy and edges; its Σ p² and Σ p y are taken as if each of its bins held one score.
+    Empty where cases are not named. A plain histogram of a class that names its case counts too, under its own policy and edges.
+    Its Σ p² and Σ p y are computed as if each of its bins held one score.
 
     Attributes
     ----------
@@ -94,7 +93,7 @@ class Cases(Accumulator):
 
     @property
     def n_cases(self) -> dict[str, int | bool]:
-        """Cases seen: `n`, how many are `kept`, and whether `n` is `estimated` from them."""
+        """Number of cases: `n`, how many are `kept`, and whether `n` is `estimated` from them."""
         kept = len(self.names)
         return {"n": kept << self.halvings, "kept": kept, "estimated": self.halvings > 0}
 
@@ -102,7 +101,7 @@ class Cases(Accumulator):
         self._add(case_tables(filling, self.layout), {}, 1)
 
     def add_histogram(self, histogram: Histogram) -> None:
-        """Add a class's plain histogram to its case, or take it away where it is negated."""
+        """Add a class's plain histogram to its case, or subtract it if it is negated."""
         if histogram.kind != "class" or histogram.case is None:
             return
         sign = -1 if histogram.is_negated else 1
@@ -116,7 +115,7 @@ class Cases(Accumulator):
 
     @property
     def object_bytes(self) -> int:
-        """Estimate of what names and the notes of plain histograms take too."""
+        """Estimate of the bytes of its Python objects, with names and the sources of plain histograms."""
         noted = sum(len(held) for held in self.sources.values())
         names = sum(map(getsizeof, self.tables))
         known = _CASE_BYTES * len(self.tables) + _NOTES_BYTES * len(self.sources)
@@ -128,7 +127,7 @@ class Cases(Accumulator):
         self._add(dict(other.tables), other.sources, 1)
 
     def subtract(self, other: Accumulator) -> None:
-        """Take the other's tables away; the threshold and the note of plain histograms stay as they were."""
+        """Subtract the other's tables. The threshold and the sources of plain histograms stay as they were."""
         assert isinstance(other, Cases)
         self._lower(other.halvings)
         self._add(dict(other.tables), other.sources, -1)
@@ -172,7 +171,9 @@ class Cases(Accumulator):
         try:
             whole._read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
-            raise PackingError(f"not the tables of cases: {fault}") from fault
+            raise PackingError(
+                f"Received other bytes; expected tables of cases ({fault})."
+            ) from fault
         return whole
 
     def _add(
@@ -200,7 +201,7 @@ class Cases(Accumulator):
 
     @property
     def _largest_bytes(self) -> int:
-        """What arrays take of as many cells as cases keep, and of the table that the rest share."""
+        """Maximum size of the arrays: the cells that cases may have, and the table that the rest share."""
         lengths = 8 * (MAX_CASES + 1)
         return lengths + 8 * (1 + len(COUNTS) + len(SUMS)) * (MAX_CELLS + self.layout.size)
 
@@ -210,12 +211,12 @@ class Cases(Accumulator):
         return sum(block.n_filled for name, block in self.tables.items() if name != OTHER)
 
     def _kept(self, names: list[str]) -> dict[str, bool]:
-        """Whether each case lies below the threshold."""
+        """Return whether each case is below the threshold."""
         below = hash_names(names) <= np.uint64((1 << (64 - self.halvings)) - 1)
         return {name: bool(kept) and name != OTHER for name, kept in zip(names, below, strict=True)}
 
     def _lower(self, halvings: int) -> None:
-        """Let tables of cases that lie above a lower threshold join the others'."""
+        """Lower the threshold, and merge the tables of cases above it into the shared one."""
         if halvings <= self.halvings:
             return
         self.halvings = min(halvings, MAX_HALVINGS)
@@ -227,12 +228,12 @@ class Cases(Accumulator):
     def _read(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         names, sources, self.halvings = about["names"], about["sources"], about["halvings"]
         if type(self.halvings) is not int or not 0 <= self.halvings <= MAX_HALVINGS:
-            raise PackingError("a threshold out of range")
+            raise PackingError(f"Received a threshold outside 0 to {MAX_HALVINGS} halvings.")
         if not all(isinstance(name, str) for name in names) or names != sorted(set(names)):
-            raise PackingError("cases that are not in order")
+            raise PackingError("Received names of cases that are repeated or not sorted.")
         lengths = arrays["lengths"]
         if lengths.dtype != np.int64 or lengths.shape != (len(names),) or (lengths < 1).any():
-            raise PackingError("a case without cells")
+            raise PackingError("Received a case without cells; leave it out.")
         starts = np.concatenate([[0], np.cumsum(lengths)])
         for i, name in enumerate(names):
             columns = {
@@ -242,10 +243,10 @@ class Cases(Accumulator):
             }
             self.tables[name] = self._block(columns, int(lengths[i]))
         if any(len(column) != starts[-1] for key, column in arrays.items() if key != "lengths"):
-            raise PackingError("cells are left over")
+            raise PackingError("Received more cells than the cases' lengths declare.")
         own = [name for name in names if name != OTHER]
         if not all(self._kept(own).values()) or len(own) > MAX_CASES or self._n_cells > MAX_CELLS:
-            raise PackingError("cases that do not fit their threshold")
+            raise PackingError("Received more cases or cells than their threshold allows.")
         self.sources = {
             name: _held(found) for name, found in zip(names, sources, strict=True) if found
         }
@@ -258,21 +259,21 @@ class Cases(Accumulator):
         block = SparseBlock(len(COUNTS), len(SUMS), self.layout.size)
         block.read("0", named)
         if block.n_filled != length:
-            raise PackingError("a case is shorter than it says")
+            raise PackingError("Received fewer cells of a case than its length declares.")
         return block
 
 
 def _held(found: Any) -> dict[Source, int]:
     held = {(str(policy), str(edges)): bins for policy, edges, bins in found}
     if any(policy not in POLICIES or edges not in ("right", "left") for policy, edges in held):
-        raise PackingError("a histogram of no policy")
+        raise PackingError("Received a histogram of an unknown label policy or edge convention.")
     if not all(type(bins) is int and 0 < bins <= MAX_BINS for bins in held.values()):
-        raise PackingError("a histogram of no bins")
+        raise PackingError(f"Received a histogram with bins outside 1 to {MAX_BINS}.")
     return held
 
 
 def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
-    """A plain histogram as a case's table. Cells count as there where any of their numbers is not zero."""
+    """Return a plain histogram as a case's table. Cells are present where any of their numbers is not zero."""
     n, confidence, correct = histogram.count, histogram.sum_confidence, histogram.sum_correct
     mean = np.divide(confidence, n, out=np.zeros(len(n)), where=n > 0)
     predictions = n if histogram.n_predictions is None else histogram.n_predictions

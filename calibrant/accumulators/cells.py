@@ -1,7 +1,7 @@
-"""Cells of the fine grid: what every binned, equal-mass, isotonic and kernel statistic reads.
+"""Cells of the fine grid, read by every binned, equal-mass, isotonic and kernel statistic.
 
-Each cell keeps true sums, never centres, so that a binned metric equals the one from raw rows to rounding.
-Columns by name in `COUNTS` and `SUMS`; the suffix `_pooled` is for weight = ratings, others for weight = predictions.
+Each cell stores true sums, never centres, so that a binned metric equals the one from raw rows to rounding. `COUNTS` and `SUMS`
+name the columns. The suffix `_pooled` is for weight = ratings; the others are for weight = predictions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Ints = NDArray[np.int64]
 
 
 def empty_cells(size: int) -> Block:
-    """A block with the columns of this file."""
+    """Return a block with the columns of this file."""
     return Block(len(COUNTS), len(SUMS), size)
 
 
@@ -84,7 +84,7 @@ def fill_cells(
     Parameters
     ----------
     place, score : cell and score of each pair, (m,): all predictions for one class, then for the next
-    hits, hit_place : the pairs that have votes, and their cells
+    hits, hit_place : the pairs that have ratings, and their cells
     """
     size = block.size
 
@@ -147,7 +147,7 @@ def _add(sums: Floats, name: str, values: Floats | Ints) -> None:
 
 
 class OneTable(Accumulator):
-    """Cells of one score a prediction, on the top-label grid."""
+    """Cells of one score per prediction, on the top-label grid."""
 
     def zero(self) -> dict[str, Block]:
         return {"cells": empty_cells(self.spec.top_grid.n_positions)}

@@ -13,7 +13,7 @@ from calibrant.core.spec import PaneSpec
 
 
 class ClassCells(Accumulator):
-    """One table a kept class; class by class one after another in a single block."""
+    """One table per stored class, one after another in a single block."""
 
     name = "classes"
 

@@ -1,10 +1,9 @@
-"""The concentration profile: likelihood of the votes under Dirichlets around the predictions, by concentration.
+"""The concentration profile: likelihood of the ratings under Dirichlets around the predictions, by concentration.
 
-Given alpha0, a row's votes are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (the
-multinomial coefficient left out) is additive over predictions, and so are its derivatives by log alpha0; with
-them on a fixed grid alpha0 is fitted without raw rows. For whole votes the gamma functions are products,
-Gamma(x + y) / Gamma(x) = x (x + 1) ... (x + y - 1), and the factor x is the same for every alpha0 up to its
-logarithm: one vote costs nothing and says nothing.
+Given alpha0, a row's ratings are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (without the
+multinomial coefficient) is additive over predictions, and so are its derivatives by log alpha0. With them on a fixed grid, alpha0
+is fitted without raw rows. For integer counts the gamma functions are products, Gamma(x + y) / Gamma(x) = x (x + 1) ... (x + y - 1),
+and the factor x is the same for every alpha0 up to its logarithm. A single rating therefore costs nothing and carries no information.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ Ints = NDArray[np.int64]
 
 
 class ConcentrationProfile(Accumulator):
-    """Block `profile`, a cell a concentration; predictions with at least two votes only.
+    """Block `profile`, one cell per concentration; only predictions with at least two ratings.
 
-    `nll_limit` is the loss at infinite concentration (a multinomial around the prediction), `nll_d1_squared`
-    sums squares by unit, so that the standard error allows any dependence inside a unit of a batch. Rows with a
-    vote for a class at probability 0 stay out of the sums and are counted.
+    `nll_limit` is the loss at infinite concentration (a multinomial around the prediction). `nll_d1_squared` sums squares by unit, so
+    that the standard error allows any dependence inside a unit of a batch. Rows with a rating for a class at probability 0 are
+    excluded from the sums and are counted.
     """
 
     name = "concentration"
@@ -119,7 +118,7 @@ class _Losses:
 def _losses(
     ratings: Ints, weight: Floats, row: Ints, votes: Ints, log_probability: Floats
 ) -> _Losses:
-    """Losses of some rows, (n,), with their vote entries in order of rows; at least two votes, none of probability 0."""
+    """Return the losses of some rows, (n,), with their rating entries in order of rows; at least two ratings, none of probability 0."""
     of_entry = weight[row]
     totals, index = np.unique(ratings, return_inverse=True)
     every = np.broadcast_to(CONCENTRATIONS, (len(totals), N_POINTS))
@@ -130,7 +129,7 @@ def _losses(
     x = np.exp(log_probability[repeated])[:, None] * CONCENTRATIONS
     parts = rising_factors(x, votes[repeated], of_entry[repeated])
 
-    others = np.bincount(row, minlength=len(ratings)) - 1.0  # voted classes beyond the first
+    others = np.bincount(row, minlength=len(ratings)) - 1.0  # rated classes beyond the first
     gradient = whole.d1[index] - others[:, None]
     order = np.argsort(row[repeated], kind="stable")
     own = row[repeated][order]
@@ -150,8 +149,7 @@ def _losses(
 class RisingFactors:
     """Sum over j = 1 .. m - 1 of log(x + j), by log x.
 
-    `total` and the second derivative `d2` are weighted sums over rows, float64 (p,); `d1` is each row's
-    derivative, (n, p).
+    `total` and the second derivative `d2` are weighted sums over rows, float64 (p,). `d1` is each row's derivative, (n, p).
     """
 
     total: Floats
@@ -200,7 +198,7 @@ def rising_factors(x: Floats, m: Ints, weight: Floats) -> RisingFactors:
 
 
 def _stirling(x: Floats, delta: Ints) -> tuple[Floats, Floats, Floats]:
-    """Differences between x + 16 + delta and x + 16 of log gamma, of x digamma and of x^2 trigamma."""
+    """Return differences between x + 16 + delta and x + 16 of log gamma, of x digamma and of x^2 trigamma."""
     low = x + _FACTORS
     high = low + delta
     growth = np.log1p(delta / low)
@@ -214,7 +212,7 @@ def _stirling(x: Floats, delta: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def _series(coefficients: tuple[float, ...], inverse: Floats) -> Floats:
-    """c0 u + c1 u^3 + c2 u^5 + ..."""
+    """Return c0 u + c1 u^3 + c2 u^5 + ..."""
     square, total = inverse**2, np.zeros_like(inverse)
     for coefficient in reversed(coefficients):
         total = coefficient + square * total

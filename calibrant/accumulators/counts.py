@@ -1,4 +1,4 @@
-"""How many: predictions, labelled ones, ratings, units, and what was unusual about them."""
+"""Numbers of predictions, labelled predictions, ratings, units, and special cases among them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Counts(Accumulator):
         }
 
     def named(self) -> dict[str, int]:
-        """Each count by its name."""
+        """Return each count by its name."""
         return dict(zip(COUNTS, self.blocks["counts"].counts[:, 0].tolist(), strict=True))
 
     @property

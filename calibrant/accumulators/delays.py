@@ -1,7 +1,7 @@
-"""How long labels take: predictions by the time from their event to their first label, on a grid of eighths of octaves.
+"""Delays of labels: predictions by the time from their event to their first label, on a grid of eighths of octaves.
 
-Known where a service took both; a pane that was filled at the edge knows nothing of it. Labels of which the quantiles speak
-are those that have come: while some are still missing, all quantiles lie too low.
+A delay is known where a service received both. A pane that was filled at the edge has no delays. Quantiles describe the labels
+that have arrived: while some are still missing, all quantiles are too low.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RELATIVE_ERROR = 2 ** (1 / A_DOUBLING) - 1
 
 
 def delay_bin(seconds: ArrayLike) -> NDArray[np.int64]:
-    """Bin of a delay: 0 below one second, from there on eight a doubling, up to a hundred years.
+    """Bin of a delay: 0 below one second, then eight per doubling, up to a hundred years.
 
     >>> delay_bin([0, 1, 2, 86400]).tolist()
     [0, 1, 9, 132]
@@ -55,11 +55,11 @@ class Delays(Accumulator):
 
     @property
     def n(self) -> int:
-        """Predictions of which the delay is known."""
+        """Predictions with a known delay."""
         return int(self.blocks["delays"].filled()[1][0].sum())
 
     def quantile(self, share: float) -> float | None:
-        """Seconds within which that share of the labels came, at most 9 % too long; None where no delay is known.
+        """Return the seconds within which that share of the labels arrived, at most 9 % too long; None where no delay is known.
 
         Parameters
         ----------

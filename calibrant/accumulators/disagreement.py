@@ -1,8 +1,8 @@
 """Observed disagreement of raters against its predicted probability 1 - sum z^2, in cells of the latter.
 
-Only predictions with at least two votes enter. Each cell keeps true sums, so its bins equal those computed from
-raw rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells.
-Squared weights serve the debiasing.
+Only predictions with at least two ratings are included. Each cell stores true sums, so its bins equal those computed from raw
+rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells. Squared weights are for the
+debiasing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Disagreement(Accumulator):
         if not several.any():
             return
         columns = _moments(rows, filling.weights)[:, several]
-        # A row may miss a sum of one by 1e-9, and its disagreement then misses [0, 1]; only its cell is bounded.
+        # A row may miss a sum of one by 1e-9, and its disagreement then misses [0, 1]. Only its cell is bounded.
         score = np.clip(rows.predicted[several], 0.0, 1.0)
         _fill(self.blocks["cells"], DISAGREEMENT_GRID.locate(score), columns)
         place = filling.replicate[several] * REPLICATE_BINS + equal_width_bin(score, REPLICATE_BINS)
@@ -102,7 +102,7 @@ class Disagreement(Accumulator):
 
 
 def _moments(rows: LabelRows, weight: Floats) -> Floats:
-    """The columns of `SUMS` for every row, float64 (sums, n)."""
+    """Return the columns of `SUMS` for every row, float64 (sums, n)."""
     phi, predicted = rows.disagreement, rows.predicted
     epistemic = rows.squared_gap - rows.correction
     columns = []

@@ -1,4 +1,4 @@
-"""Plain histograms as they came, one table for each kind, class, policy and edge convention.
+"""Plain histograms as received: one table for each kind, class, policy and edge convention.
 
 They feed the equal-width binned metrics of exactly these and nothing else.
 """
@@ -26,9 +26,9 @@ RANGES = {"count": MASS, "sum_confidence": in_cell("count"), "sum_correct": with
 
 
 class Histograms(Accumulator):
-    """Blocks by `Histogram.key`; `updates` is what a cell's presence rests on.
+    """Blocks by `Histogram.key`. A cell is present if its `updates` are not zero.
 
-    `n_predictions` holds where clients gave it, and `without_n_predictions` counts updates that did not.
+    `n_predictions` is stored where clients sent it; `without_n_predictions` counts updates that did not.
     """
 
     name = "histograms"
@@ -37,7 +37,7 @@ class Histograms(Accumulator):
         return {}
 
     def fill(self, filling: Filling) -> None:
-        """Predictions go elsewhere."""
+        """Do nothing: predictions go to other accumulators."""
 
     def ranges(self) -> dict[str, Ranges]:
         return {
@@ -46,7 +46,7 @@ class Histograms(Accumulator):
         }
 
     def add(self, histogram: Histogram) -> None:
-        """Add a histogram's numbers, or take them away where it is `negated`."""
+        """Add a histogram's numbers, or subtract them if it is `negated`."""
         sign = -1 if histogram.is_negated else 1
         fresh = self._block(histogram.key)
         table, numbers = histogram.on_grid(fresh.size)
@@ -80,18 +80,18 @@ class Histograms(Accumulator):
                 del self.blocks[key]
 
     def tighten(self) -> None:
-        """Leave the tables: the sums of a cell whose updates cancel must stay until the next is added."""
+        """Leave the tables as they are: the sums of a cell whose updates cancel must stay until the next is added."""
 
     def table(self, key: str) -> Floats:
-        """Count and sums of a key on the model's grid, float64 (3, cells); zeros without."""
+        """Return count and sums of a key on the model's grid, float64 (3, cells); zeros where there is none."""
         return self.blocks[key].sums if key in self.blocks else self._block(key).sums
 
     def weight(self, key: str) -> float:
-        """Total count of a key."""
+        """Return the total count of a key."""
         return float(self.blocks[key].filled()[2][0].sum()) if key in self.blocks else 0.0
 
     def n_predictions(self, key: str) -> int | None:
-        """Predictions behind a key: as stated, or the count itself for policies that weigh a prediction as one."""
+        """Return the number of predictions of a key: as stated, or the count itself for policies with weight one per prediction."""
         if key not in self.blocks:
             return 0
         counts, sums = self.blocks[key].filled()[1:]
@@ -100,7 +100,7 @@ class Histograms(Accumulator):
         return None if key.split("|")[2] == "pooled" else round(float(sums[0].sum()))
 
     def uncovered(self, key: str, other: str) -> float:
-        """Predictions (or weight) of `other` that `key` does not cover."""
+        """Return the predictions (or weight) of `other` that `key` does not cover."""
         if other == key:
             return 0.0
         own_policy, other_policy = key.split("|")[2], other.split("|")[2]
@@ -125,10 +125,12 @@ class Histograms(Accumulator):
         arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
         keys = about.get("keys")
         if not isinstance(keys, list):
-            raise PackingError("histograms without their keys")
+            raise PackingError("Received histograms without their list of keys.")
         for i, key in enumerate(keys):
             if not is_key(key, spec) or key in whole.blocks:
-                raise PackingError(f"{str(key)[:60]!r} is no kind of histogram of this model")
+                raise PackingError(
+                    f"Received histogram key {str(key)[:60]!r}; this model has none, or it is repeated."
+                )
             block = whole._block(key)
             block.read(str(i), arrays)
             whole.blocks[key] = block
@@ -136,7 +138,7 @@ class Histograms(Accumulator):
 
     @property
     def _largest_bytes(self) -> int:
-        """What arrays of every kind, class, policy and edge convention take."""
+        """Maximum size of the arrays of every kind, class, policy and edge convention."""
         kinds = ["top_label", "positive", *["class"] * self.spec.n_classes]
         return sum(self._block(kind).largest_bytes for kind in kinds) * len(POLICIES) * 2
 

@@ -1,8 +1,8 @@
-"""What the classes' cells do not hold for the debiased calibration loss, by class and by 60 bins of its probability.
+"""What the debiased calibration loss needs in addition to the classes' cells, by class and by 60 bins of its probability.
 
-The cells already give sums and squares of the votes' shares for weight one a prediction. Here are the squares
-for weight n_i, the residuals share minus probability, and the predictions with one vote by themselves, so that
-they can be left out.
+The cells already give sums and squares of the shares of ratings for weight one per prediction. This accumulator stores the squares
+for weight n_i, the residuals (share minus probability), and the predictions with one rating separately, so that they can be left
+out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Ints = NDArray[np.int64]
 
 
 class LabelBins(Accumulator):
-    """One table a class, positions of `LABEL_GRID`, class after class; kept where all classes have cells."""
+    """One table per class, positions of `LABEL_GRID`, class after class; stored where all classes have cells."""
 
     name = "label_bins"
 
@@ -102,7 +102,7 @@ class LabelBins(Accumulator):
             self._fill_one_vote(block, filling, place, one)
 
     def _positions(self, filling: Filling) -> Ints:
-        """Position of every class's probability, by way of the finer grid where it has these cells."""
+        """Return the position of every class's probability, from the finer grid where it has these cells."""
         fine = self.spec.class_grid
         if fine.cells % LABEL_GRID.cells:
             return LABEL_GRID.locate(filling.columns)

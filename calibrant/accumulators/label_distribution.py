@@ -1,7 +1,6 @@
 """Predictions against their label distributions: sums by replicate, and histograms of the two distances.
 
-Each prediction counts once whatever its number of ratings. Of rater disagreement only predictions with two ratings or
-more tell.
+Each prediction counts once, whatever its number of ratings. Rater disagreement uses only predictions with two ratings or more.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ Floats = NDArray[np.float64]
 
 
 class LabelDistributions(Accumulator):
-    """Block `sums`, one cell a replicate; histograms `entropy_gap` and `distance`.
+    """Block `sums`, one cell per replicate; histograms `entropy_gap` and `distance`.
 
-    The former is of [-1, 1], the gap over the logarithm of the number of classes; the latter of [0, 1].
+    The former covers [-1, 1], the gap divided by the logarithm of the number of classes; the latter covers [0, 1].
     """
 
     name = "label_distribution"
@@ -107,7 +106,7 @@ class LabelDistributions(Accumulator):
 
 
 def compare_rows(filling: Filling, part: slice) -> Comparisons:
-    """Comparisons of some labelled rows."""
+    """Compare some labelled rows with their ratings."""
     votes = filling.batch.votes
     first, last = np.searchsorted(votes.row, [part.start, part.stop])
     counts = np.zeros((filling.batch.n_classes, part.stop - part.start), np.int64)

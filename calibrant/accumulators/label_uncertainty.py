@@ -1,8 +1,8 @@
-"""Sums behind the squared loss and its parts under label uncertainty, by replicate and by one vote or several.
+"""Sums for the squared loss and its parts under label uncertainty, by replicate and by one rating or several.
 
-Rows with one vote say nothing about the spread of a label distribution, so they are kept apart: estimates that
-need a second vote leave them out. Every sum is there for weight one a prediction and, with the suffix
-`_by_ratings`, for weight n_i.
+Rows with one rating carry no information on the variation of a label distribution. They are separate, so that estimates that need
+a second rating can leave them out. Every sum is stored for weight one per prediction and, with the suffix `_by_ratings`, for
+weight n_i.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONE_VOTE, SEVERAL = 0, 1
 
 
 class LabelUncertainty(Accumulator):
-    """Block `sums` (64 replicates x one vote or several), flat in that order; columns as in `label_rows.LabelRows`."""
+    """Block `sums` (64 replicates x one rating or several), flat in that order; columns as in `label_rows.LabelRows`."""
 
     name = "label_uncertainty"
 

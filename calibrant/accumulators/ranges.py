@@ -45,6 +45,14 @@ class Range:
     power: int = 1
     in_cell: bool = False
 
+    def __str__(self) -> str:
+        if self.in_cell:
+            return f"scores between the edges of their cell, weighted by {self.of}"
+        times = (
+            "" if self.of is None else f" times {self.of}" + (" squared" if self.power == 2 else "")
+        )
+        return f"{self.low:g} to {self.high:g}{times}"
+
 
 def within(of: str, low: float = 0.0, high: float = 1.0) -> Range:
     """Between multiples of another column; by default from 0 to it."""
@@ -116,7 +124,7 @@ def grid_edges(grid: Grid) -> Edges:
 
 
 def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[str]:
-    """What is wrong with a block of a pane that counts `n`, as the ends of sentences about it.
+    """Yield a sentence for every column of a block that is out of range or does not add up.
 
     Parameters
     ----------
@@ -133,16 +141,16 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
             else found.sum() == wanted
         )
         if not complete or (wanted and not len(found)):
-            yield f"{name} do not add up to {ranges.times} times {whole}, {wanted}"
+            yield f"received {name} that do not add up; expected {wanted} ({ranges.times} times {whole} of the pane)."
     for name, bound in ranges.of_counts.items():
         if not _holds(bound, of_counts[name], of_counts, ranges.edges, places):
-            yield f"{name} is out of range of {bound.of}"
+            yield f"received {name} out of range; expected {bound}."
     for name, bound in ranges.of.items():
         # A column beyond its own range is reported, whatever it bounds.
         with np.errstate(over="ignore"):
             holds = _holds(bound, of_sums[name], of_counts | of_sums, ranges.edges, places)
         if not holds:
-            yield f"{name} is out of range" + (f" of {bound.of}" if bound.of else "")
+            yield f"received {name} out of range; expected {bound}."
 
 
 def _holds(

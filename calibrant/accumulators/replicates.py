@@ -1,7 +1,7 @@
-"""Sixty-four independent shares of the data, by hash of the unit: intervals without raw rows.
+"""Sixty-four independent parts of the data, by hash of the unit, for intervals without raw rows.
 
-Each keeps a 60-bin table of the score (class 1 of binary models, else the top class), a 15-bin table a class for
-models of at most 20 classes, and the score sums. Their sum is the whole.
+Each stores a 60-bin table of the score (class 1 of binary models, else the top class), a 15-bin table per class for models of
+at most 20 classes, and the score sums. Together they are all of the data.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Replicates(Accumulator):
         )
 
     def _class_bins(self, filling: Filling) -> Ints:
-        """Bin of every class's probability, by way of the finer grid where it has these bins."""
+        """Return the bin of every class's probability, from the finer grid where it has these bins."""
         fine = self.spec.class_grid
         if fine.cells % CLASS_BINS:
             return equal_width_bin(filling.columns, CLASS_BINS)
@@ -147,7 +147,7 @@ def ranges_of_table(tables: int, bins: int) -> Ranges:
 def fill_table(
     block: Block, filling: Filling, place: Ints, score: Floats, hits: Hits, hit_place: Ints
 ) -> None:
-    """Add (prediction, class) pairs to a table with the columns of `TABLE_SUMS`; `cells.fill_cells` with fewer sums."""
+    """Add (prediction, class) pairs to a table with the columns of `TABLE_SUMS`: `cells.fill_cells` with fewer sums."""
     size = block.size
     n = np.bincount(place, minlength=size)
     block.counts[0] += n

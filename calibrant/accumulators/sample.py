@@ -1,10 +1,9 @@
-"""A bounded uniform sample of whole labelled predictions, for what no sum can answer.
+"""A bounded uniform sample of complete labelled predictions, for what sums cannot give.
 
-Vector and Dirichlet scaling, the choice between maps and comparisons of frozen maps need rows. So every labelled
-prediction whose id hash lies below a threshold is kept as it was sent; where the sample passes its bound in bytes the
-threshold is halved until it fits, and it never rises. Which predictions are kept depends on nothing but their ids
-(their rows and votes where they have none), therefore samples merge in any order, to the smaller threshold, and a
-correction finds the row that it replaces.
+Vector and Dirichlet scaling, the choice between maps and comparisons of frozen maps need rows. Every labelled prediction whose id
+hash is below a threshold is stored as it was sent. Where the sample exceeds its bound in bytes, the threshold is halved until it
+fits, and it never rises. The choice depends only on the predictions' ids (on their rows and ratings where they have none).
+Therefore samples merge in any order, to the smaller threshold, and a correction finds the row that it replaces.
 """
 
 from __future__ import annotations
@@ -39,25 +38,24 @@ from calibrant.core.sampled_rows import (
 )
 from calibrant.core.spec import PaneSpec
 
-# What a pane's sample may take: with ten classes about 270 rows, and a packed pane stays below 1 MiB.
+# Bound of a pane's sample: with ten classes about 270 rows, and a packed pane stays below 1 MiB.
 PANE_BYTES = 1 << 15
-# A window is merged in memory and never kept; its sample may be that of many panes.
+# A window is merged in memory and never stored; its sample may be that of many panes.
 WINDOW_BYTES = 1 << 21
-# Of so many classes a pane still holds four rows, and a window of many panes some hundred: enough to weigh a temperature or
-# to compare two maps, and of no use for maps with parameters for every class.
+# With so many classes a pane still holds four rows, and a window of many panes about a hundred: enough to evaluate a temperature
+# or to compare two maps, but of no use for maps with parameters for every class.
 MAX_CLASSES = 1000
 
 
 class Sample(Accumulator):
     """Labelled predictions with hashes below 2^(64 - halvings), in the order of their hashes.
 
-    After a subtraction the threshold stays where it was, so the sample can be smaller than that of the remaining
-    predictions alone; it remains a uniform one. While a correction is under way both versions of a prediction may be
-    held; they count once towards the bound.
+    After a subtraction the threshold stays where it was, so the sample can be smaller than that of the remaining predictions alone.
+    It remains uniform. During a correction both versions of a prediction may be present. They count once towards the bound.
 
     Attributes
     ----------
-    halvings : how often the threshold was halved; 0 where everything is kept
+    halvings : how often the threshold was halved; 0 where everything is stored
     most_bytes : the bound
     """
 
@@ -74,11 +72,11 @@ class Sample(Accumulator):
         return spec.n_classes <= MAX_CLASSES
 
     def zero(self) -> dict[str, Block]:
-        """Rows are no cells; they are kept beside the blocks."""
+        """Return no blocks: rows are not cells. They are stored separately."""
         return {}
 
     def ranges(self) -> dict[str, Ranges]:
-        """Rows are no cells: `unpack` checks them."""
+        """Return no ranges: rows are not cells, and `unpack` checks them."""
         return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
@@ -97,12 +95,12 @@ class Sample(Accumulator):
 
     @property
     def n(self) -> int:
-        """Predictions in the sample."""
+        """Number of predictions in the sample."""
         return int(self._rows.counts.sum())
 
     @property
     def threshold(self) -> float:
-        """Share of all ids that fall into the sample."""
+        """Share of all ids that are in the sample."""
         return 2.0**-self.halvings
 
     @property
@@ -112,7 +110,7 @@ class Sample(Accumulator):
 
     @property
     def n_ratings(self) -> int:
-        """Ratings of the predictions in the sample."""
+        """Number of ratings of the predictions in the sample."""
         votes = self._rows.votes
         return int(votes.count @ self._rows.counts[votes.row])
 
@@ -130,7 +128,7 @@ class Sample(Accumulator):
         self.merge_all([other])
 
     def merge_all(self, others: Sequence[Accumulator]) -> None:
-        """Add several samples in one sort, of their rows below the common threshold alone."""
+        """Add several samples in one sort, only their rows below the common threshold."""
         given = [other for other in others if isinstance(other, Sample)]
         self.halvings = max([self.halvings, *(other.halvings for other in given)])
         rows = [self._rows, *(other._rows for other in given)]
@@ -142,13 +140,13 @@ class Sample(Accumulator):
         self._add(SampledRows.together(kept[1:]))
 
     def subtract(self, other: Accumulator) -> None:
-        """Take the other's predictions away, each with the very scores and votes that it was filled with."""
+        """Subtract the other's predictions, each with exactly the scores and ratings that it was filled with."""
         assert isinstance(other, Sample)
         self.halvings = max(self.halvings, other.halvings)
         self._add(other._rows.counted(-other._rows.counts))
 
     def shrink(self, most_bytes: int) -> None:
-        """Lower the bound, and with it the threshold until the rows fit."""
+        """Lower the bound, and the threshold until the rows fit."""
         self.most_bytes = most_bytes
         self._add(no_rows(self.spec.n_classes))
 
@@ -158,7 +156,7 @@ class Sample(Accumulator):
         return twin
 
     def batch(self) -> SampledBatch:
-        """The kept predictions as a batch: as they were sent where all are of one kind, else as log-probabilities."""
+        """Return the stored predictions as a batch: as sent where all are of one kind, else as log-probabilities."""
         rows = self._rows
         scores, is_logits = rows.scores, bool(len(rows) and rows.logits.all())
         if rows.logits.any() and not is_logits:
@@ -173,13 +171,13 @@ class Sample(Accumulator):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every prediction came once, all as probabilities or all as logits: `batch` is what was sent."""
+        """Whether every prediction was received once, all as probabilities or all as logits, so that `batch` is what was sent."""
         rows = self._rows
         one_kind = not rows.logits.any() or bool(rows.logits.all())
         return one_kind and bool((rows.counts == 1).all())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The rows by column."""
+        """Return the rows by column."""
         rows = self._rows
         return {
             "ids": rows.ids,
@@ -206,9 +204,11 @@ class Sample(Accumulator):
             whole._rows = SampledRows(**columns, votes=votes)
             whole.halvings = about["halvings"]
         except KeyError as missing:
-            raise PackingError(f"a sample without {missing}") from missing
+            raise PackingError(
+                f"Expected a sample with {missing}; the bytes have none."
+            ) from missing
         if not whole._is_sound():
-            raise PackingError("a sample that no predictions fill")
+            raise PackingError("Received a sample with invalid predictions.")
         return whole
 
     def _is_sound(self) -> bool:
@@ -223,9 +223,9 @@ class Sample(Accumulator):
         )
 
     def _fall_below(self, hashes: U64) -> None:
-        """Lower the threshold on the evidence of a few rows, so that not all are sorted.
+        """Lower the threshold from a few rows first, so that not all are sorted.
 
-        More distinct ids than fit below it can only become more.
+        If more distinct ids than fit are below it, more rows can only add to them.
         """
         fewest = 8 * self.spec.n_classes + ROW_BYTES + VOTE_BYTES
         few = self.most_bytes // fewest + 1
@@ -235,13 +235,13 @@ class Sample(Accumulator):
             hashes = hashes[below(hashes, self.halvings)]
 
     def _add(self, new: SampledRows) -> None:
-        """Add rows to the same rows, drop what came to nothing, and lower the threshold until the rest fits."""
+        """Add rows to equal rows, drop those that cancel, and lower the threshold until the rest fits."""
         both = SampledRows.together([self._rows, new])
         order = np.argsort(both.ids, kind="stable")
         ids, content = both.ids[order], np.zeros(len(both), np.uint64)
         again = np.append(False, ids[1:] == ids[:-1])[: len(ids)]
         again[:-1] |= again[1:].copy()
-        if again.any():  # only rows of one id need to be told apart by what they hold
+        if again.any():  # only rows with the same id need to be distinguished by content
             several = order[again]
             content[several] = both.take(several).content()
             order = np.lexsort((content, both.ids))

@@ -1,4 +1,4 @@
-"""Sums of the proper scores and of accuracy by label policy, with what a perfectly calibrated model would show."""
+"""Sums of the proper scores and of accuracy by label policy, with their expectation for a perfectly calibrated model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 class ScoreSums(Accumulator):
-    """A column a policy. Ratings of a class at probability 0 stay out of `nll` and `weight_finite`, and are counted."""
+    """One column per policy. Ratings of a class at probability 0 are excluded from `nll` and `weight_finite`, and are counted."""
 
     name = "scores"
 
@@ -63,7 +63,7 @@ class ScoreSums(Accumulator):
 
 
 def _null_sums(filling: Filling) -> Floats:
-    """Mean and variance of Brier and accuracy sums were labels drawn from the predictions; (4, 4)."""
+    """Return mean and variance of the Brier and accuracy sums if labels were drawn from the predictions; (4, 4)."""
     p2, p3 = filling.squares, over_classes(filling.columns * filling.columns * filling.columns)
     top = filling.confidence
     result = np.empty((4, N_POLICIES))

@@ -1,4 +1,4 @@
-"""A block that is never spread over its whole table: for many tables of which each fills few places."""
+"""A block that is never stored densely, for many tables of which each fills few places."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from calibrant.accumulators.block import Block, Counts, Sums, add_cells
 
 
 class SparseBlock(Block):
-    """As `Block`, with places in order and merging as a union of them; arrays are replaced, never written to."""
+    """A `Block` with places in order that merges as their union. Arrays are replaced, never written to."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, size: int, places: NDArray[np.int64], counts: Counts, sums: Sums) -> Self:
-        """The block with these places, in increasing order, and columns; no first count is 0."""
+        """Return the block with these places, in increasing order, and columns. No first count is 0."""
         block = cls(len(counts), len(sums), size)
         block._places, block._counts, block._sums = places, counts, sums
         return block
@@ -49,7 +49,7 @@ class SparseBlock(Block):
         self._take(other, 1)
 
     def subtract(self, other: Block) -> None:
-        """Take the other's cells away, which must be among these; cells left without a count are dropped."""
+        """Subtract the other's cells, which must be among these. Cells left without a count are dropped."""
         self._take(other, -1)
 
     def copy(self) -> SparseBlock:

@@ -1,8 +1,8 @@
 """The temperature profile: losses of softmax(z / T) on a fixed geometric grid of 1 / T.
 
-NLL as a function of beta = 1 / T is convex and additive over predictions, and so are its derivatives; with them on a
-grid of ratio sqrt(2) the temperature is the root of a piecewise polynomial, without raw rows. Because exp(2 beta z) is
-the square of exp(beta z), two exponentials give the whole grid.
+NLL as a function of beta = 1 / T is convex and additive over predictions, and so are its derivatives. With them on a grid of ratio
+sqrt(2), the temperature is the root of a piecewise polynomial, without raw rows. Because exp(2 beta z) is the square of
+exp(beta z), two exponentials give the complete grid.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ CURVE_RANGES = {
     "brier": within("weight_all", 0, 2),
     "brier_d1": within("weight_all", -4 * LOGIT_SPAN, 4 * LOGIT_SPAN),
 }
-# What `TemperedRows.losses` gives, by its place among the columns; `nll_d1_squared` is no sum over rows.
+# Results of `TemperedRows.losses` by their place among the columns; `nll_d1_squared` is not a sum over rows.
 _LOSSES = (0, 1, 2, 3, 5, 6, 7)
 _CHUNK, _MAX_ROWS = 1 << 15, 1 << 11
-# Whole numbers that stand side by side in the 53 bits of one float64, of so many bits each, lowest first.
+# Integers packed into the 53 bits of one float64, with this many bits each, lowest first.
 _FIELD, _MAX_VOTES = 12, 1 << 5
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,9 +63,9 @@ Ints = NDArray[np.int64]
 class TemperatureProfile(Accumulator):
     """Block `curve` (policies x betas) and block `tables` (betas x 60 bins of the score), flat in that order.
 
-    The table at beta 1 bins the scores as they were sent, so that scores on an edge stay there. `nll_d1_squared` sums
-    squares by unit, so that the standard error allows any dependence inside a unit of a batch. Ratings of a class at
-    probability 0 stay out of the NLL columns and are counted; `weight_all` is the Brier columns' weight.
+    The table at beta 1 bins the scores as they were sent, so that scores on an edge stay there. `nll_d1_squared` sums squares by unit,
+    so that the standard error allows any dependence inside a unit of a batch. Ratings of a class at probability 0 are excluded from the
+    NLL columns and are counted. `weight_all` is the weight of the Brier columns.
     """
 
     name = "temperature"
@@ -117,7 +117,7 @@ def _add_by_unit(by_unit: Floats, units: Ints, part: TemperedRows) -> None:
 
 
 def _table_bin(score: Floats) -> Ints:
-    """As `equal_width_bin` with right edges: only scores near an inner edge are compared with it."""
+    """Return the bin as `equal_width_bin` with right edges does. Only scores near an inner edge are compared with it."""
     scaled = score * TABLE_BINS
     place = np.ceil(scaled)
     distance = np.rint(scaled)
@@ -132,7 +132,7 @@ def _table_bin(score: Floats) -> Ints:
 
 
 class _TableRows:
-    """What a batch's rows add to the tables of their scores."""
+    """Contributions of a batch's rows to the tables of their scores."""
 
     def __init__(self, filling: Filling) -> None:
         hits, n = filling.score_hits, filling.n
@@ -158,7 +158,7 @@ class _TableRows:
             self._fill_any(block, rows, place, score)
 
     def _fill_even(self, block: Block, rows: slice, place: Ints, score: Floats) -> None:
-        """Every row weighs one and has equally many ratings: all but the scores are small whole numbers, summed in one."""
+        """Add rows of weight one with equally many ratings. All sums but the scores are small integers and are packed into one."""
         assert self.constant is not None
         code = np.bincount(place, np.tile(self.code[rows], N_BETAS), block.size).astype(np.int64)
         n, majority, single = (code >> (_FIELD * i) & ((1 << _FIELD) - 1) for i in range(3))

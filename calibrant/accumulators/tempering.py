@@ -1,8 +1,8 @@
 """Losses of softmax(beta z) for some rows at every beta of the grid, from two exponentials and repeated squaring.
 
-With p a row's softmax at beta, its NLL is log sum exp(beta z) less beta times the z of its ratings; derivatives are means
-of z and z^2 under p. The Brier loss needs sums of p^2 and of p and p z over the ratings. Ratings are taken as *lanes*: a
-few classes of each row, so that nothing is gathered by index; policies differ by one weight a row.
+With p a row's softmax at beta, its NLL is log sum exp(beta z) minus beta times the z of its ratings. Derivatives are means of z and
+z^2 under p. The Brier loss needs sums of p^2, and of p and p z over the ratings. Ratings are represented as *lanes*: a few classes of
+each row, so that nothing is collected by index. Policies differ by one weight per row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Lane:
-    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and votes, 0 where unused."""
+    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and counts, 0 where unused."""
 
     zed: Floats
     votes: Floats
@@ -47,12 +47,12 @@ class Lane:
 
     @cached_property
     def total(self) -> Floats:
-        """Votes of each row, (n,)."""
+        """Number of ratings of each row, (n,)."""
         return np.asarray(self.votes.sum(axis=0))
 
     @cached_property
     def total_possible(self) -> Floats:
-        """The same without those for a class at probability 0."""
+        """The same without ratings for a class at probability 0."""
         return (
             self.total
             if self.possible.all()
@@ -65,7 +65,7 @@ class Lane:
         return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
 
     def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
-        """Sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
+        """Return sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
         if len(self.zed) == 1:
             chosen = powers(self.zed[0], N_BETAS)
             chosen *= inverse
@@ -85,15 +85,15 @@ class Lane:
 
 @dataclass(frozen=True)
 class Policies:
-    """Lane and weight a rating (n,) of every policy that must be worked out, and how all four follow from those.
+    """Lane and weight per rating (n,) of every policy that must be computed, and how all four follow from those.
 
-    Where all rows have equally many ratings c and weigh one, `mean` is `pooled` over c; with one rating all are one.
+    Where all rows have equally many ratings c and weight one, `mean` is `pooled` divided by c. With one rating all four are equal.
 
     Attributes
     ----------
-    lanes, weights : of each policy that is worked out
-    source, divisor : which of those each of the four policies is, and over what
-    even : all rows weigh the same
+    lanes, weights : of each policy that is computed
+    source, divisor : which of those each of the four policies is, and its divisor
+    even : all rows have the same weight
     """
 
     lanes: tuple[int, ...]
@@ -103,7 +103,7 @@ class Policies:
     even: bool
 
     def all_four(self, sums: Floats, power: int = 1) -> Floats:
-        """From (policies worked out, ...) to (4, ...); `power` 2 for sums of squares."""
+        """Convert from (computed policies, ...) to (4, ...); `power` 2 for sums of squares."""
         divisor = self.divisor.reshape(-1, *[1] * (sums.ndim - 1)) ** power
         return np.asarray(sums[list(self.source)] / divisor)
 
@@ -129,13 +129,13 @@ class TemperedRows:
 
     @cached_property
     def row_weight(self) -> Floats:
-        """Weight of each row's ratings of positive probability, (policies worked out, n)."""
+        """Weight of each row's ratings of positive probability, (computed policies, n)."""
         policies = zip(self.policies.lanes, self.policies.weights, strict=True)
         return np.stack([weight * self.lanes[lane].total_possible for lane, weight in policies])
 
     @cached_property
     def row_weight_all(self) -> Floats:
-        """The same with those of probability 0."""
+        """The same with ratings of probability 0."""
         if all(lane.possible.all() for lane in self.lanes):
             return self.row_weight
         policies = zip(self.policies.lanes, self.policies.weights, strict=True)
@@ -143,7 +143,7 @@ class TemperedRows:
 
     @cached_property
     def row_zed(self) -> Floats:
-        """Weighted sum of z over each row's ratings, (policies worked out, n)."""
+        """Weighted sum of z over each row's ratings, (computed policies, n)."""
         policies = zip(self.policies.lanes, self.policies.weights, strict=True)
         return np.stack([weight * self.lanes[lane].zed_sum for lane, weight in policies])
 
@@ -155,7 +155,7 @@ class TemperedRows:
         return np.array([zero[lane if lane < len(zero) else ALL] for lane in lanes], np.int64)
 
     def losses(self) -> tuple[Floats, ...]:
-        """Sums over rows for the four policies.
+        """Return sums over rows for the four policies.
 
         Returns
         -------
@@ -179,19 +179,19 @@ class TemperedRows:
         return tuple(map(self.policies.all_four, columns))
 
     def squared_gradient(self) -> Floats:
-        """Sum over rows of the squared derivative of a row's NLL, multiplied out; (4, betas)."""
+        """Return the sum over rows of the squared derivative of a row's NLL, expanded; (4, betas)."""
         weight, zed, mean = self.row_weight, self.row_zed, self.moments.mean
         crossed = weight**2 @ (mean**2).T - 2.0 * (weight * zed) @ mean.T
         result = np.maximum(crossed + (zed**2).sum(axis=1, keepdims=True), 0.0)
         return self.policies.all_four(result, power=2)
 
     def gradients(self) -> Floats:
-        """Derivative of each row's NLL, (4, betas, n)."""
+        """Return the derivative of each row's NLL, (4, betas, n)."""
         gradient = self.row_weight[:, None] * self.moments.mean - self.row_zed[:, None]
         return self.policies.all_four(gradient)
 
     def _chosen(self) -> tuple[Floats, Floats]:
-        """Weighted sums over all ratings of p, and of its derivative p (z - mean); (policies worked out, betas)."""
+        """Return weighted sums over all ratings of p, and of its derivative p (z - mean); (computed policies, betas)."""
         chosen, slope = np.empty((2, len(self.policies.lanes), N_BETAS))
         for number, lane in enumerate(self.lanes):
             own = [i for i, each in enumerate(self.policies.lanes) if each == number]
@@ -203,7 +203,7 @@ class TemperedRows:
         return chosen, slope
 
     def _summed(self, weight: Floats, values: Floats) -> Floats:
-        """Weighted sum over rows of (betas, n); where all weigh the same, once for all policies."""
+        """Return the weighted sum over rows of (betas, n); where all weights are equal, once for all policies."""
         if (
             self.policies.even
             and weight is self.row_weight
@@ -213,7 +213,7 @@ class TemperedRows:
         return np.asarray(weight @ values.T)
 
     def _summed_logs(self, weight: Floats) -> Floats:
-        """Weighted sum of the normalisers' logarithms; of products of several rows where all weigh the same."""
+        """Return the weighted sum of the normalisers' logarithms; of products of several rows where all weights are equal."""
         total, n = self.moments.total, self.n
         if n < LOGS_AT_ONCE or (weight != weight[:, :1]).any():
             return np.asarray(weight @ np.log(total).T)
@@ -237,7 +237,7 @@ class Moments:
 
 
 def powers(zed: Floats, steps: int) -> Floats:
-    """exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
+    """Return exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
     result = np.empty((steps, len(zed)))
     for step in range(steps):
         if step < STEPS_PER_OCTAVE:
@@ -249,7 +249,7 @@ def powers(zed: Floats, steps: int) -> Floats:
 
 
 def _moments(part: TemperedRows) -> Moments:
-    """Two steps past the grid for the squares."""
+    """Compute the moments, with two steps past the grid for the squares."""
     steps = N_BETAS + STEPS_PER_OCTAVE
     total, first, second, score = (
         _sums_of_two(part, steps) if len(part.zed) == 2 else _sums(part, steps)
@@ -270,7 +270,7 @@ def _moments(part: TemperedRows) -> Moments:
 
 
 def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Sums over classes of exp(beta z), with z and with z^2; and the second class's own."""
+    """Return sums over classes of exp(beta z), with z and with z^2, and the second class's own."""
     total, first = np.empty((2, _even(steps), part.n))
     second, score = np.empty((_even(N_BETAS), part.n)), np.empty((0, part.n))
     squared = part.finite**2
@@ -283,12 +283,12 @@ def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Float
 
 
 def _even(steps: int) -> int:
-    """Steps that are worked out where an octave's are taken together."""
+    """Return the number of steps to compute where the steps of an octave are processed together."""
     return -(-steps // STEPS_PER_OCTAVE) * STEPS_PER_OCTAVE
 
 
 def _squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
-    """Steps of an octave, with exp(beta z) there, (steps of an octave, classes, n); it is written over at the next."""
+    """Yield the steps of an octave, with exp(beta z) there, (steps of an octave, classes, n). The next overwrites the array."""
     power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * zed)
     for start in range(0, steps, STEPS_PER_OCTAVE):
         yield slice(start, start + STEPS_PER_OCTAVE), power
@@ -296,7 +296,7 @@ def _squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
 
 
 def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """As `_sums`: of two classes the likelier one adds one, and only the other is worked out."""
+    """Return sums as `_sums`, of two classes: the likelier one adds one, and only the other is computed."""
     other = powers(part.zed.min(axis=0), steps)
     finite = part.finite.min(axis=0)
     first = other * finite
@@ -305,7 +305,7 @@ def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats
 
 
 class Ratings:
-    """A batch's ratings as lanes, cut into parts of some rows."""
+    """A batch's ratings as lanes, divided into parts of some rows."""
 
     def __init__(self, filling: Filling) -> None:
         self.filling = filling
@@ -328,7 +328,7 @@ class Ratings:
         self.divisor = np.array(divisor, np.float64)
 
     def part(self, rows: slice) -> TemperedRows:
-        """Some rows."""
+        """Return some rows."""
         filling = self.filling
         scores = np.ascontiguousarray(self.scores[:, rows])
         if filling.batch.is_logits:

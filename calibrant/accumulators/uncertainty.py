@@ -1,6 +1,6 @@
 """Uncertainty of predictions against their errors: the entropy of the probabilities, on a scale from 0 to 1.
 
-Confidence is kept beside it, because a calibrated model errs as its confidence says, not as its entropy says.
+Confidence is stored too, because a calibrated model errs according to its confidence, not to its entropy.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ Ints = NDArray[np.int64]
 
 
 def uncertainty_grid() -> Grid:
-    """The grid of uncertainties: 240 cells, edges apart; as many as its bins can ask for."""
+    """Return the grid of uncertainties: 240 cells with separate edges, as many as its bins can require."""
     return grid_of(CELLS)
 
 
 def normalised_entropy(probabilities: Floats) -> Floats:
-    """Entropy over the logarithm of the number of classes; (n, n_classes) to (n,) in [0, 1].
+    """Return the entropy divided by the logarithm of the number of classes; (n, n_classes) to (n,) in [0, 1].
 
     Examples
     --------
@@ -102,7 +102,7 @@ def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: F
 
 
 class Uncertainty(Accumulator):
-    """Cells of normalised entropy; `correct` is of the top class."""
+    """Cells of normalised entropy; `correct` refers to the top class."""
 
     name = "uncertainty"
 

@@ -1,9 +1,8 @@
-"""A bounded sample of named units with the number of batches that each was seen in: how many units came in pieces.
+"""A bounded sample of named units with the number of batches that contained each, to estimate how many units were split.
 
-A unit counts as one only if it is complete in one batch. Whether clients keep to that cannot be told from
-sums, and keeping every unit's name would grow with the data. So unit hashes below a threshold are kept; the
-threshold is halved until the sample fits, and never rises. Which units are sampled depends on nothing but
-their names, therefore samples merge in any order.
+A unit counts as one only if it is complete in one batch. Sums cannot show whether clients comply, and storing every unit's name
+would grow with the data. Therefore unit hashes below a threshold are stored. The threshold is halved until the sample fits, and
+never rises. Which units are sampled depends only on their names, so samples merge in any order.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ Ints = NDArray[np.int64]
 
 
 class UnitSample(Accumulator):
-    """Hashes of labelled units below 2^(64 - halvings), in order, and batches of each.
+    """Hashes of labelled units below 2^(64 - halvings), in order, and the number of batches of each.
 
-    Empty where predictions name neither units nor cases. After a subtraction the threshold stays where it was, so
-    the sample can be smaller than the one of the remaining batches alone; what it says remains true.
+    Empty where predictions name neither units nor cases. After a subtraction the threshold stays where it was, so the sample can be
+    smaller than that of the remaining batches alone. What it reports remains true.
 
     Attributes
     ----------
@@ -49,11 +48,11 @@ class UnitSample(Accumulator):
         self.halvings = 0
 
     def zero(self) -> dict[str, Block]:
-        """Units are no cells; they are kept beside the blocks."""
+        """Return no blocks: units are not cells. They are stored separately."""
         return {}
 
     def ranges(self) -> dict[str, Ranges]:
-        """Units are no cells: `unpack` checks them."""
+        """Return no ranges: units are not cells, and `unpack` checks them."""
         return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
@@ -75,7 +74,7 @@ class UnitSample(Accumulator):
 
     @property
     def split(self) -> dict[str, int | bool]:
-        """Units that came in more than one batch: `n`, and whether that is `estimated` from a part of the units."""
+        """Units that were in more than one batch: `n`, and whether that is `estimated` from a part of the units."""
         in_sample = int((self.batches > 1).sum())
         return {"n": in_sample << self.halvings, "estimated": self.halvings > 0}
 
@@ -85,7 +84,7 @@ class UnitSample(Accumulator):
         self._add(other.hashes, other.batches)
 
     def subtract(self, other: Accumulator) -> None:
-        """Take the other's batches away; units that came in no other are dropped."""
+        """Subtract the other's batches. Units that were in no other batch are dropped."""
         assert isinstance(other, UnitSample)
         self.halvings = max(self.halvings, other.halvings)
         self._add(other.hashes, -other.batches)
@@ -110,9 +109,13 @@ class UnitSample(Accumulator):
                 about["halvings"],
             )
         except KeyError as missing:
-            raise PackingError(f"a unit sample without {missing}") from missing
+            raise PackingError(
+                f"Expected a unit sample with {missing}; the bytes have none."
+            ) from missing
         if not whole._is_sound():
-            raise PackingError("the unit sample does not fit its threshold")
+            raise PackingError(
+                "Received a unit sample that is not sorted, or not below its threshold."
+            )
         return whole
 
     def _is_sound(self) -> bool:
@@ -136,7 +139,7 @@ class UnitSample(Accumulator):
         return np.asarray(hashes <= np.uint64((1 << (64 - self.halvings)) - 1))
 
     def _add(self, hashes: U64, batches: Ints) -> None:
-        """Add batches to units, drop what came to zero, and lower the threshold until the rest fits."""
+        """Add batches to units, drop units without batches, and lower the threshold until the rest fits."""
         both, index = np.unique(np.concatenate([self.hashes, hashes]), return_inverse=True)
         total = np.zeros(len(both), np.int64)
         np.add.at(total, index, np.concatenate([self.batches, batches]))

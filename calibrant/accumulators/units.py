@@ -1,8 +1,8 @@
-"""Sums in which every independent unit has weight one, by 60 bins of the score: what comparisons and the alarm rest on.
+"""Sums in which every independent unit has weight one, by 60 bins of the score, for comparisons and the alarm.
 
-Pixels, raters' votes and repeated images of one patient are not independent. Each of a unit's n_u contributions to a
-batch gets weight 1 / n_u; under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane:
-one that comes again counts as new, and `unit_sample` tells how many did.
+Pixels, raters' ratings and repeated images of one patient are not independent. Each of a unit's n_u contributions to a batch has
+weight 1 / n_u. Under `pooled` the contributions are ratings. A unit must be complete in one batch of a pane. A unit that reappears
+counts as new, and `unit_sample` estimates how many did.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Ints = NDArray[np.int64]
 
 
 class UnitSums(Accumulator):
-    """Sixty bins of the score; `occupancy` holds unlabelled predictions too."""
+    """Sixty bins of the score. `occupancy` includes unlabelled predictions."""
 
     name = "units"
 
@@ -115,7 +115,7 @@ class _Occupancy:
 
 
 def _squared_by_unit(filling: Filling, place: Ints, omega: Floats) -> Floats:
-    """Per bin, the sum over units of the square of the unit's weight in it."""
+    """Return, per bin, the sum over units of the square of the unit's weight in it."""
     if not filling.has_units:
         return np.bincount(place, omega**2, UNIT_BINS).astype(np.float64)
     pair, index = np.unique(filling.unit_index * UNIT_BINS + place, return_inverse=True)

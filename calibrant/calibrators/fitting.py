@@ -49,7 +49,9 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     return ("counts", "histograms", "replicates", cells, *held)
 
 
-def fit(method: str, view: View, options: Options | None = None) -> dict[str, Any]:
+def fit(
+    method: str, view: View, options: Options | None = None, evaluate: bool = True
+) -> dict[str, Any]:
     """A calibration map fitted to what a view shows.
 
     Parameters
@@ -57,6 +59,7 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
     method : one of `MAPS`
     view : View; its question gives scope, label policy and `ci`. With raw rows the fit is to the rows.
     options : Options; what the method does not read is ignored
+    evaluate : whether the map is evaluated on held-out data, which takes further fits
 
     Returns
     -------
@@ -100,14 +103,17 @@ def fit(method: str, view: View, options: Options | None = None) -> dict[str, An
     }
     try:
         if chosen.solve_rows is not None:
-            return _fitted_to_rows(chosen, view, options, scope, answer)
+            return _fitted_to_rows(chosen, view, options, scope, answer, evaluate)
         solved = _solved(chosen, view, options)
         shown = _shown(chosen, view, scope, solved)
     except NotAnswerable as fault:
         nothing = _finish(answer, Solved(None, fault.reason), view)
         return nothing | {"detail": fault.detail, "n_excluded": fault.n_excluded}
     answer |= shown
-    answer["heldout"], answer["heldout_reason"] = _held_out(chosen, view, options, scope, solved)
+    if evaluate:
+        answer["heldout"], answer["heldout_reason"] = _held_out(
+            chosen, view, options, scope, solved
+        )
     return _finish(answer, solved, view)
 
 
@@ -201,7 +207,12 @@ def _solved(method: MapMethod, view: View, options: Options) -> Solved:
 
 
 def _fitted_to_rows(
-    method: MapMethod, view: View, options: Options, scope: str, answer: dict[str, Any]
+    method: MapMethod,
+    view: View,
+    options: Options,
+    scope: str,
+    answer: dict[str, Any],
+    evaluate: bool,
 ) -> dict[str, Any]:
     """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
     rows, sample = rows_of(view)
@@ -217,6 +228,8 @@ def _fitted_to_rows(
         "after": after,
         "evaluation": _how(scope, "rows" if sample is None else "sample"),
     }
+    if not evaluate:
+        return _finish(answer, solved, view)
     answer["heldout"], answer["heldout_reason"] = None, solved.reason
     if solved.parameters is not None:
         answer["heldout"], answer["heldout_reason"] = _held_out_rows(

@@ -150,8 +150,9 @@ class Problem:
         return int(min(MAX_NEWTON, max(MIN_NEWTON, work / each)))
 
     def centred(self) -> tuple[Change, Change, Change]:
-        """Parameters to those of centred inputs, back, and slopes to slopes: log-probabilities share a large mean,
-        which makes slopes and intercepts lean on each other and L-BFGS take several times the steps.
+        """Map parameters to those of centred inputs, back, and slopes to slopes.
+
+        Log-probabilities share a large mean. It correlates slopes with intercepts, and L-BFGS takes several times the steps.
         """
         shape, mean = self.form.place.shape, self._everything[:-1] @ self.points.weight
         mean = mean / self.points.total

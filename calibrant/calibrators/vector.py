@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
+from calibrant.calibrators.base import Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped, solve_form
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.scaling_maps import named
 
 
 def form(n_classes: int) -> LinearForm:
@@ -33,7 +34,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
     -------
     Solved
     """
-    solved = solve_form(rows, form, _named)
+    solved = solve_form(rows, form, named)
     if solved.parameters is not None:
         intercepts = np.array(solved.parameters["intercepts"])
         solved.parameters["intercepts"] = (intercepts - intercepts.mean()).tolist()
@@ -45,14 +46,6 @@ def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     inputs = clipped(logits, parameters["clip"])
     slopes, intercepts = (np.array(parameters[name]) for name in ("slopes", "intercepts"))
     return probabilities_of(inputs * slopes + intercepts)
-
-
-def _named(coefficients: Floats) -> dict[str, Any]:
-    return {
-        "slopes": coefficients[:, 0].tolist(),
-        "intercepts": coefficients[:, 1].tolist(),
-        "clip": CLIP,
-    }
 
 
 MAP = MapMethod(

@@ -77,10 +77,12 @@ class Batch:
 
     @property
     def n(self) -> int:
+        """Number of predictions."""
         return len(self.scores)
 
     @property
     def n_classes(self) -> int:
+        """Number of classes."""
         return int(self.scores.shape[1])
 
     @cached_property
@@ -204,7 +206,7 @@ class Batch:
         return Checked(whole.take(good) if len(good) < whole.n else whole, violations.found, good)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
-        """The predictions at `index`, in that order and as often as they stand there; a mask will do too."""
+        """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
         index = np.arange(self.n)[index]
         starts = np.append(0, np.cumsum(np.bincount(self.votes.row, minlength=self.n)))
         first, last = starts[index], starts[index + 1]
@@ -228,7 +230,7 @@ class Batch:
 
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:
-        """The predictions of several batches of one shape after another.
+        """Concatenate the predictions of several batches of one shape.
 
         Raises
         ------
@@ -276,7 +278,7 @@ class Batch:
         return self.task, self.n_classes, self.is_logits, present, slices
 
     def pack(self) -> bytes:
-        """The batch as bytes, its numbers exact."""
+        """Return the batch as bytes, with its numbers exact."""
         arrays: dict[str, NDArray[Any]] = {
             "scores": self.scores,
             "vote_row": self.votes.row,
@@ -298,7 +300,7 @@ class Batch:
 
     @classmethod
     def unpack(cls, data: bytes) -> Batch:
-        """The batch that `pack` made.
+        """Return the batch that `pack` wrote.
 
         Raises
         ------

@@ -34,7 +34,7 @@ _LANES: tuple[Mix, Mix] = (mix, fmix)
 
 
 def rows_digest(batch: Batch, *, with_cases: bool) -> int:
-    """Sum of the hashes of a batch's rows, modulo 2^128.
+    """Add up the hashes of a batch's rows, modulo 2^128.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def rows_digest(batch: Batch, *, with_cases: bool) -> int:
 
 
 def row_hashes(batch: Batch, *, with_cases: bool) -> tuple[U64, U64]:
-    """High and low half of the hash of each row; uint64 (n,)."""
+    """Return the high and low half of each row's hash; uint64 (n,)."""
     head = _head_words(batch, with_cases)
     high, low = (_lane(lane, batch, head) for lane in range(2))
     if batch.unit_source in ("unit", "case"):
@@ -68,7 +68,7 @@ def row_hashes(batch: Batch, *, with_cases: bool) -> tuple[U64, U64]:
 
 
 def histogram_digest(histogram: Histogram, *, with_cases: bool) -> int:
-    """Hash of a plain histogram's content; of a negated histogram, minus the hash of what it takes away.
+    """Hash a plain histogram's content; a negated histogram gives minus the hash of what it subtracts.
 
     A histogram without any count contributes nothing to a pane and hashes to 0.
     """
@@ -88,13 +88,13 @@ def histogram_digest(histogram: Histogram, *, with_cases: bool) -> int:
 
 
 def pack_digest(value: int, spec: PaneSpec) -> bytes:
-    """The digest as bytes, as part of a pane."""
+    """Return the digest as bytes, for storage as a part of a pane."""
     halves = np.array([value >> 64, value & (1 << 64) - 1], np.uint64)
     return pack({"halves": halves}, {"accumulator": PART, "format": FORMAT, "spec": spec.digest})
 
 
 def unpack_digest(data: bytes, spec: PaneSpec) -> int:
-    """The digest that `pack_digest` packed.
+    """Read the digest that `pack_digest` packed.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def unpack_digest(data: bytes, spec: PaneSpec) -> int:
 
 
 def _head_words(batch: Batch, with_cases: bool) -> U64:
-    """Words of each row before its scores, uint64 (`N_HEAD_WORDS`, n)."""
+    """Return the words of each row before its scores, uint64 (`N_HEAD_WORDS`, n)."""
     words = np.zeros((N_HEAD_WORDS, batch.n), np.uint64)
     words[0] = batch.n_classes | batch.is_logits << 32 | _SOURCES[batch.unit_source] << 33
     words[1] = _bits(np.ones(1) if batch.weights is None else batch.weights)
@@ -125,7 +125,7 @@ def _head_words(batch: Batch, with_cases: bool) -> U64:
 
 
 def _lane(lane: int, batch: Batch, head: U64) -> U64:
-    """Sum over a row's words and votes of their hashes, each with the key of its place; uint64 (n,)."""
+    """Add up the hashes of a row's words and label counts, each with the key of its place; uint64 (n,)."""
     mixed = _LANES[lane]
     keys = _keys(lane, 0, N_HEAD_WORDS + batch.n_classes)[:, None]
     total = np.empty(batch.n, np.uint64)
@@ -143,7 +143,7 @@ def _lane(lane: int, batch: Batch, head: U64) -> U64:
 
 
 def _final(mixed: Mix, lane: U64, unit_index: NDArray[np.int64] | None) -> U64:
-    """Rows of a named unit share its weight in their batch: their hashes depend on each other's content."""
+    """Mix each row with its unit: rows of a named unit share its weight, so each depends on the others' content."""
     if unit_index is None:
         return mixed(lane + mixed(np.zeros(1, np.uint64)))
     of_unit = np.zeros(int(unit_index.max(initial=-1)) + 1, np.uint64)
@@ -157,5 +157,5 @@ def _keys(lane: int, first: int, n: int) -> U64:
 
 
 def _bits(values: NDArray[np.float64]) -> U64:
-    """Bits of float64 values; minus zero counts as zero."""
+    """Return the bits of float64 values, with -0.0 as 0.0."""
     return (values + 0.0).view(np.uint64)

@@ -55,5 +55,5 @@ class CalibrationInputError(ValueError):
 
     @classmethod
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:
-        """The error of a single violation."""
+        """Return the error of a single violation."""
         return cls([Violation(pointer, rule, detail)])

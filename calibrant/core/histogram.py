@@ -110,7 +110,7 @@ class Histogram:
         return table, numbers
 
     def negated(self) -> Histogram:
-        """The histogram that takes this one's numbers away."""
+        """Return the histogram that subtracts this one."""
         return replace(
             self,
             count=-self.count,
@@ -121,6 +121,7 @@ class Histogram:
         )
 
     def pack(self) -> bytes:
+        """Return the histogram as bytes, with its numbers exact."""
         arrays: dict[str, NDArray[Any]] = {
             "count": self.count,
             "sum_confidence": self.sum_confidence,
@@ -144,7 +145,7 @@ class Histogram:
 
     @classmethod
     def unpack(cls, data: bytes) -> Histogram:
-        """The histogram that `pack` made.
+        """Return the histogram that `pack` wrote.
 
         Raises
         ------

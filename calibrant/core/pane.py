@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from calibrant.accumulators import Accumulator, accumulators
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
@@ -26,14 +23,13 @@ from calibrant.core.content_digest import (
     rows_digest,
     unpack_digest,
 )
-from calibrant.core.grid import Edges
 from calibrant.core.histogram import Histogram
 from calibrant.core.packing import PackingError, pack, packed_length, unpack
+from calibrant.core.pane_comparison import close_blocks
+from calibrant.core.pane_results import PaneResults
+from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
-
-if TYPE_CHECKING:
-    from calibrant.results import ReliabilityTable, Report, Temperature
 
 # Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
@@ -41,7 +37,7 @@ READ_FORMATS = (1, 2)
 MAX_BYTES = 1 << 28
 
 
-class Pane:
+class Pane(PaneResults):
     """The additive state of some predictions of one model, of a size that does not grow with their number.
 
     Make one with `Pane.fill`. Panes of the same specification add and subtract.
@@ -113,12 +109,13 @@ class Pane:
             units=units, ids=ids, cases=cases, classes=classes, spec=spec,
         )  # fmt: skip
         pane = cls(spec or PaneSpec(batch.task, batch.n_classes))
-        pane.fill_batch(batch)
+        for part in apart(batch):
+            pane.fill_batch(part)
         return pane
 
     @classmethod
     def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Pane:
-        """An empty pane to merge many others into, whose sample may hold theirs. It is not for keeping."""
+        """Return an empty pane into which many others are merged. Its sample may hold all of theirs; it is not stored."""
         pane = cls(spec, only)
         if "sample" in pane.names:
             sample = pane["sample"]
@@ -127,7 +124,7 @@ class Pane:
         return pane
 
     def __getitem__(self, name: str) -> Accumulator:
-        """The accumulator of that name; zero where nothing was added.
+        """Return the accumulator of that name; zero where nothing was added.
 
         Raises
         ------
@@ -211,12 +208,14 @@ class Pane:
 
     @property
     def histograms(self) -> Histograms:
+        """Plain histograms that were added."""
         histograms = self["histograms"]
         assert isinstance(histograms, Histograms)
         return histograms
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing was added."""
         return all(part.is_empty for part in self._parts.values())
 
     def digest(self) -> str | None:
@@ -337,6 +336,7 @@ class Pane:
         return self
 
     def copy(self) -> Pane:
+        """Return an independent pane with the same content."""
         twin = Pane(self.spec)
         twin._only = self._only
         twin._digest = self._digest
@@ -354,7 +354,7 @@ class Pane:
     def from_parts(
         cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None
     ) -> Pane:
-        """The pane that `parts` came from, or those accumulators of it that are named in `only`.
+        """Return the pane that `parts` came from, or the accumulators of it that are named in `only`.
 
         Raises
         ------
@@ -375,7 +375,7 @@ class Pane:
         return pane
 
     def pack(self) -> bytes:
-        """The whole pane as one piece of bytes, for clients that fill at the edge and for export."""
+        """Return the complete pane as bytes, for clients that fill at the edge and for export."""
         parts = self.parts()
         sizes = {name: len(data) for name, data in parts.items()}
         about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": sizes}
@@ -383,7 +383,7 @@ class Pane:
 
     @classmethod
     def unpack(cls, data: bytes) -> Pane:
-        """The pane that `pack` made.
+        """Return the pane that `pack` wrote.
 
         Raises
         ------
@@ -439,79 +439,8 @@ class Pane:
         """
         return cls.unpack(data)
 
-    def evaluate(
-        self,
-        metrics: str | Sequence[str] | None = None,
-        *,
-        bins: int | None = None,
-        binning: str = "equal_width",
-        edges: Edges = "right",
-        min_count: float = 0,
-        scope: str | None = None,
-        raters: str = "pooled",
-        ci: float = 0.95,
-        **options: Any,
-    ) -> Report:
-        """Compute metrics from the pane, as the service does from a window.
-
-        Parameters
-        ----------
-        metrics, binning, edges, min_count, scope, raters, ci, options : as in `calibrant.evaluate`
-        bins : a number that the grid gives exactly. Default: 15, or the nearest that the grid gives.
-
-        Returns
-        -------
-        Report
-
-        Raises
-        ------
-        CalibrationInputError
-            An unknown metric or option, or a value outside its range.
-        """
-        from calibrant import library
-
-        return library.evaluate_pane(
-            self, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope, raters=raters,
-            ci=ci, **options,
-        )  # fmt: skip
-
-    def reliability(
-        self,
-        *,
-        bins: int | None = None,
-        binning: str = "equal_width",
-        edges: Edges = "right",
-        min_count: float = 0,
-        scope: str | None = None,
-        raters: str = "pooled",
-        ci: float = 0.95,
-    ) -> ReliabilityTable:
-        """Compute the reliability table; parameters as in `evaluate`."""
-        from calibrant import library
-
-        return library.reliability_of_pane(
-            self,
-            bins=bins,
-            binning=binning,
-            edges=edges,
-            min_count=min_count,
-            scope=scope,
-            raters=raters,
-            ci=ci,
-        )
-
-    def temperature(
-        self, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
-    ) -> Temperature:
-        """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
-        from calibrant import library
-
-        return library.temperature_of_pane(
-            self, objective=objective, raters=raters, ci=ci, bins=bins
-        )
-
     def __add__(self, other: Pane | int) -> Pane:
-        if other == 0 and isinstance(other, int):
+        if isinstance(other, int) and other == 0:
             return self._window([self])
         return self._window([self, other]) if isinstance(other, Pane) else NotImplemented
 
@@ -541,11 +470,13 @@ class Pane:
         rtol : tolerance of a sum, relative to the largest one of its kind
         """
         return self.spec == other.spec and all(
-            _close_blocks(self[name].blocks, other[name].blocks, rtol)
+            close_blocks(self[name].blocks, other[name].blocks, rtol)
             for name in {*self.names, *other.names}
         )
 
     def __repr__(self) -> str:
+        if "counts" not in self.names:
+            return f"Pane({self.spec.task}: {', '.join(self.names)})"
         counts = self.counts
         told = [
             f"{counts[name]:,} {name.removeprefix('n_')}"
@@ -571,17 +502,3 @@ class Pane:
     def _must_match(self, other: Pane) -> None:
         if self.spec != other.spec:
             raise ValueError(f"panes of {self.spec} and {other.spec} do not add")
-
-
-def _close_blocks(mine: Mapping[str, Block], theirs: Mapping[str, Block], rtol: float) -> bool:
-    """Compare the cells of an accumulator: the same counts, and sums within the tolerance."""
-    return mine.keys() == theirs.keys() and all(
-        _close(mine[key].filled(), theirs[key].filled(), rtol) for key in mine
-    )
-
-
-def _close(mine: tuple[Any, Any, Any], theirs: tuple[Any, Any, Any], rtol: float) -> bool:
-    if not (np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])):
-        return False
-    largest = np.abs(mine[2]).max(axis=1, initial=0.0, keepdims=True)
-    return bool((np.abs(mine[2] - theirs[2]) <= rtol * largest).all())

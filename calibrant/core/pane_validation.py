@@ -1,8 +1,8 @@
-"""What a posted pane is checked for: its spec, counts that add up, and the range of every column.
+"""Checks of a posted pane: its specification, counts that add up, and the range of every column.
 
-Panes come from clients that are trusted with the numbers of their own models and with nothing else. The check keeps out what
-could stop a query or a worker, and what a mistake leaves: a missing accumulator, counts that differ, sums beyond their
-weight. It does not prove that a pane came of predictions. See `docs/state.md`.
+Clients are trusted with the numbers of their own models and with nothing else. The check rejects panes that could stop a query or
+a worker, and common mistakes: a missing accumulator, counts that differ, sums beyond their weight. It does not prove that a pane
+came of predictions (`docs/state.md`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def check_pane(pane: Pane, spec: PaneSpec | None = None) -> None:
     Parameters
     ----------
     pane : Pane
-    spec : what the pane must be of; its own where None
+    spec : required specification; the pane's own where None
 
     Raises
     ------
     CalibrationInputError
-        Another spec (`spec`), counts that cannot be (`negative_count`, `count_limit`), or columns that are out of range or
-        do not add up (`disagreement`). The pointer is `/packed`, the details name the accumulators.
+        Another specification (`spec`), impossible counts (`negative_count`, `count_limit`), or columns that are out of range or
+        do not add up (`disagreement`). The pointer is `/packed`; the details name the accumulators.
     """
     if spec is not None and spec != pane.spec:
-        detail = f"the pane is of {pane.spec.to_dict()}, the model of {spec.to_dict()}"
+        detail = f"Received a pane of {pane.spec.to_dict()}; expected {spec.to_dict()}. Fill it with the model's specification."
         raise CalibrationInputError.at("/packed", "spec", detail)
     _check_counts(pane)
     broken = [Violation("/packed", "disagreement", text) for text in _violations(pane)]
@@ -49,11 +49,15 @@ def _check_counts(pane: Pane) -> None:
             where = name if key == "cells" else f"{name} ({key})"
             if (counts < 0).any():
                 raise CalibrationInputError.at(
-                    "/packed", "negative_count", f"{where} holds a negative count"
+                    "/packed",
+                    "negative_count",
+                    f"Received a negative count in {where}; expected at least 0.",
                 )
             if (counts > MAX_COUNT).any() or counts.astype(np.float64).sum() > MAX_COUNT:
                 raise CalibrationInputError.at(
-                    "/packed", "count_limit", f"{where} counts beyond 2^53"
+                    "/packed",
+                    "count_limit",
+                    f"Received counts above 2^53 in {where}; expected at most 2^53 in total.",
                 )
 
 
@@ -66,10 +70,10 @@ def _violations(pane: Pane) -> Iterator[str]:
         declared = part.ranges()
         for key, block in part.blocks.items():
             if not (np.abs(block.filled()[2]) < MAX_SUM).all():
-                yield f"{name} ({key}): a sum is beyond any data"
+                yield f"{name} ({key}): received a sum of {MAX_SUM:g} or more."
                 continue
             yield from (f"{name} ({key}): {text}" for text in violations(declared[key], block, n))
         for share, (value, whole) in part.shares().items():
             most = weight * (1.0 + TOLERANCE) + TOLERANCE if whole == "weight" else n[whole]
             if value > most:
-                yield f"{name}: {share} exceed {whole}, {most}"
+                yield f"{name}: received {value:g} {share}; expected at most {most:g} ({whole} of the pane)."

@@ -1,4 +1,4 @@
-"""A table to panes by time and slice: what the engine does with batches, for data that lie elsewhere."""
+"""Tables to panes by time and slice: what the engine does with batches, for data in files and databases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_S = 366 * 86_400
 
 
 class Key(NamedTuple):
-    """Which pane: its start in UTC, and its slice: `""` for all rows, else `key:value`. Without times, the start is None."""
+    """Start of a pane in UTC, None without times; and its slice, `""` for all rows, else `key:value`."""
 
     start: datetime | None
     slice: str
@@ -75,7 +75,7 @@ def fill_by(
 
     Parameters
     ----------
-    table : mapping of names to numpy arrays or lists, or anything that speaks Arrow (pyarrow, polars, pandas, DuckDB)
+    table : mapping of names to numpy arrays or lists, or an Arrow table or stream (pyarrow, polars, pandas, DuckDB)
         All of its rows are predictions. Columns that no parameter names are not read.
     spec : PaneSpec
     time : column of event times: timestamps with a time zone, datetime64 (UTC), or RFC 3339 texts. Default: one pane of
@@ -101,8 +101,8 @@ def fill_by(
     ------
     CalibrationInputError
         A column is missing, or rows break a rule; each violation names column, row and rule (`/column/row`).
-    ArrowSupportMissing
-        The table speaks Arrow, and the extra `arrow` is not installed.
+    ImportError
+        The table is an Arrow table, and the extra `arrow` is not installed.
 
     Warns
     -----
@@ -159,7 +159,7 @@ def fill_by(
 
 
 def _filled(batch: Batch, spec: PaneSpec, pane_s: int | None) -> PanesByKey:
-    """Panes of a batch; one for all times where `pane_s` is None."""
+    """Fill a batch's rows into panes; one for all times if `pane_s` is None."""
     panes = PanesByKey()
     # Hashes are made once for all panes: `take` hands them on.
     _ = batch.prediction_hash, batch.unit_hash
@@ -200,7 +200,7 @@ def _columns(table: Any) -> Mapping[str, Any]:
 def _wanted(
     named: Mapping[str, str | Sequence[str] | None], columns: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """Columns of the table by the name that batches have for them."""
+    """Return the names of the table's columns by the name of their column in a batch."""
     found = {
         name: [column] if isinstance(column, str) else list(column)
         for name, column in named.items()
@@ -219,7 +219,7 @@ def _wanted(
 
 
 def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
-    """The column, or several as one: matrices of numbers side by side, raters' labels as lists."""
+    """Return a column, or several as one: numbers as a matrix, raters' labels as lists."""
     if isinstance(names, str):
         if names not in columns:
             raise CalibrationInputError.at(
@@ -239,7 +239,7 @@ def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def _is_flat(part: Any) -> bool:
-    """Whether a column has one number per row, not one per class."""
+    """Return whether a column has one number per row, not one per class."""
     values = part.values if isinstance(part, Column) else part
     if isinstance(values, list):
         return bool(values) and not isinstance(values[0], list | np.ndarray)
@@ -247,7 +247,7 @@ def _is_flat(part: Any) -> bool:
 
 
 def _raters(parts: Sequence[Any]) -> Any:
-    """One column per rater as a column of lists, without those who gave no rating."""
+    """Return the raters' columns as one column of lists, without missing ratings."""
     if all(_is_integers(part) for part in parts):
         arrays = [np.asarray(part.values if isinstance(part, Column) else part) for part in parts]
         values = np.stack(arrays, axis=1)
@@ -294,7 +294,7 @@ def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Any:
 def _in_table(
     violations: Iterable[Violation], wanted: Mapping[str, Sequence[str]]
 ) -> list[Violation]:
-    """Violations with the names of the table's own columns."""
+    """Return violations with the names of the table's own columns."""
     found = []
     for each in violations:
         head, _, rest = each.pointer[1:].partition("/")
@@ -313,7 +313,7 @@ def _instant(start_s: int) -> datetime:
 
 
 def _seconds(every: str | timedelta) -> int:
-    """Length of a pane in seconds.
+    """Return the length of a pane in seconds.
 
     >>> _seconds("15m"), _seconds("1d"), _seconds("PT1H")
     (900, 86400, 3600)

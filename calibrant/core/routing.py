@@ -16,8 +16,8 @@ from calibrant.core.batch import Batch
 
 MICROSECONDS = 1_000_000
 ALL_ROWS = ""
-# Filling costs milliseconds a call and microseconds a row; beyond some thousand rows the columns leave the
-# processor's cache and a row costs twice as much (measured: 4000 to 8000 rows are cheapest).
+# A fill costs milliseconds, and microseconds per row. Beyond some thousand rows the columns do not fit in the
+# processor's cache, and a row costs twice as much (measured: 4000 to 8000 rows are cheapest).
 ROWS_TOGETHER = 8000
 Times = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def pane_start(at_us: int, pane_s: int) -> int:
-    """Start, in seconds, of the pane that an instant (microseconds since 1970) falls into.
+    """Return the start, in seconds, of the pane of a timestamp in microseconds since 1970.
 
     >>> pane_start(7_200_000_001, 3600)
     7200
@@ -40,7 +40,7 @@ def pane_start(at_us: int, pane_s: int) -> int:
 
 
 def rows_by_pane(batch: Any, pane_s: int, default_us: int) -> Iterator[tuple[Place, Rows | None]]:
-    """Each pane that a batch fills, and its rows in their order; `None` stands for all rows.
+    """Yield each pane that a batch fills with its row numbers in order; `None` means all rows.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def rows_by_pane(batch: Any, pane_s: int, default_us: int) -> Iterator[tuple[Pla
 
 
 def together(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """Concatenate batches where that changes no number, because filling costs much a call and little a row.
+    """Concatenate batches where that changes no number, because a fill has a high fixed cost and a low cost per row.
 
     A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
     not depend on which batches were read at once.
@@ -93,7 +93,7 @@ def together(batches: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def apart(batch: Batch) -> Iterator[Batch]:
-    """Divide a batch where that changes no number, into batches of a size that is filled fastest.
+    """Divide a batch into batches of the size that is filled fastest, where that changes no number.
 
     Rows of one named unit stay together, however many they are. Their order changes.
     """

@@ -67,25 +67,30 @@ class PaneSpec:
 
     @property
     def keeps_all_classes(self) -> bool:
+        """Whether every class has a table of its own."""
         return len(self.kept_classes) == self.n_classes
 
     @property
     def default_scope(self) -> str:
+        """Scope of the scores: `positive` for binary models, else `top_label`."""
         return "positive" if self.task == "binary" else "top_label"
 
     @property
     def top_grid(self) -> Grid:
+        """Grid of the scores of the scopes `top_label` and `positive`."""
         return grid_of(self.grid)
 
     @property
     def class_grid(self) -> Grid:
+        """Grid of the scores of single classes."""
         return grid_of(max(2, class_cells(self.grid)))
 
     def grid_for(self, scope: str) -> Grid:
-        """The grid on which a scope's scores are kept."""
+        """Return the grid of a scope's scores."""
         return self.top_grid if scope in ("top_label", "positive") else self.class_grid
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
         listed = None if self.listed_classes is None else list(self.listed_classes)
         return {
             "task": self.task,
@@ -96,7 +101,7 @@ class PaneSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PaneSpec:
-        """The spec that `to_dict` described.
+        """Return the specification that `to_dict` described.
 
         Raises
         ------
@@ -112,5 +117,6 @@ class PaneSpec:
 
     @cached_property
     def digest(self) -> str:
+        """Hash of the specification, 16 hexadecimal digits."""
         text = json.dumps(self.to_dict(), sort_keys=True).encode()
         return hashlib.blake2b(text, digest_size=8).hexdigest()

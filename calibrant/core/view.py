@@ -73,6 +73,18 @@ class View:
         self.filling = None if batch is None else Filling(batch)
         self._made: dict[Any, Any] = {}
 
+    def asking(self, question: PaneQuery) -> View:
+        """Return a view of the same data under another question."""
+        other = View.__new__(View)
+        other.pane, other.question = (
+            self.pane,
+            question.check(self.spec, exact=self.filling is None),
+        )
+        other.spec, other.filling = self.spec, self.filling
+        other.policy, other.scope = policy_index(question.raters), question.scope_for(self.spec)
+        other._made = {}
+        return other
+
     @cached_property
     def counts(self) -> dict[str, int]:
         return self.pane.counts

@@ -1,1 +1,1 @@
-"""Did calibration change? Comparisons of two windows; evidence over time stands beside them."""
+"""Changes of calibration: comparisons of two windows, and evidence over time."""

@@ -1,4 +1,4 @@
-"""Do raters agree? Shown beside the alarm, because raters who part make labels that no model can follow."""
+"""Agreement of raters, reported with the alarm: no model can follow the labels of raters who disagree."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from numpy.typing import ArrayLike
 
 
 def krippendorff_alpha(label_counts: ArrayLike) -> float | None:
-    """Krippendorff's alpha for nominal labels: 1 where raters agree, 0 where they do as chance would.
+    """Krippendorff's alpha for nominal labels: 1 if raters agree, 0 if they agree as by chance.
 
     Parameters
     ----------
-    label_counts : int (n, n_classes), ratings of each prediction by class; rows with fewer than two do not count
+    label_counts : int (n, n_classes), ratings of each prediction by class; rows with fewer than two are ignored
 
     Returns
     -------
-    float at most 1; None where no prediction has two ratings or only one class occurs.
+    float at most 1; None if no prediction has two ratings or only one class occurs.
 
     Source
     ------

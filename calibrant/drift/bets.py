@@ -1,8 +1,8 @@
-"""The fixed bets on miscalibration, placed before any data are seen.
+"""The fixed bets on miscalibration, placed before any data are processed.
 
-A bet is a shift λ of the log-odds of the outcome, one number a bin. Half of the weight lies on shifts of all
-bins together: an intercept (more or fewer outcomes than foretold) or a slope (scores too extreme or too timid).
-Half lies on one bin at a time.
+A bet is a shift λ of the log-odds of the outcome, one number per bin. Half of the weight is on shifts of all
+bins together: an intercept (more or fewer outcomes than predicted) or a slope (scores too extreme or not
+extreme enough). The other half is on one bin at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-GRID = 1  # number of this grid of bets; evidence gathered under another does not add to it
+GRID = 1  # number of this grid of bets; evidence under another grid is not added to it
 INTERCEPTS = (0.1, 0.2, 0.4, 0.8)
 SLOPES = (0.1, 0.2, 0.4)
 LOCALS = (0.25, 0.5, 1.0, 2.0)
@@ -66,7 +66,7 @@ class Bets:
         return np.asarray(np.log(weights))
 
     def summed(self, gains: Floats) -> Floats:
-        """Each bet's total from the gains of `shifts` by bin.
+        """Return each bet's total from the gains of `shifts` by bin.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class Bets:
         return np.concatenate([whole, local], axis=-1)
 
     def describe(self, bet: int) -> dict[str, Any]:
-        """What a bet says: its kind, its size in log-odds (for a slope, its distance from 1), its bin."""
+        """Describe a bet: its kind, its size in log-odds (for a slope, its distance from 1), its bin."""
         if bet < self.n_global:
             kind = "intercept" if bet < 2 * len(INTERCEPTS) else "slope"
             return {"kind": kind, "shift": float(self.sizes[bet])}
@@ -92,7 +92,7 @@ class Bets:
 
 @lru_cache(maxsize=16)
 def bets_of(bins: int) -> Bets:
-    """The grid over that many bins; one object each.
+    """Return the grid over a number of bins; one object each.
 
     Examples
     --------

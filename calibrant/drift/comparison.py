@@ -1,7 +1,7 @@
 """Two windows compared: unit-weighted gaps by bin with intervals, and the shift of the score distribution.
 
-A comparison made when somebody looks, not an alarm: looked at daily, its false alarms add up. So the worst
-that it says is "watch".
+A comparison on request, not an alarm: if evaluated daily, its false alarms add up. Its most severe status is
+therefore "watch".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ASSUMPTIONS = (
 def compare(
     current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95
 ) -> dict[str, Any]:
-    """The current window against the reference.
+    """Compare the current window with the reference.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def compare(
 
 
 def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
-    """Distance between the unit-weighted score distributions of two windows, labelled or not.
+    """Return the distance between the unit-weighted score distributions of two windows, labelled or not.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
 
 
 def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:
-    """Descriptive distances between two distributions of scores over bins, None where either holds nothing.
+    """Return descriptive distances between two distributions of scores over bins; None if either is empty.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _relative_entropy(p: Floats, q: Floats) -> float:
 
 
 def _homogeneity(now: Floats, before: Floats) -> float | None:
-    """p-value of equal proportions over neighbouring bins joined until 5 are expected in each."""
+    """Return the p-value of equal proportions over neighbouring bins joined until 5 are expected in each."""
     total = now + before
     share = now.sum() / total.sum()
     cells: list[tuple[float, float]] = []
@@ -161,7 +161,7 @@ def _labelled_units(table: UnitTable) -> float:
 
 
 def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[dict[str, Any]]:
-    """Per bin both gaps and their difference with its interval; null where a window has no unit there."""
+    """Return both gaps and their difference with its interval per bin; null if a window has no unit in the bin."""
     reach = scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
     rows = []
     for i in range(bins):
@@ -185,7 +185,7 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
 
 
 def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
-    """Change of the mean gap with its interval, and a test that no bin's gap changed."""
+    """Return the change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
     reach = float(
         scipy.stats.norm.ppf(0.5 + ci / 2.0)

@@ -1,4 +1,4 @@
-"""Confidence sequences for the rate of a bin: intervals that hold at every look at once."""
+"""Confidence sequences for the rate of a bin: intervals that hold at all evaluations together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HALVINGS = 60
 
 
 def rate_bounds(weight: Floats, correct: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """The rates that the Beta mixture does not contradict.
+    """Return the rates that the Beta mixture does not contradict.
 
     Parameters
     ----------
     weight : float64 (n_bins,), units in the bin
     correct : float64 (n_bins,), sum of their labels, each in [0, 1]
-    alpha : chance that a bin's true rate is ever outside, over all looks; divide by the number of bins for all
+    alpha : probability that a bin's true rate is ever outside, over all evaluations; divide by the number of bins for all
         together
 
     Returns
@@ -33,7 +33,7 @@ def rate_bounds(weight: Floats, correct: Floats, alpha: float) -> tuple[Floats, 
     ------
     {m : B(1 + Y, 1 + N − Y) / (m^Y (1 − m)^(N − Y)) < 1 / α}: Ville's inequality for Robbins's mixture. It
     holds for labels between 0 and 1 and for any dependence inside a unit, because each unit's factor has mean
-    at most one; the rate of the bin is taken as constant, units as independent.
+    at most one. It assumes a constant rate of the bin and independent units.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def rate_bounds(weight: Floats, correct: Floats, alpha: float) -> tuple[Floats, 
 def _crossing(
     outside: Floats, inside: Floats, weight: Floats, correct: Floats, alpha: float
 ) -> Floats:
-    """Where the mixture reaches 1 / alpha between a rate outside and one inside; the outer one where it never does."""
+    """Return where the mixture reaches 1 / alpha between a rate outside and one inside; the outer rate if it does not."""
     reached = _excess(outside, weight, correct, alpha) < 0
     far, near = outside, inside
     for _ in range(_HALVINGS):
@@ -64,7 +64,7 @@ def _crossing(
 
 
 def _excess(rate: Floats, weight: Floats, correct: Floats, alpha: float) -> Floats:
-    """Log of the mixture times alpha: not negative where the rate is contradicted."""
+    """Return the log of the mixture times alpha; it is non-negative if the rate is contradicted."""
     mixture = scipy.special.betaln(1.0 + correct, 1.0 + weight - correct)
     return np.asarray(
         mixture

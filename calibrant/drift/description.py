@@ -1,7 +1,7 @@
-"""What the sealed cohorts show, in numbers that describe and never alarm.
+"""Description of the sealed cohorts, in numbers that never raise an alarm.
 
-All of it is of the unit-weighted bins that the evidence rests on, so it holds for mapped scores, for one rater and for a
-slice alike. Scores are those of the bins' mean score as the forecast; `GET metrics?clock=sealed` has them row by row.
+All numbers come from the unit-weighted bins of the evidence, so they apply to mapped scores, to one rater and to a slice
+alike. Proper scores use the bins' mean score as the forecast; `GET metrics?clock=sealed` has them per row.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Floats = NDArray[np.float64]
 
 
 def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
-    """Calibration error beside what a calibrated model would show, and proper scores in their parts.
+    """Return the calibration error with its null reference, and decomposed proper scores.
 
     Parameters
     ----------
     table : UnitTable of everything since the baseline
-    seed : of the null reference
+    seed : seed of the null reference
 
     Returns
     -------
-    dict, or None without labelled units: `ece` and `debiased_ece` (root of the mean squared gap less its bias), each
+    dict, or None without labelled units: `ece` and `debiased_ece` (root of the mean squared gap minus its bias), each
     with `null_mean` and `null_q95`; `brier` and `nll` (nats), each `value` = reliability − resolution + uncertainty;
     `text`.
 
@@ -67,11 +67,11 @@ def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
 def _errors(
     weight: Floats, squared: Floats, forecast: Floats, rate: Floats, seed: int
 ) -> dict[str, dict[str, float]]:
-    """Errors of the gaps; under the null a bin's hits have variance p (1 − p) Σ ω², p its mean score."""
+    """Return errors of the gaps; under the null, a bin's correct labels have variance p (1 − p) Σ ω², p its mean score."""
     gap, samples = (rate - forecast)[None], weight**2 / squared
     variance = _variance(forecast) * squared
     share = weight / weight.sum()
-    # A bin of a single unit says nothing of its own spread.
+    # A bin with a single unit has no information on its variance.
     excess = np.where(samples > 1.0 + 1e-9, samples - 1.0, np.inf)
     bias = float((share * _variance(rate) / excess).sum())
     null_bias = float((share * variance / weight**2).sum())
@@ -91,7 +91,7 @@ def _absolute(weight: Any, gap: Any) -> Any:
 
 
 def _root(bias: float) -> GapStatistic:
-    """Root of the mean squared gap less the bias, floored at 0."""
+    """Return the root of the mean squared gap minus the bias, at least 0."""
 
     def of(weight: Any, gap: Any) -> Any:
         mean = (weight * gap**2).sum(axis=(-1, -2)) / weight.sum(axis=(-1, -2))
@@ -103,7 +103,7 @@ def _root(bias: float) -> GapStatistic:
 def _parts(
     share: Floats, rate: Floats, divergence: Floats, entropy: Callable[[Floats], Floats]
 ) -> dict[str, float | None]:
-    """A proper score's parts; no value where a bin's divergence is infinite."""
+    """Decompose a proper score; no value if a bin's divergence is infinite."""
     uncertainty = float(entropy((share * rate).sum(keepdims=True))[0])
     resolution = uncertainty - float((share * entropy(rate)).sum())
     reliability = float((share * divergence).sum())
@@ -127,7 +127,7 @@ def _entropy(rate: Floats) -> Floats:
 
 
 def _divergence(rate: Floats, forecast: Floats) -> Floats:
-    """Kullback and Leibler's, in nats; infinite where something came that was given no chance."""
+    """Return the Kullback–Leibler divergence in nats; infinite if an outcome had probability 0."""
     return np.asarray(
         scipy.special.rel_entr(rate, forecast) + scipy.special.rel_entr(1.0 - rate, 1.0 - forecast)
     )

@@ -1,8 +1,8 @@
-"""The alarm's state: four numbers a bet, advanced by one sealed cohort at a time.
+"""The alarm's state: four numbers per bet, advanced by one sealed cohort at a time.
 
-Cohorts are numbered in the order of time (the start divided by the length, say) and each counts once: the
-number of the last one is a watermark, and what lies at or below it is closed. So a replay changes nothing, and
-gives the same bytes.
+Cohorts are numbered in order of time (for example start divided by length), and each counts once. The number
+of the last one is a watermark; cohorts at or below it are closed. A replay therefore changes nothing and gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _FLOATS = ("log_sr", "log_evidence", "lowest")
 
 @dataclass(frozen=True)
 class DetectorState:
-    """What a detector remembers of the cohorts that it has seen.
+    """State of a detector after the processed cohorts.
 
     Attributes
     ----------
-    tolerance : the band of gaps that is no drift
+    tolerance : the band of gaps that are not drift
     log_sr : float64 (n_bets,), log of the Shiryaev–Roberts statistic; minus infinity before the first cohort
     log_evidence : float64 (n_bets,), log evidence since the baseline
-    lowest : float64 (n_bets,), the least that `log_evidence` has been since the last restart
-    since : int64 (n_bets,), the cohort that followed that least: a change is likeliest to have begun there
-    peak : the most that the log of the mixed evidence has been, at least 0
-    n_cohorts : cohorts seen since the baseline
-    last : number of the last cohort seen or closed, None before the first
-    alarmed_at : the cohort at which the alarm went off, None while it has not
-    acknowledged_at : the last cohort when somebody acknowledged an alarm, None where nobody did
-    map_version : calibration map in force, None without
+    lowest : float64 (n_bets,), the minimum of `log_evidence` since the last restart
+    since : int64 (n_bets,), the cohort after that minimum: the most likely start of a change
+    peak : the maximum of the log of the mixed evidence, at least 0
+    n_cohorts : cohorts processed since the baseline
+    last : number of the last processed or closed cohort, None before the first
+    alarmed_at : the cohort that raised the alarm, None without an alarm
+    acknowledged_at : the last cohort when an alarm was acknowledged, None if none was
+    map_version : active calibration map, None without
     """
 
     tolerance: Tolerance
@@ -65,7 +65,7 @@ class DetectorState:
 
     @property
     def log_mixed_sr(self) -> float:
-        """Log of the mixed Shiryaev–Roberts statistic, which is compared with the threshold."""
+        """Log of the mixed Shiryaev–Roberts statistic, to be compared with the threshold."""
         return float(log_mixture(self.log_sr, self.bets))
 
     @property
@@ -75,35 +75,35 @@ class DetectorState:
 
     @property
     def anytime_p(self) -> float:
-        """Chance, at most, of as much evidence at any look since the baseline while calibration is within tolerance."""
+        """Upper bound of the probability of this much evidence at any evaluation since the baseline, within tolerance."""
         return float(np.exp(-self.peak))
 
     @property
     def heaviest_bet(self) -> int:
-        """The bet that holds most of the Shiryaev–Roberts mixture."""
+        """The bet with the largest share of the Shiryaev–Roberts mixture."""
         return int(np.argmax(self.log_sr + self.bets.log_weights))
 
     @property
     def start_of_change(self) -> int | None:
-        """The cohort from which the heaviest bet's evidence is largest, None before the first cohort."""
+        """The cohort from which the leading bet's evidence is largest, None before the first cohort."""
         return int(self.since[self.heaviest_bet]) if self.n_cohorts else None
 
 
 def fresh(
     tolerance: Tolerance, map_version: str | None = None, after: int | None = None
 ) -> DetectorState:
-    """A detector that has seen nothing.
+    """Return a detector without evidence.
 
     Parameters
     ----------
-    tolerance : over the bins of the tables to come
+    tolerance : over the bins of later tables
     map_version : calibration map in force
     after : cohorts up to this number are closed to it
 
     Raises
     ------
     ValueError
-        A tolerance that is none, or of more than 60 bins.
+        An invalid tolerance, or more than 60 bins.
     """
     bins = len(tolerance.check().lower)
     if not 1 <= bins <= MAX_BINS:
@@ -128,21 +128,21 @@ def advance(
     threshold: float,
     slack: Floats | None = None,
 ) -> DetectorState:
-    """The state after one more sealed cohort.
+    """Return the state after one more sealed cohort.
 
     Parameters
     ----------
     state : DetectorState
-    cohort : its number; one at or below `state.last` is closed, and the state comes back as it is
-    table : UnitTable of the cohort; an empty one counts as a look without evidence
-    threshold : the alarm goes off where the mixed Shiryaev–Roberts statistic reaches it
-    slack : float64 (2, n_bins), sums of weight times how far the mean score may lie below and above; None where the
-        table has it exactly
+    cohort : its number; one at or below `state.last` is closed, and the state is returned unchanged
+    table : UnitTable of the cohort; an empty one counts as an evaluation without evidence
+    threshold : the alarm is raised when the mixed Shiryaev–Roberts statistic reaches it
+    slack : float64 (2, n_bins), sums of weight times the error bound of the mean score below and above; None if the
+        table is exact
 
     Raises
     ------
     ValueError
-        A table of another number of bins, or one that is none.
+        A table with another number of bins, or an invalid one.
 
     Examples
     --------
@@ -176,9 +176,9 @@ def advance(
 
 
 def acknowledge(state: DetectorState) -> DetectorState:
-    """Take note of an alarm: watching for change starts again, the evidence since the baseline stays.
+    """Acknowledge an alarm: the change statistic restarts, the evidence since the baseline remains.
 
-    Without an alarm the state comes back as it is.
+    Without an alarm, the state is returned unchanged.
     """
     if state.alarmed_at is None:
         return state
@@ -196,12 +196,12 @@ def acknowledge(state: DetectorState) -> DetectorState:
 def promote(
     state: DetectorState, map_version: str | None, tolerance: Tolerance | None = None
 ) -> DetectorState:
-    """The state from a new calibration map on: nothing seen, and what was seen stays closed."""
+    """Return the reset state for a new calibration map; processed cohorts stay closed."""
     return fresh(tolerance or state.tolerance, map_version, state.last)
 
 
 def pack_state(state: DetectorState) -> bytes:
-    """The state as bytes, exactly."""
+    """Pack the state exactly."""
     arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in (*_FLOATS, "since")}
     arrays |= {
         "lower": state.tolerance.lower,
@@ -221,12 +221,12 @@ def pack_state(state: DetectorState) -> bytes:
 
 
 def unpack_state(data: bytes) -> DetectorState:
-    """The state that `pack_state` was given.
+    """Unpack what `pack_state` packed.
 
     Raises
     ------
     PackingError
-        Damaged, something else, of another format or another grid of bets.
+        Damaged or other bytes, another format or another grid of bets.
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("detector") != FORMAT or about.get("bets") != GRID:
@@ -245,7 +245,7 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
     since, peak, n = arrays["since"], arrays["peak"], start.bets.n_bets
     if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
         raise PackingError("a column does not have one number a bet")
-    # Minus infinity is the log of an R of 0, infinity a least that was never taken; NaN fails either comparison.
+    # Minus infinity is the log of R = 0, infinity a minimum over nothing; NaN fails both comparisons.
     if not (
         (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
     ):

@@ -1,6 +1,6 @@
-"""How large is it? Intercept, slope and ratio, from a unit-weighted table.
+"""Size of an effect: intercept, slope and ratio, from a unit-weighted table.
 
-The errors take a unit's contributions as fully dependent, the cautious end: they are exact where a unit
+Errors assume that a unit's contributions are fully dependent, the conservative case. They are exact if each unit
 contributes once.
 """
 
@@ -17,7 +17,7 @@ from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
-# Mean scores nearer to 0 or 1 than this are read as this far away: the log-odds of 1 is no number.
+# Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
 NEAREST_TO_CERTAIN = 1e-4
 _STEPS, _MAX_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
 
@@ -29,7 +29,7 @@ class Recalibration:
     Attributes
     ----------
     intercept, slope : the fit
-    errors : standard errors of the two, 0 where it was held
+    errors : standard errors of the two, 0 for a fixed one
     log_likelihood : unit-weighted, in nats
     """
 
@@ -44,7 +44,7 @@ class Recalibration:
 
 
 def log_odds(score: Floats) -> Floats:
-    """Log-odds of scores, those within 1e-4 of 0 and 1 taken at that distance."""
+    """Return log-odds of scores; scores within 1e-4 of 0 and 1 are moved to that distance."""
     return np.asarray(
         scipy.special.logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN))
     )
@@ -58,11 +58,11 @@ def recalibration(
     Parameters
     ----------
     table : UnitTable
-    intercept, slope : whether each is fitted; held at 0 and 1 else
+    intercept, slope : whether each is fitted; otherwise fixed at 0 and 1
 
     Returns
     -------
-    Recalibration, or None where the data allow none (no units, labels all alike, scores in one bin).
+    Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
 
     Source
     ------
@@ -96,7 +96,7 @@ def recalibration(
 
 
 def saturated_log_likelihood(table: UnitTable) -> float:
-    """Log-likelihood of a rate of its own for every bin, in nats."""
+    """Return the log-likelihood of a separate rate for each bin, in nats."""
     filled = table.weight > 0
     weight, correct = (
         table.weight[filled],
@@ -111,12 +111,12 @@ def saturated_log_likelihood(table: UnitTable) -> float:
 
 
 def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
-    """Intercept (with slope 1), slope, observed over expected, each with its interval; null where there is none.
+    """Return intercept (with slope 1), slope, observed over expected, each with its interval or null.
 
     Parameters
     ----------
-    table : UnitTable, of the cohorts since the change where one is told
-    ci : nominal coverage; a start of change that was picked from the same data makes it too bold
+    table : UnitTable, of the cohorts since the change if there is one
+    ci : nominal coverage; too high if the start of the change was chosen from the same data
     """
     whole, level = recalibration(table), recalibration(table, slope=False)
     reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0))
@@ -133,12 +133,12 @@ def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
 
 
 def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
-    """Every bin with its gap and a confidence sequence, which holds for all bins and looks together.
+    """Return each bin with its gap and a confidence sequence, which holds for all bins and evaluations together.
 
     Parameters
     ----------
     table : UnitTable of everything since the baseline
-    alpha : chance that any bin's true rate is ever outside
+    alpha : probability that any bin's true rate is ever outside
     """
     low, high = rate_bounds(table.weight, table.correct, alpha / table.n_bins)
     rows: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
 
 
 def worst_bins(table: UnitTable, most: int = 3) -> list[dict[str, Any]]:
-    """The bins whose gaps are largest relative to chance, largest first."""
+    """Return the bins whose gaps are largest relative to chance, largest first."""
     spread = np.sqrt(table.gap_variance)
     distance = np.divide(np.abs(table.gap), spread, out=np.zeros(table.n_bins), where=spread > 0)
     places = [int(k) for k in np.argsort(-distance, kind="stable") if table.weight[k] > 0][:most]
@@ -182,7 +182,7 @@ def _estimate(value: float, reach: float) -> dict[str, Any]:
 
 
 def _ratio(table: UnitTable, reach: float) -> dict[str, Any] | None:
-    """Observed over expected with an interval symmetric in its logarithm."""
+    """Return observed over expected with an interval symmetric in its logarithm."""
     observed, expected = float(table.correct.sum()), float(table.confidence.sum())
     if observed <= 0 or expected <= 0:
         return None

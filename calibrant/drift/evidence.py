@@ -1,10 +1,12 @@
-"""The evidence of one cohort against calibration, by bet, and what it comes to over time.
+"""The evidence of one cohort against calibration, by bet, and its accumulation over time.
 
-Why a table suffices and why the number is evidence: for y in [0, 1], exp(λy) ≤ 1 − y + y·exp(λ), so that a
-share of votes is at worst a coin; the weights of a unit sum to one, so that Hölder's inequality keeps its
-factor's mean at most one whatever the dependence inside the unit; log(1 − p + p·exp(λ)) is concave in p, so
-that a bin's mean score in place of single scores only lowers the evidence. The last step holds for pooled
-totals too.
+A table suffices, and the number is evidence, for three reasons:
+
+- For y in [0, 1], exp(λy) ≤ 1 − y + y·exp(λ). A share of ratings is therefore at worst a coin.
+- The weights of a unit sum to one. By Hölder's inequality, the mean of its factor is at most one for any
+  dependence inside the unit.
+- log(1 − p + p·exp(λ)) is concave in p. A bin's mean score instead of single scores therefore only lowers the
+  evidence. This holds for pooled totals too.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Floats = NDArray[np.float64]
 def log_bets(
     weight: Floats, confidence: Floats, correct: Floats, bets: Bets, tolerance: Tolerance
 ) -> Floats:
-    """Log evidence of each bet; its exponential has mean at most one while every gap is within tolerance.
+    """Return the log evidence of each bet; its exponential has mean at most one while all gaps are within tolerance.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def shiryaev_roberts(log_sr: Floats, log_evidence: Floats) -> Floats:
 
     Source
     ------
-    Shin, Ramdas, Rinaldo, E-detectors (NEJSDS 2023): a mixture of R reaches A within T steps with chance at
+    Shin, Ramdas, Rinaldo, E-detectors (NEJSDS 2023): a mixture of R reaches A within T steps with probability at
     most T / A.
     """
     return np.asarray(np.logaddexp(0.0, log_sr) + log_evidence)

@@ -1,7 +1,7 @@
-"""How long until a change would be found, at a model's own rate of labels and with its own scores.
+"""Expected delay until a change is found, at a model's own rate of labels and with its own scores.
 
-Found by playing seeded cohorts, not by a formula: the mixture over bets and the tolerance make the growth of
-evidence far from straight.
+Computed by simulating seeded cohorts, not by a formula: with the mixture over bets and the tolerance, evidence does
+not grow linearly.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def expected_delay(
     runs: int = N_RUNS,
     longest: int = LONGEST,
 ) -> dict[str, Any]:
-    """Median number of cohorts from a change to its alarm, were the model calibrated before it.
+    """Return the median number of cohorts from a change to its alarm, for a model calibrated before it.
 
     Parameters
     ----------
-    typical : UnitTable of some cohorts of the model, on the detector's bins or, better, on parts of them (60 for
-        15); scores and the rate of labels are taken from it, the labels themselves are not read
-    n_cohorts : how many cohorts it holds
-    change : what happens
-    tolerance, threshold : the detector's
-    seed : of the runs, so that an answer repeats
-    runs : played; those that alarm before the change are left out
-    longest : cohorts after the change that are played
+    typical : UnitTable of some cohorts of the model, on the detector's bins or, better, on subdivisions of them (60 for
+        15). It gives scores and the rate of labels; the labels themselves are not used
+    n_cohorts : number of cohorts in `typical`
+    change : the simulated change
+    tolerance, threshold : of the detector
+    seed : seed of the runs, so that a result repeats
+    runs : number of simulated runs; runs with an alarm before the change are excluded
+    longest : number of simulated cohorts after the change
 
     Returns
     -------
@@ -68,7 +68,7 @@ def expected_delay(
     Raises
     ------
     ValueError
-        No labelled unit, no cohort, or bins that are no parts of the detector's.
+        No labelled unit, no cohort, or bins that do not subdivide the detector's.
     """
     bins = len(tolerance.lower)
     if n_cohorts < 1 or not typical.n_units > 0:
@@ -89,7 +89,7 @@ def expected_delay(
         delay[alarm & np.isinf(delay)] = cohort + 1
         if early.all() or np.isfinite(delay[~early]).mean() > 0.5:
             break
-    # Runs that have not alarmed yet do so later than the middle one.
+    # Runs without an alarm so far would alarm later than the median.
     median = float(np.median(delay[~early])) if not early.all() else np.inf
     return {
         "change": asdict(change),
@@ -100,7 +100,7 @@ def expected_delay(
 
 
 class _Cohorts:
-    """Cohorts as a model has them: independent units at its rate, with its scores."""
+    """Simulated cohorts of a model: independent units at its rate, with its scores."""
 
     def __init__(
         self, typical: UnitTable, n_cohorts: int, change: Change, rng: np.random.Generator
@@ -110,7 +110,7 @@ class _Cohorts:
         self.changed = np.where(self.rate > 0, follows(self.score), 0.0)
 
     def draw(self, runs: int, bins: int, changed: bool) -> Floats:
-        """Weight, confidence and correct of a cohort in every run, float64 (3, runs, bins)."""
+        """Return weight, confidence and correct of a cohort in each run, float64 (3, runs, bins)."""
         weight = self.rng.poisson(self.rate, (runs, len(self.rate)))
         correct = self.rng.binomial(weight, self.changed if changed else self.score)
         sums = np.stack(

@@ -1,7 +1,6 @@
-"""How often an alarm may be false: words such as "1 per P10Y" as a threshold.
+"""False-alarm rate: a text such as "1 per P10Y" as a threshold.
 
-The average run length to a false alarm is at least the threshold, in cohorts: a rule that one may set without
-knowing the scores.
+The average run length to a false alarm is at least the threshold, in cohorts. The rule does not depend on the scores.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class FalseAlarms:
         Raises
         ------
         ValueError
-            Something else, or no time at all.
+            Another form, or a period of zero.
         """
         found = _SETTING.fullmatch(text)
         parts = found.groupdict() if found else {}
@@ -46,12 +45,12 @@ class FalseAlarms:
         return cls(int(parts["alarms"] or 0), period)
 
     def run_length(self, cohort_s: float) -> float:
-        """Cohorts, on average, until a false alarm: the threshold of a single detector.
+        """Return the mean number of cohorts until a false alarm: the threshold of a single detector.
 
         Raises
         ------
         ValueError
-            Cohorts of no length, or more alarms than cohorts.
+            Cohorts of length zero, or more alarms than cohorts.
 
         Examples
         --------

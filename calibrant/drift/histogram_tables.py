@@ -1,8 +1,9 @@
-"""The table of a cohort from plain histograms: evidence wherever they weigh every unit as one.
+"""The table of a cohort from plain histograms: evidence if each unit has weight one.
 
-A client that reduces at the edge to a count and two sums a bin sends no units. Where its counts add up to no more than the
-units that it names (`n_units`), every unit has weight one: each prediction is a unit of its own, or the client has
-divided each unit's weight by its contributions. Else pixels or votes would count as units, and an alarm would say nothing.
+A client that reduces at the edge to a count and two sums per bin sends no units. If its counts add up to no more than its
+stated number of units (`n_units`), each unit has weight one: each prediction is its own unit, or the client has divided
+each unit's weight by its contributions. Otherwise pixels or ratings would count as units, and an alarm would be
+meaningless.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ def has_histograms(pane: Pane) -> bool:
 def posted_table(
     pane: Pane, scope: str, raters: str, fitted: Fitted | None = None, bins: int = DRIFT_BINS
 ) -> tuple[UnitTable, Ints] | None:
-    """The unit-weighted table of a pane's plain histograms, and predictions and labelled predictions by bin.
+    """Return the unit-weighted table of a pane's plain histograms, and predictions and labelled predictions by bin.
 
     Parameters
     ----------
     pane : Pane
     scope : "score" or "class:INDEX"
-    raters : label policy; where no histogram is of it those that pool ratings speak
+    raters : label policy; if no histogram has it, histograms of pooled ratings are used
     fitted : calibration map; a cell of the grid is mapped at its mean score
     bins : of the score; a cell is in the bin of its mean score
 
     Returns
     -------
-    UnitTable and int64 (2, bins); None where there are no histograms of the scope, their counts add up to more than the
-    units that they name, or the map takes whole rows.
+    UnitTable and int64 (2, bins); None if there are no histograms of the scope, their counts exceed their stated units,
+    or the map takes complete rows.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def posted_table(
 
 
 def _keys(pane: Pane, scope: str, raters: str) -> list[str]:
-    """The keys of a scope's histograms under the policy, or of pooled ratings where none is."""
+    """Return the keys of a scope's histograms under the policy, or of pooled ratings if there are none."""
     klass = class_of(scope, pane.spec.task)
     kind = "top_label|" if klass is None else "positive|" if scope == "score" else f"class|{klass}"
     blocks = pane.histograms.blocks

@@ -1,7 +1,7 @@
-"""What is bet on: the probability of a class as it was sent, or as the calibration map in force makes it.
+"""Subject of the bets: the probability of a class as sent, or mapped by the active calibration map.
 
-A map speaks of the whole row, of the top label, of class 1 of two, or of one class. Where it does not speak of what is
-bet on, the probability stays as it was sent.
+A map applies to the complete row, to the top label, to class 1 of two, or to one class. If it does not apply to the subject
+of the bets, the probability stays as sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OWN_SCORE = "score"
 
 
 def class_of(scope: str, task: str) -> int | None:
-    """The class whose probability is bet on; None where it is each row's top class.
+    """Return the class whose probability is bet on; None for each row's top class.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ def class_of(scope: str, task: str) -> int | None:
 
 
 def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[Floats, Ints]:
-    """Each row's score and the class that it speaks of.
+    """Return each row's score and its class.
 
     Parameters
     ----------
     batch : Batch of n rows
     scope : as in `class_of`
-    fitted : a map as `maps.fit` answered it; None for probabilities as they were sent
+    fitted : a map as returned by `calibrators.fit`; None for probabilities as sent
 
     Returns
     -------
@@ -67,7 +67,7 @@ def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[F
 
 
 def scalar(fitted: Fitted, scope: str, task: str, score: Floats) -> Floats | None:
-    """Mapped scores from the scores alone, (n,) to (n,); None where the map needs whole rows."""
+    """Return mapped scores from the scores alone, (n,) to (n,); None if the map needs complete rows."""
     if fitted["scope"] == "full":
         return None
     side = side_of(fitted, class_of(scope, task))
@@ -79,7 +79,7 @@ def scalar(fitted: Fitted, scope: str, task: str, score: Floats) -> Floats | Non
 
 
 def side_of(fitted: Fitted, klass: int | None) -> int:
-    """1 where a map of one probability speaks of this class (None: the top label), -1 of its complement, else 0."""
+    """Return 1 if a map of one probability applies to this class (None: the top label), -1 to its complement, else 0."""
     if fitted["scope"] == "top_label":
         return int(klass is None)
     named = 1 if fitted["scope"] == "positive" else fitted.get("class")
@@ -89,17 +89,17 @@ def side_of(fitted: Fitted, klass: int | None) -> int:
 
 
 def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTable:
-    """A table with its bins' units at other scores: those of the bins as a map makes them, say.
+    """Return a table with its bins' units moved to other scores, for example mapped ones.
 
     Parameters
     ----------
     table : UnitTable
-    score : float64 (n_bins,), where the units of each bin are now
-    bins : of the result, as many as before without it
+    score : float64 (n_bins,), new score of the units of each bin
+    bins : number of bins of the result; default: as before
 
     Returns
     -------
-    UnitTable; the sums of squares are the most that they can be
+    UnitTable; the sums of squares are upper bounds
     """
     n = bins or table.n_bins
     place = equal_width_bin(score, n)

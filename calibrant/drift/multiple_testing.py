@@ -8,11 +8,11 @@ import numpy as np
 
 
 def threshold_of(run_length: float, n_detectors: int) -> float:
-    """Threshold of each of several detectors that together alarm falsely as seldom as one would.
+    """Return the threshold of each of several detectors that together have the false-alarm rate of one.
 
     Parameters
     ----------
-    run_length : cohorts, on average, until a false alarm of any of them
+    run_length : mean number of cohorts until a false alarm of any of them
     n_detectors : at least 1
 
     Raises
@@ -31,7 +31,7 @@ def threshold_of(run_length: float, n_detectors: int) -> float:
 
 
 def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> list[str]:
-    """Slices with evidence enough that, on average, at most a share of those flagged are so by chance.
+    """Return slices with enough evidence that on average at most a share of flagged ones is due to chance.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What to do about it: the simplest update that is no worse than a richer one, and that holds on later data.
+"""Recommended update: the simplest that is no worse than a richer one and holds on later data.
 
-From simple to rich: shift all predictions (intercept), spread or narrow them (temperature), both (slope), a
-curve of its own (flexible map). A richer one is advised only where the simpler misses what the data show.
+From simple to rich: shift all predictions (intercept), widen or narrow them (temperature), both (slope), a free
+curve (flexible map). A richer one is recommended only if the data contradict the simpler one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ACTIONS = {
 def recommended_action(
     since_change: UnitTable, later: UnitTable | None = None, tolerance: Tolerance | None = None
 ) -> dict[str, Any]:
-    """The simplest update that mends the cohorts since the change.
+    """Return the simplest update that corrects the cohorts since the change.
 
     Parameters
     ----------
     since_change : UnitTable that updates are fitted to
-    later : UnitTable of cohorts after those, on which an update must hold too; none, or fewer than 50 units, where there
-        are too few yet
-    tolerance : gaps that are allowed there, none where None
+    later : UnitTable of later cohorts, on which an update must hold too; None or fewer than 50 units if there are too few
+        yet
+    tolerance : allowed gaps on the later cohorts; None allows none
 
     Returns
     -------
@@ -76,7 +76,7 @@ def told(
     holds_later: bool | None = None,
     tried: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """An action with its words."""
+    """Return an action with its text."""
     return {
         "action": action,
         "text": " ".join([ACTIONS[action], *_which_way(parameters or {})]),
@@ -87,7 +87,7 @@ def told(
 
 
 def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
-    """The advice where some raters' labels alone changed: they come before the model.
+    """Return the recommendation if only some raters' labels changed: ask them before changing the model.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
 
 
 def _which_way(parameters: dict[str, float]) -> list[str]:
-    """What the parameters of an update say of the predictions, in words."""
+    """Describe the parameters of an update in words."""
     found = []
     slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
     if slope <= 0:
@@ -120,17 +120,17 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
 
 
 def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = None) -> float:
-    """p-value of the gaps that a recalibration leaves on other data, those within tolerance not counted.
+    """Return the p-value of the gaps that a recalibration leaves on other data, ignoring those within tolerance.
 
     Parameters
     ----------
-    table : UnitTable that `fit` has not seen; 1 where it is empty
+    table : UnitTable that `fit` was not fitted to; 1 if it is empty
     fit : Recalibration
     tolerance : over the bins of the table
 
     Source
     ------
-    Hosmer and Lemeshow's statistic with every bin a degree of freedom, since nothing was fitted here.
+    Hosmer–Lemeshow statistic with one degree of freedom per bin, since nothing was fitted here.
     """
     filled = table.weight > 0
     band = tolerance or Tolerance.within(0.0, table.n_bins)
@@ -143,7 +143,7 @@ def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = N
 
 
 def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
-    """Updates from simple to rich, each with the p-value of what it leaves to the richer ones."""
+    """Return updates from simple to rich, each with the p-value against the richer ones."""
     whole = _fit("slope", table)
     if whole is None:
         return []
@@ -167,12 +167,12 @@ def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
 
 
 def _fit(action: str, table: UnitTable) -> Recalibration | None:
-    """An update fitted: intercept, temperature, or both."""
+    """Fit an update: intercept, temperature, or both."""
     return recalibration(table, intercept=action != "temperature", slope=action != "intercept")
 
 
 def _p(gain: float, freedom: int) -> float:
-    """p-value of a gain in log-likelihood for so many parameters more."""
+    """Return the p-value of a gain in log-likelihood for a number of additional parameters."""
     return float(scipy.stats.chi2.sf(2.0 * max(gain, 0.0), freedom)) if freedom > 0 else 1.0
 
 

@@ -1,7 +1,7 @@
-"""The table of a cohort from its rows: where units share rows across panes, classes are bet on, or scores are mapped.
+"""The table of a cohort from its rows: for units that share rows across panes, bets on classes, or mapped scores.
 
-What a pane keeps by unit is of its own score and of one pane. Rows that were retained by id give the same table
-exactly, and more: every row of a unit in the cohort shares the unit's weight of one, of any class, under any map.
+A pane stores by unit only its own score, within one pane. Rows retained by id give the same table exactly, and more: all
+rows of a unit in the cohort share the unit's weight of one, for any class and any map.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Ints = NDArray[np.int64]
 def row_table(
     batch: Batch, scope: str, raters: str, fitted: Fitted | None = None, bins: int = DRIFT_BINS
 ) -> tuple[UnitTable, Ints]:
-    """The unit-weighted table of a whole cohort's rows.
+    """Return the unit-weighted table of a complete cohort's rows.
 
     Parameters
     ----------
-    batch : Batch, every row of the cohort once; `units` (or cases) name what is independent
+    batch : Batch, each row of the cohort once; `units` (or cases) name what is independent
     scope : "score" or "class:INDEX"
     raters : label policy
-    fitted : calibration map in force, None for scores as they were sent
-    bins : of the score
+    fitted : active calibration map, None for scores as sent
+    bins : bins of the score
 
     Returns
     -------
@@ -66,7 +66,7 @@ def _summed(place: Ints, values: Floats, bins: int) -> Floats:
 
 
 def _unit_size(batch: Batch) -> Floats:
-    """Rows that share each row's unit, unlabelled ones included."""
+    """Return the number of rows that share each row's unit, including unlabelled ones."""
     if batch.unit_source not in ("unit", "case"):
         return np.ones(batch.n)
     index = np.unique(batch.unit_hash, return_inverse=True)[1]
@@ -74,7 +74,7 @@ def _unit_size(batch: Batch) -> Floats:
 
 
 def _weights(filling: Filling, raters: str) -> Floats:
-    """Each labelled row's share of its unit: by rows, under `pooled` by ratings."""
+    """Return each labelled row's share of its unit: by rows, under `pooled` by ratings."""
     if raters != POLICIES[0]:
         return np.asarray(1.0 / filling.unit_size)
     ratings = filling.n_ratings.astype(np.float64)
@@ -82,7 +82,7 @@ def _weights(filling: Filling, raters: str) -> Floats:
 
 
 def _labels(filling: Filling, klass: Ints, raters: str) -> Floats:
-    """Each labelled row's label of its class, in [0, 1]."""
+    """Return each labelled row's label of its class, in [0, 1]."""
     hits = filling.hits.where(filling.hits.klass == klass[filling.hits.row])
     named = {"majority": hits.majority, "single": hits.single}
     return np.bincount(hits.row, named.get(raters, hits.share), filling.n).astype(np.float64)

@@ -1,9 +1,9 @@
-"""Mapped scores where only sums by bin are kept: between which ends the mean of the mapped scores must lie.
+"""Mapped scores if only sums by bin are stored: bounds of the mean of the mapped scores.
 
-A pane keeps each unit's share of sixty bins of the score, and in each their mean score, but no single scores. Of a map that
-never falls, the mean over a bin lies between the map's convex and concave hull at the bin's mean score. Evidence that
-takes the worse end for every bet is still evidence: its cost rises with the score where a bet says "more", and falls
-with it where a bet says "less".
+A pane stores each unit's share of 60 bins of the score, and their mean score, but no single scores. For a map that never
+decreases, the mean over a bin is between the map's convex and concave hull at the bin's mean score. Evidence that takes
+the worse bound for each bet is still evidence: its cost increases with the score for a bet on "more", and decreases for a
+bet on "less".
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from calibrant.drift.mapped_scores import table_at
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
 Floats = NDArray[np.float64]
-_STEPS = 64  # of a bin; between two of them the map is taken at its worse end
+_STEPS = 64  # per bin; between two steps, the map takes its worse end
 
 
 def bounded_table(
     table: UnitTable, mapping: Callable[[Floats], Floats], bins: int = DRIFT_BINS
 ) -> tuple[UnitTable, Floats] | None:
-    """A table of scores as they were sent, at mapped scores.
+    """Return a table of scores as sent, moved to mapped scores.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def bounded_table(
 
     Returns
     -------
-    UnitTable of `bins` bins, and slack, float64 (2, bins): sums of weight times how far the mean score may lie below
-    and above; None where the map falls somewhere.
+    UnitTable of `bins` bins, and slack, float64 (2, bins): sums of weight times the error bound of the mean score below
+    and above; None if the map decreases somewhere.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def bounded_table(
 
 
 def _hull(at: Floats, values: Floats, mean: float) -> float:
-    """The concave hull of points at a mean: the largest that an average there can be."""
+    """Return the concave hull of points at a mean: the largest possible average there."""
     left, right = np.flatnonzero(at <= mean + 1e-15), np.flatnonzero(at >= mean - 1e-15)
     gap = at[right][None, :] - at[left][:, None]
     share = np.divide(at[right][None, :] - mean, gap, out=np.ones_like(gap), where=gap > 1e-15)

@@ -1,10 +1,9 @@
-"""Did the scores move? Evidence without labels, an early word and never an alarm.
+"""Shift of the scores: evidence without labels, an early warning and never an alarm.
 
-Units fall into bins of the score. Against a distribution θ, ∏ (q_k / θ_k)^ω_k over a unit's shares ω of the
-bins has mean at most one (the weighted geometric mean is below the arithmetic), whatever the dependence inside
-the unit; mixing q by Dirichlet priors around the reference gives evidence that holds at every look. The
-reference is a sample too: what is reported is the least evidence against any θ that the sample does not rule
-out.
+Units belong to bins of the score. Against a distribution θ, ∏ (q_k / θ_k)^ω_k over a unit's shares ω of the bins has
+mean at most one (the weighted geometric mean is at most the arithmetic mean), for any dependence inside the unit.
+Mixing q by Dirichlet priors around the reference gives evidence that holds at every evaluation. The reference is also a
+sample: the reported evidence is the minimum over all θ that the sample does not rule out.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _MAX_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class OccupancyState:
-    """Units by bin of the score: of the reference, and since.
+    """Units by bin of the score, in the reference and since then.
 
     Attributes
     ----------
     reference, counts : float64 (n_bins,), units
-    peak : the most that the log evidence has been, at least 0
-    last : number of the last cohort seen, None before the first
+    peak : the maximum of the log evidence, at least 0
+    last : number of the last processed cohort, None before the first
     """
 
     reference: Floats
@@ -49,20 +48,20 @@ class OccupancyState:
 
     @property
     def anytime_p(self) -> float:
-        """Chance, at most, of as much evidence at any look while scores come from the reference's distribution.
+        """Upper bound of the probability of this much evidence at any evaluation, for scores of the reference's distribution.
 
-        The chance that the reference's own distribution lies outside its region is added.
+        It includes the probability that the reference's own distribution is outside its region.
         """
         return min(1.0, (1.0 - REFERENCE_LEVEL) + float(np.exp(-self.peak)))
 
 
 def watch(reference: Floats, after: int | None = None) -> OccupancyState:
-    """A watch that has seen nothing; cohorts up to `after` are closed to it.
+    """Return a watch without evidence; cohorts up to `after` are closed to it.
 
     Raises
     ------
     ValueError
-        Fewer than 50 units in the reference, or counts that are none.
+        Fewer than 50 units in the reference, or invalid counts.
     """
     if not np.isfinite(reference).all() or (reference < 0).any():
         raise ValueError("units by bin are finite and not negative")
@@ -72,7 +71,7 @@ def watch(reference: Floats, after: int | None = None) -> OccupancyState:
 
 
 def see(state: OccupancyState, cohort: int, occupancy: Floats) -> OccupancyState:
-    """The state after one more cohort; one at or below `state.last` changes nothing.
+    """Return the state after one more cohort; one at or below `state.last` changes nothing.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def see(state: OccupancyState, cohort: int, occupancy: Floats) -> OccupancyState
 
 
 def log_shift_evidence(counts: Floats, reference: Floats) -> float:
-    """Log evidence that `counts` come from another distribution than `reference`; 0 without counts.
+    """Return the log evidence that `counts` come from another distribution than `reference`; 0 without counts.
 
     Parameters
     ----------
@@ -115,9 +114,9 @@ def _log_dirichlet_multinomial(counts: Floats, prior: Floats) -> float:
 
 
 def _nearest(counts: Floats, reference: Floats) -> Floats:
-    """The distribution under which `counts` are likeliest among those that the reference does not rule out.
+    """Return the distribution with the highest likelihood of `counts` among those that the reference does not rule out.
 
-    It mixes both samples, (counts + μ reference) / total, with the least μ that stays in the region.
+    It mixes both samples, (counts + μ reference) / total, with the smallest μ inside the region.
     """
     radius = scipy.stats.chi2.ppf(REFERENCE_LEVEL, len(reference) - 1) / 2.0
     own = scipy.special.xlogy(reference, reference / reference.sum()).sum()
@@ -143,18 +142,18 @@ def _nearest(counts: Floats, reference: Floats) -> Floats:
 
 
 def pack_watch(state: OccupancyState) -> bytes:
-    """The state as bytes, exactly."""
+    """Pack the state exactly."""
     arrays = {"reference": state.reference, "counts": state.counts, "peak": np.array([state.peak])}
     return pack(arrays, {"occupancy": FORMAT, "last": state.last})
 
 
 def unpack_watch(data: bytes) -> OccupancyState:
-    """The state that `pack_watch` was given.
+    """Unpack what `pack_watch` packed.
 
     Raises
     ------
     PackingError
-        Damaged, something else, or of another format.
+        Damaged or other bytes, or another format.
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("occupancy") != FORMAT:

@@ -1,4 +1,4 @@
-"""A verdict in sentences: what happened, how large it is, on what it rests; for whoever reads no tables."""
+"""A verdict in sentences: what happened, its size, and its evidence, for readers without the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATUSES = {
 
 
 def summary(verdict: Mapping[str, Any]) -> str:
-    """Sentences for people, from what `verdict.verdict` told.
+    """Return sentences from the result of `verdict.verdict`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""How far calibration may be off before it counts: a band of allowed gaps, bin by bin.
+"""Tolerance: a band of allowed gaps per bin.
 
-A map that was fitted on a sample is never exactly calibrated, so a tolerance of zero alarms in time although
-nothing changed.
+A map that was fitted on a sample is never exactly calibrated. With a tolerance of zero, an alarm is therefore raised
+eventually although nothing changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Tolerance:
 
     @classmethod
     def within(cls, delta: float = DEFAULT_TOLERANCE, bins: int = DRIFT_BINS) -> Tolerance:
-        """At most `delta` to either side in every bin: is the model calibrated?
+        """Allow at most `delta` to either side in each bin, to test whether the model is calibrated.
 
         Raises
         ------
@@ -47,13 +47,13 @@ class Tolerance:
     def of_reference(
         cls, reference: UnitTable, delta: float = DEFAULT_TOLERANCE, level: float = 0.95
     ) -> Tolerance:
-        """The reference's gaps, as far as they are known, widened by `delta`: did calibration change?
+        """Allow the reference's gaps with their uncertainty, widened by `delta`, to test for a change.
 
         Parameters
         ----------
         reference : UnitTable; a bin without units there allows any gap
         delta : in [0, 1)
-        level : that the bands of all bins hold the reference's true gaps together
+        level : simultaneous coverage of the reference's true gaps by the bands of all bins
 
         Raises
         ------
@@ -69,12 +69,12 @@ class Tolerance:
         return cls(lower, np.where(known, high - mean + around.upper, 1.0))
 
     def widened(self, table: UnitTable, slack: Floats) -> Tolerance:
-        """The band where mean scores are known only to lie between two ends.
+        """Return the band for mean scores that are known only between two bounds.
 
         Parameters
         ----------
         table : UnitTable of a cohort
-        slack : float64 (2, n_bins), sums of weight times how far below and above its mean score may lie
+        slack : float64 (2, n_bins), sums of weight times the error bound of the mean score below and above
         """
         below, above = np.divide(
             slack, table.weight, out=np.zeros_like(slack), where=table.weight > 0
@@ -82,7 +82,7 @@ class Tolerance:
         return Tolerance(self.lower - below, self.upper + above)
 
     def check(self) -> Tolerance:
-        """The band itself, where it is one.
+        """Return the band after checking it.
 
         Raises
         ------

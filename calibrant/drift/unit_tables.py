@@ -1,7 +1,7 @@
-"""The unit-weighted table of a cohort: what comparisons, evidence and effects all read.
+"""The unit-weighted table of a cohort, the input of comparisons, evidence and effects.
 
-Every independent unit has weight one in all, spread over its contributions, so that pixels, raters' votes and
-repeated images of one patient count once. Tables of disjoint units add, and a sealed cohort is its tables by
+Each independent unit has weight one in total, distributed over its contributions, so that pixels, ratings and
+repeated images of one patient count once. Tables of disjoint units add. A sealed cohort consists of its tables by
 label policy.
 """
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 DRIFT_BINS = 15
 FORMAT = 1
-# Sums that were added and taken away again may miss their bounds by rounding, relative to the weight.
+# Sums that were added and subtracted again may miss their bounds by rounding, relative to the weight.
 SUM_TOLERANCE = 1e-9
 _MAX_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ class UnitTable:
     ----------
     weight : labelled units; a unit's contributions share a weight of one
     confidence, correct : sums of weight · score and weight · label
-    squared : sum over units of the square of the unit's weight in the bin; of finer bins put together its upper bound
+    squared : sum over units of the square of the unit's weight in the bin; an upper bound for merged bins
     occupancy : units by bin of the score, labelled or not
     """
 
@@ -49,16 +49,16 @@ class UnitTable:
 
     @classmethod
     def empty(cls, bins: int = DRIFT_BINS) -> UnitTable:
-        """The table of nobody."""
+        """Return a table without units."""
         return cls(*np.zeros((len(fields(cls)), bins)))
 
     @classmethod
     def at_scores(
         cls, score: Floats, weight: Floats, correct: Floats, bins: int = DRIFT_BINS
     ) -> UnitTable:
-        """Labelled units that lie at one score each: so many of them, and their labels, each float64 (n,).
+        """Return a table of labelled units at one score each: their number and their labels, each float64 (n,).
 
-        Scores and labels that miss their bounds by rounding are moved to them.
+        Scores and labels that exceed their bounds by rounding are moved to them.
 
         >>> UnitTable.at_scores(np.array([0.1, 0.2, 0.9]), np.ones(3), np.array([0.0, 1.0, 1.0]), 2).correct.tolist()
         [1.0, 1.0]
@@ -84,7 +84,7 @@ class UnitTable:
 
     @property
     def gap(self) -> Floats:
-        """Accuracy minus mean confidence, 0 in empty bins."""
+        """Accuracy minus mean confidence; 0 in empty bins."""
         return _ratio(self.correct - self.confidence, self.weight)
 
     @property
@@ -94,12 +94,12 @@ class UnitTable:
 
     @property
     def gap_variance(self) -> Floats:
-        """Variance of the gap, a unit's contributions to a bin fully dependent; a half success and failure added."""
+        """Variance of the gap for fully dependent contributions of a unit to a bin, with half a success and failure added."""
         return _ratio(self._chance * self.squared, self.weight**2)
 
     @property
     def mean_gap_variance(self) -> float:
-        """Variance of the gap of all bins together, all of a unit's contributions fully dependent; 0 when empty.
+        """Variance of the gap of all bins together for fully dependent contributions of a unit; 0 when empty.
 
         A unit's weights sum to one, so that the square of its weighted sum of deviations is at most the weighted sum of
         their squares.
@@ -114,12 +114,12 @@ class UnitTable:
 
     @property
     def n_effective(self) -> float:
-        """Independent contributions that would carry as much, were a unit's bins independent; 0 when empty."""
+        """Number of independent contributions with the same information, if a unit's bins are independent; 0 when empty."""
         squared = float(self.squared.sum())
         return self.n_units**2 / squared if squared else 0.0
 
     def check(self) -> UnitTable:
-        """The table itself, where it can be one.
+        """Return the table after checking it.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class UnitTable:
 
 
 def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
-    """The table of several disjoint sets of units; empty with `bins` bins where there is none.
+    """Return the table of several disjoint sets of units; without tables, an empty one with `bins` bins.
 
     Raises
     ------
@@ -154,9 +154,9 @@ def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
 
 
 def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
-    """The unit-weighted table of a pane under a policy.
+    """Return the unit-weighted table of a pane under a policy.
 
-    Sums that miss their bounds by rounding are moved to them.
+    Sums that exceed their bounds by rounding are moved to them.
 
     Parameters
     ----------
@@ -181,16 +181,16 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
 
 
 def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) -> Floats:
-    """The most that `UnitTable.squared` can be when bins are put together, float64 (bins,).
+    """Return the upper bound of `UnitTable.squared` for merged bins, float64 (bins,).
 
-    Which units share bins is not known. By Minkowski's inequality roots of the sums add at most, as they do where every
-    unit has its contributions in all of the bins alike; and no unit weighs more than one, so that squares add to
-    at most the weight, as they do where every unit contributes once.
+    It is unknown which units share bins. By Minkowski's inequality, the root of the merged sum is at most the sum of the
+    roots, with equality if each unit has equal contributions in all bins. No unit weighs more than one, so squares add to
+    at most the weight, with equality if each unit contributes once.
 
     Parameters
     ----------
     weight, squared : float64 (n,), of the fine bins
-    place : int64 (n,), each one's coarse bin
+    place : int64 (n,), the coarse bin of each
     bins : coarse bins
     """
     root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
@@ -211,15 +211,15 @@ def label_counts(pane: Pane, bins: int = DRIFT_BINS) -> Ints:
 
 
 def label_coverage(pane: Pane, bins: int = DRIFT_BINS) -> dict[str, Any]:
-    """Share of predictions that have a label, overall and by bin; None where there is no prediction.
+    """Return the share of predictions that have a label, overall and by bin; None without predictions.
 
-    A share that rises or falls with the score hints at outcomes that are looked for selectively.
+    A share that increases or decreases with the score indicates that outcomes are checked selectively.
     """
     return coverage_of(label_counts(pane, bins))
 
 
 def coverage_of(counts: Ints) -> dict[str, Any]:
-    """As `label_coverage`, from what `label_counts` gave."""
+    """Like `label_coverage`, from the result of `label_counts`."""
     predictions, labelled = counts
     by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
     n, m = int(labelled.sum()), int(predictions.sum())
@@ -227,18 +227,18 @@ def coverage_of(counts: Ints) -> dict[str, Any]:
 
 
 def pack_tables(tables: Mapping[str, UnitTable]) -> bytes:
-    """Tables by name as bytes, exactly."""
+    """Pack tables by name exactly."""
     arrays = {name: table.columns for name, table in tables.items()}
     return pack(arrays, {"tables": FORMAT})
 
 
 def unpack_tables(data: bytes) -> dict[str, UnitTable]:
-    """The tables that `pack_tables` was given.
+    """Unpack what `pack_tables` packed.
 
     Raises
     ------
     PackingError
-        Damaged, something else, of a newer format, or not tables.
+        Damaged or other bytes, a newer format, or not tables.
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("tables") != FORMAT:

@@ -1,7 +1,7 @@
-"""The verdict: status, evidence, effect and what to do, in one object that a page or a pager can show.
+"""The verdict: status, evidence, effect and recommendation in one object for pages and notifications.
 
-Only the sequential evidence alarms. A calibration error that looks large never does: what it would be by chance
-depends on the number of units.
+Only the sequential evidence raises an alarm. A large calibration error never does: its size by chance depends on the
+number of units.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def verdict(
     description: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
-    """Everything that is said about a detector, JSON-able.
+    """Return the complete verdict of a detector as JSON values.
 
     Parameters
     ----------
     state : DetectorState
-    threshold : of the Shiryaev–Roberts statistic; `run_length` times the number of detectors
-    run_length : cohorts, on average, until a false alarm of any detector
-    since_baseline : UnitTable of all cohorts that `state` has seen
-    since_change : UnitTable of those from the start of the change on that an update is fitted to
-    later : UnitTable of cohorts after those; the effect is of both together
+    threshold : threshold of the Shiryaev–Roberts statistic; `run_length` times the number of detectors
+    run_length : mean number of cohorts until a false alarm of any detector
+    since_baseline : UnitTable of all cohorts that `state` processed
+    since_change : UnitTable of the cohorts from the start of the change, to which an update is fitted
+    later : UnitTable of later cohorts; the effect is computed from both together
     shift : the watch over the scores
-    coverage : fields of the caller's about labels (shares, lags, raters, duplicates), passed on
+    coverage : the caller's fields about labels (shares, lags, raters, duplicates), passed on
     description : estimates that describe and never alarm (debiased error with its null reference, scores),
         passed on
-    alpha : chance that a confidence sequence ever misses, and one less the coverage of the effect's intervals
+    alpha : probability that a confidence sequence ever misses, and one minus the coverage of the effect's intervals
 
     Returns
     -------
-    dict; numbers that there are no data for are None.
+    dict; numbers without data are None.
     """
     status, reason = _status(state, since_baseline, shift)
     changed = since_change if later is None else merged([since_change, later])
@@ -95,19 +95,19 @@ def verdict(
 
 
 def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Whether an alarm is about the model or about those who judge it.
+    """Attribute an alarm to the model or to raters.
 
-    When a model drifts, some rater's detector is the first to alarm. So the others must not only not alarm: their
-    labels must not lean the same way either.
+    When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
+    alarm: their labels must not tend in the same direction either.
 
     Parameters
     ----------
-    verdicts : each rater's `status` by name, and whether his labels lean the way of the alarms (`leans`, False without);
-        raters without data enough are left out
+    verdicts : each rater's `status` by name, and whether their labels tend in the direction of the alarms (`leans`;
+        default: False); omit raters with too few data
 
     Returns
     -------
-    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `leaning` that way without
+    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `leaning` in that direction without
     alarm, `others`, `text`.
 
     Examples
@@ -147,9 +147,9 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
-    """Whether a detector's labels lean the way of others' alarms: its own statistic of the bet that they rest on.
+    """Return whether a detector's labels tend in the direction of others' alarms, by its own statistic of their bet.
 
-    A single bet's statistic rises to 20 by chance now and then, and to the alarm's level with the model's drift.
+    A single bet's statistic reaches 20 by chance occasionally, and the alarm's level with the model's drift.
     """
     return any(float(state.log_sr[each.heaviest_bet]) >= LEANING for each in alarmed)
 

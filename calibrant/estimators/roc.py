@@ -92,9 +92,7 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
     if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
-        raise NotAnswerable(
-            "one_outcome", "only hits or only misses: there are no pairs to put in order"
-        )
+        raise NotAnswerable("one_outcome", "only hits or only misses: there are no pairs to rank")
     return right, wrong
 
 
@@ -126,7 +124,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     try:
         cells, divisible = roc_cells(view, view.scope)
         if not len(cells):
-            raise NotAnswerable("no_data", "no labelled prediction lies in the window")
+            raise NotAnswerable("no_data", "the window has no labelled prediction")
         right, wrong = hits_and_misses(cells)
     except NotAnswerable as refusal:
         nothing: dict[str, Any] = {

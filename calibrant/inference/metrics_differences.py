@@ -34,7 +34,7 @@ from calibrant.inference.replication import (
     tables_for,
 )
 from calibrant.inference.seeds import SEED
-from calibrant.metrics import METRICS, compute_metrics
+from calibrant.metrics import asked, compute_metrics, requested
 from calibrant.metrics.base import (
     ClasswiseGapMetric,
     FunctionMetric,
@@ -57,18 +57,22 @@ def differences(
     Parameters
     ----------
     view, other : asked the same question
-    slugs : metrics
+    slugs : metrics, with options in brackets where they are not the views'
     seed : of the resamples
 
     Returns
     -------
-    dict by slug; a difference that cannot be told is None, an interval that cannot has `difference_reason`
+    dict by canonical key; a difference that cannot be told is None, an interval that cannot has `difference_reason`
     """
-    slugs = list(slugs)
-    mine, theirs = compute_metrics(view, slugs, seed), compute_metrics(other, slugs, seed)
+    requests = requested(slugs)
+    keys = [each.key for each in requests]
+    mine, theirs = compute_metrics(view, keys, seed), compute_metrics(other, keys, seed)
     return {
-        slug: mine[slug] | _difference(METRICS[slug], view, other, mine[slug], theirs[slug], seed)
-        for slug in slugs
+        key: mine[key]
+        | _difference(
+            each.metric, asked(view, each), asked(other, each), mine[key], theirs[key], seed
+        )
+        for key, each in zip(keys, requests, strict=True)
     }
 
 

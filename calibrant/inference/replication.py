@@ -65,7 +65,7 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
     refuse_if_thin(view)
     if not keeps_class_tables(view.spec):
         raise NotAnswerable(
-            "classes_not_replicated", "replicates keep classes' tables for up to 20 classes"
+            "classes_not_replicated", "replicates store classes' tables for up to 20 classes"
         )
     return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
 

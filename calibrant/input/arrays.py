@@ -14,6 +14,7 @@ import numpy as np
 from calibrant.core.batch import Batch, Votes
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.spec import PaneSpec
+from calibrant.input.arrow import Column, plain
 
 # The columns of a batch that go by another name here.
 ARGUMENTS = {"confidences": "probabilities"}
@@ -69,10 +70,14 @@ def read_arrays(
     columns: dict[str, Any] = _scores(probabilities, logits)
     columns |= {
         "labels": _labels(labels),
-        "label_counts": _array(label_counts),
-        "weights": _array(weights),
+        "label_counts": _array("label_counts", label_counts),
+        "weights": _array("weights", weights),
     }
-    columns |= {"units": _names(units), "ids": _names(ids), "cases": _names(cases)}
+    columns |= {
+        "units": _names("units", units),
+        "ids": _names("ids", ids),
+        "cases": _names("cases", cases),
+    }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
     empty = _empty(columns, spec)
     if empty is not None:
@@ -92,57 +97,64 @@ def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:
         detail = f"received {received} of probabilities and logits; expected exactly one of them"
         raise CalibrationInputError.at("/probabilities", "one_score_column", detail)
     if logits is None:
-        scores = _array(probabilities)
+        scores = _array("probabilities", probabilities)
         return {"confidences" if _is_flat(scores) else "probabilities": scores}
-    scores = _array(logits)
-    if _is_flat(scores) and len(scores):
-        scores = _log_odds(scores)
-    return {"logits": scores}
+    scores = _array("logits", logits)
+    return {"logits": _log_odds(scores) if _is_flat(scores) and len(scores) else scores}
 
 
 def _log_odds(column: Any) -> Any:
     """Return the logits of both classes of log-odds of class 1."""
+    null = column.unusable if isinstance(column, Column) else None
     try:
-        flat = np.asarray(column, np.float64)
+        flat = np.asarray(column.values if isinstance(column, Column) else column, np.float64)
     except (TypeError, ValueError):
         return column
-    return np.column_stack([np.zeros(len(flat)), flat])
+    logits = np.column_stack([np.zeros(len(flat)), flat])
+    return logits if null is None else Column(logits, null)
 
 
 def _is_flat(column: Any) -> bool:
-    if isinstance(column, np.ndarray):
-        return column.ndim == 1 and column.dtype != object
-    return isinstance(column, list) and (
-        not column or isinstance(column[0], int | float | np.number)
+    """Tell whether a column has one number per row, not one per class."""
+    values = column.values if isinstance(column, Column) else column
+    if isinstance(values, np.ndarray):
+        return values.ndim == 1 and values.dtype != object
+    return isinstance(values, list) and (
+        not values or isinstance(values[0], int | float | np.number)
     )
 
 
-def _array(column: Any) -> Any:
-    """Return a column as an array or a list; what says that it is an array (of pandas, torch, ...) becomes one."""
+def _array(name: str, column: Any) -> Any:
+    """Return a column as an array, a list or an Arrow column; what else says that it is an array becomes one."""
     if column is None or isinstance(column, np.ndarray | list):
         return column
     if isinstance(column, Sequence) and not isinstance(column, str | bytes):
         return list(column)
-    return np.asarray(column) if hasattr(column, "__array__") else column
+    found = plain(name, column)
+    return np.asarray(found) if hasattr(found, "__array__") else found
 
 
 def _labels(column: Any) -> Any:
     """Return labels with truth values as the classes 0 and 1."""
-    column = _array(column)
+    column = _array("labels", column)
     if isinstance(column, np.ndarray) and column.dtype == bool:
         return column.astype(np.int64)
+    if (
+        isinstance(column, Column)
+        and isinstance(column.values, np.ndarray)
+        and column.values.dtype.kind == "b"
+    ):
+        return Column(column.values.astype(np.int64), column.null, column.broken)
     if isinstance(column, list) and any(isinstance(label, tuple) for label in column):
         return [list(label) if isinstance(label, tuple) else label for label in column]
     return column
 
 
-def _names(column: Any) -> Any:
+def _names(name: str, column: Any) -> Any:
     """Return names with integers written as text."""
-    column = _array(column)
-    if isinstance(column, np.ndarray):
-        return column.astype(str).astype(object) if column.dtype.kind in "iu" else column
+    column = _array(name, column)
     if isinstance(column, list):
-        return [str(name) if type(name) is int else name for name in column]
+        return [str(each) if type(each) is int else each for each in column]
     return column
 
 
@@ -151,7 +163,7 @@ def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
     (kind, scores), *others = [
         (name, column) for name, column in columns.items() if column is not None
     ]
-    if not isinstance(scores, np.ndarray | list) or np.shape(scores)[:1] != (0,):
+    if not isinstance(scores, np.ndarray | list | Column) or len(scores):
         return None
     for name, column in others:
         if len(column):
@@ -159,9 +171,8 @@ def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
                 f"received {len(column)} rows of {name} and none of {ARGUMENTS.get(kind, kind)}"
             )
             raise CalibrationInputError.at(f"/{name}", "length", detail)
-    width = np.shape(scores)[1] if np.ndim(scores) == 2 else 2
-    task = "binary" if np.ndim(scores) == 1 else "multiclass"
-    spec = spec or PaneSpec(task, max(width, 2))
+    width = scores.shape[1] if isinstance(scores, np.ndarray) and scores.ndim == 2 else 2
+    spec = spec or PaneSpec("binary" if _is_flat(scores) else "multiclass", max(width, 2))
     nothing = np.zeros(0, np.int64)
     texts: dict[str, Any] = {
         name: np.zeros(0, object) for name in ("ids", "units", "cases") if columns[name] is not None

@@ -1,7 +1,7 @@
-"""Columns and tables of libraries that speak Arrow (pyarrow, polars, pandas, DuckDB) as numpy arrays.
+"""Columns and tables of libraries with an Arrow interface (pyarrow, polars, pandas, DuckDB) as numpy arrays.
 
-Anything with `__arrow_c_stream__` or `__arrow_c_array__` is read, without a Python object for each number. Objects whose
-`dtype` is numpy's own, such as most columns of pandas, are read as numpy arrays and need no Arrow.
+Objects with `__arrow_c_stream__` or `__arrow_c_array__` are read without a Python object for each number. Objects whose
+`dtype` is a numpy dtype, such as most columns of pandas, are read as numpy arrays and do not need the extra.
 
 nanoarrow reads the C stream interface with 1.2 MB, where pyarrow would be 55 MB. It is the extra `arrow`.
 """
@@ -27,13 +27,6 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-class ArrowSupportMissing(ImportError):
-    """Received Arrow data, and nanoarrow is not installed; expected the extra `arrow`: pip install calibrant[arrow]"""
-
-    def __init__(self) -> None:
-        super().__init__(type(self).__doc__)
-
-
 @dataclass(frozen=True, eq=False)
 class Lists:
     """Lists of different lengths: list i is `values[offsets[i]:offsets[i + 1]]`, or no list where `null[i]`."""
@@ -50,7 +43,7 @@ class Lists:
         return np.diff(self.offsets)
 
     def as_lists(self) -> list[Any]:
-        """As Python lists, `None` for no list."""
+        """Return Python lists, `None` for no list."""
         values = self.values.tolist()
         bounds = self.offsets.tolist()
         return [
@@ -61,7 +54,7 @@ class Lists:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column that came through Arrow.
+    """A column that was read through Arrow.
 
     Attributes
     ----------
@@ -78,7 +71,7 @@ class Column:
         return len(self.null)
 
     def numbers(self) -> NDArray[Any] | list[Any]:
-        """Numbers by row, or rows of numbers; lists of different lengths as Python lists, to find the row to blame.
+        """Return a vector or a matrix; lists of different lengths as Python lists, to find the invalid row.
 
         A null row may hold anything; it must be noted apart.
         """
@@ -101,7 +94,7 @@ class Column:
         return self.null if self.broken is None else self.null | self.broken
 
     def ratings(self) -> Lists | list[Any]:
-        """The ratings of each row, where null means no label yet: as lists of integers, or as Python objects."""
+        """Return the ratings of each row, where null means no label yet: as lists of integers, or as Python objects."""
         values = self.values
         if isinstance(values, Lists):
             return values if values.values.dtype.kind in "iu" else values.as_lists()
@@ -117,18 +110,18 @@ class Column:
         ]
 
     def _inside(self) -> Bools:
-        """Which values of lists are of a row that is not null."""
+        """Mark the values of lists whose row is not null."""
         assert isinstance(self.values, Lists)
         return np.repeat(~self.null, self.values.lengths)
 
 
 def is_arrow(value: Any) -> bool:
-    """Whether an object offers its content through Arrow's C interface."""
+    """Return whether an object has an Arrow C interface."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
 def plain(name: str, value: Any) -> Any:
-    """A column as a numpy array if its values are numpy's own, as a `Column` if it speaks Arrow, else as it is.
+    """Return a numpy array for values of a numpy dtype, a `Column` for Arrow data, and any other value unchanged.
 
     Parameters
     ----------
@@ -139,7 +132,7 @@ def plain(name: str, value: Any) -> Any:
     ------
     CalibrationInputError
         A type that no column can have (`arrow_type`), or times without a time zone (`time_zone`).
-    ArrowSupportMissing
+    ImportError
         nanoarrow is not installed.
     """
     if isinstance(value, np.ndarray | list | Column):
@@ -151,25 +144,25 @@ def plain(name: str, value: Any) -> Any:
             array = np.asarray(value)
             if array.dtype.kind == "M":
                 raise _naive(name)
-            return array
+            return array.tolist() if array.dtype == object else array
     return read_column(name, value) if is_arrow(value) else value
 
 
 def read_column(name: str, value: Any) -> Column:
-    """A column from anything that speaks Arrow; tables of numbers are read as a column of rows."""
+    """Read an Arrow array or stream; a table of numbers is read as one column of rows."""
     schema, arrays = _stream(value)
     chunks = [_column(name, schema, array.view(), 0, array.length) for array in arrays]
     return _joined(chunks) if chunks else Column(np.zeros(0), np.zeros(0, np.bool_))
 
 
 def read_table(value: Any) -> dict[str, Column]:
-    """The columns of a table by name, from anything that speaks Arrow.
+    """Read the columns of an Arrow table or stream, by name.
 
     Raises
     ------
     CalibrationInputError
         A single column (`table`), a type that no column can have (`arrow_type`), or times without a zone (`time_zone`).
-    ArrowSupportMissing
+    ImportError
         nanoarrow is not installed.
     """
     schema, arrays = _stream(value)
@@ -194,11 +187,13 @@ def read_table(value: Any) -> dict[str, Column]:
 
 
 def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
-    """Schema and chunks."""
+    """Return the schema and the chunks."""
     try:
         import nanoarrow
     except ModuleNotFoundError as error:
-        raise ArrowSupportMissing from error
+        raise ImportError(
+            "Arrow data need nanoarrow, which is not installed. Install the extra: pip install calibrant[arrow]"
+        ) from error
     if hasattr(value, "__arrow_c_stream__"):
         stream = nanoarrow.c_array_stream(value)
         return stream.get_schema(), iter(stream)
@@ -207,7 +202,7 @@ def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
 
 
 def _column(name: str, schema: Any, view: Any, first: int, n: int) -> Column:
-    """Rows `first` to `first + n` of an array, both counted from the array's own offset."""
+    """Read rows `first` to `first + n` of an array, counted from the array's own offset."""
     start = view.offset + first
     null = _nulls(view, start, n)
     form = schema.format
@@ -249,13 +244,13 @@ def _nulls(view: Any, start: int, n: int) -> Bools:
 
 
 def _bits(buffer: Any, start: int, n: int) -> Bools:
-    """Bits `start` to `start + n` of a buffer, the least significant first."""
+    """Return bits `start` to `start + n` of a buffer, the least significant first."""
     octets = _raw(buffer, "u1")[start // 8 : -(-(start + n) // 8)]
     return np.unpackbits(octets, bitorder="little")[start % 8 : start % 8 + n].astype(np.bool_)
 
 
 def _raw(buffer: Any, dtype: str) -> NDArray[Any]:
-    """A view of a buffer. It does not keep the array alive whose memory it is: nothing of it may be returned uncopied."""
+    """Return a view of a buffer. It does not keep the Arrow array alive: copy what outlives the array."""
     return np.frombuffer(buffer, dtype) if buffer.size_bytes else np.zeros(0, dtype)
 
 
@@ -264,7 +259,7 @@ def _numbers(view: Any, form: str, start: int, n: int) -> NDArray[Any]:
 
 
 def _times(name: str, view: Any, form: str, start: int, n: int) -> NDArray[Any]:
-    """Timestamps with a time zone, which Arrow stores in UTC whatever the zone."""
+    """Return timestamps that have a time zone; Arrow stores them in UTC whatever the zone."""
     unit, _, zone = form[2:].partition(":")
     if not zone:
         raise _naive(name)
@@ -289,7 +284,7 @@ def _offset_texts(view: Any, form: str, start: int, n: int) -> list[bytes]:
 
 
 def _viewed(view: Any, start: int, null: Bools) -> list[bytes]:
-    """Texts of string views: a length, then the text itself, or its start, its buffer and its place there."""
+    """Return texts of string views: a length, then the text, or its first bytes, its buffer and its offset."""
     views = _raw(view.buffer(1), "u1").reshape(-1, 16)[start : start + len(null)]
     lengths, words = views[:, :4].copy().view("<i4")[:, 0], views[:, 8:].copy().view("<i4")
     inline = views[:, 4:].tobytes()
@@ -327,7 +322,7 @@ def _fixed_lists(name: str, schema: Any, view: Any, start: int, n: int, null: Bo
 
 
 def _elements(name: str, inner: Column, lengths: Ints) -> tuple[NDArray[Any], Bools | None]:
-    """Values of lists, and the lists in which one of them is null."""
+    """Return the values of lists, and which lists hold a null."""
     if isinstance(inner.values, Lists) or inner.values.ndim != 1:
         raise _unknown(name, "a list of lists")
     if not inner.null.any():
@@ -342,7 +337,7 @@ def _selected(column: Column, kept: Bools) -> Column:
 
 
 def _side_by_side(name: str, children: Sequence[Column], null: Bools) -> Column:
-    """The columns of a table of numbers as rows of a matrix."""
+    """Return the columns of a table of numbers as a matrix."""
     arrays = [child.values for child in children]
     if not arrays or any(
         isinstance(a, Lists) or a.ndim != 1 or a.dtype.kind not in "fiu" for a in arrays

@@ -1,4 +1,4 @@
-"""Every metric that can be asked for. One file a metric: it defines `METRIC` (or `METRICS`) and is found here."""
+"""All available metrics, one per file. A file defines `METRIC` (or `METRICS`) and is discovered here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from calibrant.core.errors import CalibrationInputError
 from calibrant.core.options import Option, check_options
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
@@ -16,11 +15,12 @@ from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Metric
 from calibrant.metrics.estimate import Estimate
+from calibrant.metrics.requests import MetricRequest, read_requests
 
 
 @lru_cache(maxsize=1)
 def discovered() -> dict[str, Metric]:
-    """The folder's metrics by slug, in alphabetical order."""
+    """Return the folder's metrics by slug, in alphabetical order."""
     found: dict[str, Metric] = {}
     for module in pkgutil.iter_modules(__path__):
         content = importlib.import_module(f"{__name__}.{module.name}")
@@ -55,24 +55,30 @@ DEFAULT_METRICS = tuple(
 )
 
 
-def chosen(slugs: Iterable[str]) -> list[Metric]:
-    """The metrics of those names.
+def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[MetricRequest]:
+    """Read metrics as they are requested, such as `ece,lp_ece(order=3)`.
 
     Raises
     ------
     CalibrationInputError
-        A name is not known; the known ones are listed.
+        An unknown slug or option, or a value that the option does not allow.
     """
-    wanted = list(dict.fromkeys(slugs))
-    for slug in wanted:
-        if slug not in METRICS:
-            detail = f"{slug[:60]!r} is not a metric; known are {', '.join(METRICS)}"
-            raise CalibrationInputError.at("/metrics", "unknown_metric", detail)
-    return [METRICS[slug] for slug in wanted]
+    return read_requests(texts, METRICS, pointer)
+
+
+def chosen(slugs: Iterable[str]) -> list[Metric]:
+    """Return the metrics of those requests, each once.
+
+    Raises
+    ------
+    CalibrationInputError
+        As `requested`.
+    """
+    return list({each.metric.slug: each.metric for each in requested(slugs)}.values())
 
 
 def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
-    """Names of the accumulators that these metrics read, whatever the scope."""
+    """Return the names of the accumulators that these metrics read, whatever the scope."""
     names = {"counts", "histograms", "replicates"}
     for metric in chosen(slugs):
         for need in metric.needs:
@@ -85,24 +91,43 @@ def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
 def compute_metrics(
     view: View, slugs: Iterable[str], seed: int = SEED
 ) -> dict[str, dict[str, Any]]:
-    """Each metric as a JSON-able object: value, interval, null reference, n, and why where there is no number.
+    """Compute each requested metric as a JSON-able object: value, interval, null reference, n, and a reason where there is no number.
+
+    Parameters
+    ----------
+    view : View
+    slugs : requests, with options in brackets where they differ from the view's
+    seed : of the resamples
+
+    Returns
+    -------
+    dict by the canonical key of the request
 
     Raises
     ------
     CalibrationInputError
-        An unknown name of a metric or of an option, or a value that an option refuses.
+        An unknown name of a metric or of an option, or a value that an option does not allow.
     """
     return {key: estimate.to_dict() for key, estimate in estimates(view, slugs, seed).items()}
 
 
 def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, Estimate]:
-    """Each metric as an `Estimate`, as `compute_metrics`."""
+    """Compute each metric as an `Estimate`, as `compute_metrics` does."""
     check_options(view.question.options, OPTIONS)
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {
-        metric.slug: _estimate(metric, view, seed).of(metric.slug, view.counts, split)
-        for metric in chosen(slugs)
+        each.key: _estimate(each.metric, asked(view, each), seed).of(each.key, view.counts, split)
+        for each in requested(slugs)
     }
+
+
+def asked(view: View, request: MetricRequest) -> View:
+    """Return the view under the options of a request; requests with the same options share it."""
+    if not request.options:
+        return view
+    return view.once(
+        ("asked", request.options), lambda: view.asking(request.question(view.question))
+    )
 
 
 def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
@@ -119,11 +144,15 @@ __all__ = [
     "OPTIONS",
     "Estimate",
     "Metric",
+    "MetricRequest",
     "Option",
     "Pane",
     "PaneQuery",
     "View",
     "accumulators_for",
+    "asked",
+    "chosen",
     "compute_metrics",
     "estimates",
+    "requested",
 ]

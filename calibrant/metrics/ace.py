@@ -1,4 +1,4 @@
-"""Average calibration error: the plain mean of the gaps of bins that are not empty."""
+"""Average calibration error: the unweighted mean of the gaps of bins that are not empty."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Floats = NDArray[np.float64]
 
 
 def mean_gap(weight: Floats, gap: Floats) -> Floats:
-    """Mean absolute gap over bins with weight, each bin alike; float64 (..., n_bins) to (...)."""
+    """Return the mean absolute gap over bins with weight, each bin alike; float64 (..., n_bins) to (...)."""
     filled = weight > 0
     return np.asarray((np.abs(gap) * filled).sum(axis=-1) / np.maximum(filled.sum(axis=-1), 1))
 
 
 def ace_statistic(bias: float) -> GapStatistic:
-    """The statistic over one table."""
+    """Return the statistic over one table."""
     return lambda weight, gap: mean_gap(weight, gap)[..., 0]
 
 

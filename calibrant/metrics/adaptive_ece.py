@@ -1,7 +1,6 @@
 """Adaptive ECE: the weighted mean gap over bins of equal mass, ties never split.
 
-From the kept state cuts fall at limits of cells. `error_bound` says how far the value can lie from the one over raw
-rows.
+From stored state, cuts are at limits of cells. `error_bound` is the largest difference from the value over raw rows.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from calibrant.metrics.ece import ece_statistic
 
 
 def cut_bound(cells: Cells, bins: int) -> float:
-    """Largest change of the mean gap when each cut may fall anywhere inside the cell that holds it.
+    """Bound the change of the mean gap if each cut may be anywhere inside the cell that contains it.
 
-    Moving part of a cell to the neighbouring bin changes the sum of absolute differences by at most twice the part's
-    own difference, which lies between the cell's misses at their highest score and its hits at their lowest. A cell
-    with one cut moves one part; one with several can be taken apart altogether.
+    Moving part of a cell to the neighbouring bin changes the sum of absolute differences by at most twice the part's own difference,
+    which is between the cell's misses at their highest score and its hits at their lowest. A cell with one cut moves one part. A cell
+    with several cuts may be divided completely.
     """
     total = float(cells.weight.sum())
     if not total:

@@ -1,7 +1,7 @@
-"""Area under the receiver operating characteristic: how well the score puts hits before misses.
+"""Area under the receiver operating characteristic: how well the score ranks hits before misses.
 
-It says nothing of calibration, and no calibration map that rises can change it. Of `top_label` it is of the confidence
-against right and wrong predictions; the classes' own areas, one against the rest, stand beside it.
+It does not measure calibration, and no increasing calibration map can change it. For `top_label` it compares the confidence of
+correct and incorrect predictions. The classes' own areas, one against the rest, are returned too.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def read(view: View) -> MetricValue | None:
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-    """By the jackknife of the same number from the replicates' bins."""
+    """Compute the interval by the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     weight = tables.weight[:, 0]
     right = tables.difference[:, 0] + weight * bin_scores(view, tables.bins)
-    # What a replicate's bin misses of its own mean score may leave it a little below 0 or above its weight.
+    # A replicate's bin may miss its own mean score, and so be a little below 0 or above its weight.
     left_out = right.sum(axis=0) - right
     rest = weight.sum(axis=0) - weight - left_out
     values = area(np.maximum(left_out, 0.0), np.maximum(rest, 0.0))
@@ -64,7 +64,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """The area that a calibrated model with these scores would have."""
+    """Return the area of a calibrated model with these scores."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
     hits = drawn_hits(cells, N_DRAWS, seed)
     found = area(hits, cells.weight - hits)
@@ -76,7 +76,7 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 
 
 def _classes(view: View) -> dict[str, object]:
-    """The area of each class against the rest, None where it is of one outcome, and their mean."""
+    """Return the area of each class against the rest, None where it has one outcome only, and their mean."""
     by_class: list[float | None] = []
     for klass in range(view.spec.n_classes):
         try:

@@ -1,12 +1,12 @@
-"""The shape of a metric: what it is called, what it reads, how it is computed.
+"""Interface of a metric: its name, what it reads, how it is computed.
 
-Most metrics are one of three: a statistic of the bins' gaps, the mean of such over classes, or a ratio of kept sums.
-Each gives value, interval and null reference from one formula. The rest define `estimate`.
+Most metrics are one of three: a statistic of the bins' gaps, the mean of such a statistic over classes, or a ratio of stored sums.
+Each gives value, interval and null reference from one formula. The others define `estimate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +34,10 @@ class Metric:
     slug, title, unit, source : text
     range : lowest and highest value, None where unbounded
     direction : "lower", "higher" or "zero" is better
-    needs : names of the accumulators that it reads, beside `counts` and `histograms`; a scope's own table may stand
-        as "scope"
-    options : names of the question's own fields that it reads beside raters
-    own_options : options that are not every metric's, declared
+    needs : names of the accumulators that it reads, in addition to `counts` and `histograms`; "scope" is a scope's own table
+    options : names of the query's own fields that it reads in addition to raters
+    own_options : declared options that only some metrics have
+    search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     """
 
     slug: str
@@ -49,24 +49,25 @@ class Metric:
     source: str
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
+    search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def value(self, view: View) -> float | None:
-        """The number alone, without interval and null reference; None where there is no data.
+        """Return the number alone, without interval and null reference; None where there is no data.
 
         Raises
         ------
         NotAnswerable
-            The state cannot answer.
+            The state cannot give the number.
         """
         return self.estimate(view, SEED).value
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        """The number.
+        """Return the number with its interval and null reference.
 
         Raises
         ------
         NotAnswerable
-            The state cannot answer.
+            The state cannot give the number.
         """
         raise NotImplementedError(f"{self.slug} computes its estimate")
 
@@ -92,9 +93,9 @@ def _no_bias(table: Table) -> float:
 
 @dataclass(frozen=True)
 class GapMetric(Metric):
-    """A statistic of weight and gap by bin of the asked scope.
+    """A statistic of weight and gap by bin of the requested scope.
 
-    `statistic(bias)` makes the statistic; `bias(table)` is a constant of the data that it takes away, 0 for most.
+    `statistic(bias)` makes the statistic. `bias(table)` is a constant of the data that is subtracted; 0 for most metrics.
     """
 
     own_options: tuple[Option, ...] = (TIES,)
@@ -111,7 +112,7 @@ class GapMetric(Metric):
         return self.bias is not _no_bias
 
     def asked(self, view: View) -> GapMetric:
-        """The metric as the question's own options make it; itself where it reads none."""
+        """Return the metric under the query's own options; the metric itself if it reads none."""
         return self
 
     def value(self, view: View) -> float | None:
@@ -193,7 +194,7 @@ class ClasswiseGapMetric(Metric):
 
 @dataclass(frozen=True)
 class SumMetric(Metric):
-    """A ratio of two kept sums of the policy."""
+    """A ratio of two stored sums of the policy."""
 
     column: str = ""
     weight: str = "weight"
@@ -216,7 +217,7 @@ class SumMetric(Metric):
 def ratio_bounds(
     view: View, column: str, weight: str
 ) -> tuple[tuple[float, float] | None, dict[str, Any]]:
-    """Interval of a ratio of score sums and how it was made, or why there is none."""
+    """Return the interval of a ratio of score sums and how it was made, or why there is none."""
     try:
         columns = score_columns(view)
         if not np.all(columns[weight].sum() - columns[weight] > 0):
@@ -244,7 +245,7 @@ def _gap_interval(
 
 
 def _stacked(tables: list[Table], name: str, width: int) -> Floats:
-    """A column of every table, (n_tables, width), with zeros behind shorter ones."""
+    """Return a column of every table, (n_tables, width), with zeros behind shorter ones."""
     result = np.zeros((len(tables), width))
     for row, table in zip(result, tables, strict=True):
         row[: table.n_bins] = getattr(table.cells, name)
@@ -252,11 +253,11 @@ def _stacked(tables: list[Table], name: str, width: int) -> Floats:
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
-    """The statistic of each class's table, averaged."""
+    """Return the statistic of each class's table, averaged."""
     return lambda weight, gap: statistic(weight, gap).mean(axis=-1)
 
 
 def share(weight: Floats) -> Floats:
-    """Weights divided by their total over bins, 0 where there is none."""
+    """Return weights divided by their total over bins, 0 where there is none."""
     total = weight.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))

@@ -1,8 +1,8 @@
-"""Canonical calibration error: the whole vector of probabilities against the labels of predictions near it.
+"""Canonical calibration error: the complete vector of probabilities against the labels of predictions near it.
 
-The label distribution at each prediction is a mean over the others under a Dirichlet kernel, so that nothing is
-binned and no class is looked at alone. Needs whole predictions: posted rows, or the kept sample. In many classes few
-predictions are near each other; `null_mean` says what a calibrated model would show with as many.
+The label distribution at each prediction is a mean over the others under a Dirichlet kernel. Nothing is binned, and no class is
+considered alone. The metric needs complete predictions: posted rows, or the stored sample. With many classes, few predictions are
+near each other. `null_mean` is the error of a calibrated model with as many.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _LEAST, _LARGEST = 1e-290, 600.0
 
 
 def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool = False) -> Floats:
-    """Density at row i of a Dirichlet distribution about row j, over the largest other j of each row.
+    """Return the density at row i of a Dirichlet distribution about row j, over the largest other j of each row.
 
     Parameters
     ----------
-    probabilities : float64 (n, n_classes), rows that sum to 1; logarithms are taken of no less than `CLIP`
+    probabilities : float64 (n, n_classes), rows that sum to 1; logarithms are taken of at least `CLIP`
     bandwidth : positive
-    diagonal : whether rows' densities about themselves stand on the diagonal, or 0
+    diagonal : whether the diagonal has rows' densities about themselves, or 0
 
     Returns
     -------
@@ -56,7 +56,7 @@ def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool 
 def canonical_error(
     kernel: Floats, rows: RowsAtHand, share: Floats, norm: int
 ) -> tuple[float, float]:
-    """The error, and the weight of rows with no other of positive weight near them, which it leaves out.
+    """Return the error, and the weight of excluded rows: those with no other row of positive weight near them.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def canonical_error(
 
 
 def of_resamples(view: View, times: Floats) -> Floats:
-    """A row that is taken twice has another one at no distance.
+    """Return values of resamples. A row that is taken twice has another one at distance zero.
 
     Raises
     ------
@@ -84,7 +84,9 @@ def of_resamples(view: View, times: Floats) -> Floats:
     """
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     if rows is None or len(rows) != times.shape[1]:
-        raise NotAnswerable("too_many_rows", "not all of the rows can be compared with each other")
+        raise NotAnswerable(
+            "too_many_rows", "there are too many rows to compare all of them with each other"
+        )
     norm = int(NORM.of(view.question))
     kernel = dirichlet_kernel(rows.probabilities, float(BANDWIDTH.of(view.question)), diagonal=True)
     again, weight = (
@@ -112,7 +114,7 @@ def read(view: View) -> MetricValue | None:
     if rows is None:
         return None
     if len(rows) < 2:
-        raise NotAnswerable("too_few_samples", "no other prediction is at hand to compare one with")
+        raise NotAnswerable("too_few_samples", "no other prediction is available for comparison")
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
     kernel = view.once(
         ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
@@ -120,7 +122,7 @@ def read(view: View) -> MetricValue | None:
     value, isolated = canonical_error(kernel, rows, rows.share, norm)
     if not np.isfinite(value):
         raise NotAnswerable(
-            "too_few_samples", "no prediction has another one near enough to compare it with"
+            "too_few_samples", "no prediction has another one near enough for comparison"
         )
     extra: dict[str, object] = {
         "bandwidth": bandwidth,

@@ -1,4 +1,4 @@
-"""The shape of the three marginal calibration errors over cases: `ml1_ece`, `ml1_ace`, `ml1_mce`."""
+"""Interface of the three marginal calibration errors over cases: `ml1_ece`, `ml1_ace`, `ml1_mce`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ INTERVAL_METHOD = "Student's t over cases"
 
 @dataclass(frozen=True)
 class CaseMetric(Metric):
-    """An error of each case and class, averaged as asked; `error` and `beside` are names in `ERRORS`."""
+    """An error of each case and class, averaged as requested. `error` and `beside` are names in `ERRORS`."""
 
     error: str = ""
     beside: tuple[str, ...] = ()
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        """The asked average, with the others' values beside it."""
+        """Return the requested average, with the other averages as further values."""
         cases = case_errors(view)
         average = cases.options.average
         answers = {"macro": cases.macro(self.error)}
@@ -69,7 +69,7 @@ class CaseMetric(Metric):
 def mean_interval(
     values: NDArray[np.float64], ci: float
 ) -> tuple[tuple[float, float] | None, dict[str, Any]]:
-    """Interval of a mean over cases of shares, (n,), with how it was made; None, with why, for fewer than two."""
+    """Return the interval of a mean over cases of shares, (n,), and how it was made; None, with the reason, for fewer than two."""
     if len(values) < 2:
         return None, {"interval_reason": "too_few_cases"}
     reach = (

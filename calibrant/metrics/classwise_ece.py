@@ -1,4 +1,4 @@
-"""Class-wise ECE: the mean over classes of the ECE of one class against the rest, with each class's own in `by_class`."""
+"""Class-wise ECE: the mean over classes of the ECE of one class against the rest. `by_class` has each class's own."""
 
 from __future__ import annotations
 

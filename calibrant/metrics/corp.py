@@ -1,6 +1,6 @@
-"""CORP: a proper score's miscalibration, discrimination and uncertainty by isotonic recalibration, without bins.
+"""CORP: miscalibration, discrimination and uncertainty of a proper score by isotonic recalibration, without bins.
 
-From the kept state scores are cells' means, and `error_bound` holds for any place of the scores inside their cells.
+From stored state, scores are cells' means. `error_bound` holds for any position of the scores inside their cells.
 """
 
 from __future__ import annotations
@@ -39,16 +39,14 @@ from calibrant.metrics.formula_metric import (
 )
 
 Floats = NDArray[np.float64]
-SCORE = Option(
-    "score", "brier", "The proper score that is taken apart; `log` in nats.", allowed=SCORES
-)
+SCORE = Option("score", "brier", "The proper score to decompose; `log` in nats.", allowed=SCORES)
 _N_DRAWS, _FEW = 200, 150
 _INTERVAL_BINS = 30
 _MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
 def parts_of(view: View) -> Decomposition | None:
-    """The decomposition of the asked scope, made once a view; None without data."""
+    """Return the decomposition of the requested scope, computed once per view; None without data."""
     cells = scored_cells(view)
     if not len(cells):
         return None
@@ -63,7 +61,7 @@ def _rate(cells: Cells) -> Floats:
 
 
 def recalibration_bound(cells: Cells, kind: str) -> float:
-    """Largest fall of the recalibrated score when scores lie anywhere inside their cells."""
+    """Bound the decrease of the recalibrated score when scores are anywhere inside their cells."""
     weight, rate = cells.weight, _rate(cells)
     divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
     best = float(mean_score(weight, rate, recalibrated(weight, rate), kind))
@@ -71,7 +69,7 @@ def recalibration_bound(cells: Cells, kind: str) -> float:
 
 
 def score_bound(cells: Cells, kind: str) -> float:
-    """Largest change of the predictions' own score when scores lie anywhere inside their cells."""
+    """Bound the change of the predictions' own score when scores are anywhere inside their cells."""
     several = cells.predictions > 1
     if kind == "brier":
         spread = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * several
@@ -88,7 +86,7 @@ def score_bound(cells: Cells, kind: str) -> float:
 
 
 def _log_loss(weight: Floats, probability: Floats) -> Floats:
-    """Log losses of outcomes of this weight and probability; infinite at 0, nothing where there is no weight."""
+    """Return log losses of outcomes of this weight and probability; infinite at 0, zero where there is no weight."""
     with np.errstate(divide="ignore"):
         return np.asarray(
             -weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight)))
@@ -104,7 +102,7 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
         if not np.isfinite(value):
             raise NotAnswerable(
                 "zero_probability",
-                "an outcome came that had probability 0: its log loss is infinite",
+                "an outcome with probability 0 occurred: its log loss is infinite",
             )
         kind = SCORE.of(view.question)
         extra: dict[str, object] = {"score": kind, "scope": view.scope}
@@ -122,7 +120,7 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
 
 
 def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
-    """Interval from the replicates' bins, in which order is all that these parts need."""
+    """Compute the interval from the replicates' bins. These parts need only the order of bins."""
 
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         tables = tables_for(view, view.scope, SCORE_BINS)
@@ -156,17 +154,17 @@ def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, par
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
-    """Miscalibration of bins, each recalibrated as a whole.
+    """Return the miscalibration of bins, each recalibrated as one.
 
     Raises
     ------
     NotAnswerable
-        The log score, in whose long tails resampled gaps cover the truth too seldom.
+        The log score: in its long tails, resampled gaps cover the truth too rarely.
     """
     kind = SCORE.of(view.question)
     if kind == "log":
         raise NotAnswerable(
-            "log_score_not_covered", "resampled gaps have no long tails as the log score has"
+            "log_score_not_covered", "resampled gaps do not have the long tails of the log score"
         )
 
     def statistic(bins: int) -> GapStatistic:
@@ -188,10 +186,10 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """Miscalibration of a calibrated model, from drawn hits.
+    """Return the miscalibration of a calibrated model, from drawn hits.
 
-    Recalibration fits noise down to the finest cells. So many draws in few groups give the spread, and a few draws in
-    all cells tell how much lower their groups' mean lies.
+    Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how
+    much lower the mean of the groups is.
     """
     kind = SCORE.of(view.question)
     cells = independent(scored_cells(view))
@@ -208,19 +206,19 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 
 
 def _miscalibrations(cells: Cells, hits: Floats, kind: str) -> Floats:
-    """Miscalibration under each of several outcomes, float64 (n_outcomes,)."""
+    """Return the miscalibration under each of several outcomes, float64 (n_outcomes,)."""
     rate = np.clip(hits / cells.weight, 0.0, 1.0)
     return _lost(cells.weight, rate, np.clip(cells.mean, 0.0, 1.0), kind)
 
 
 def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
-    """What recalibration would gain on each row of rates, float64 (n_rows,)."""
+    """Return what recalibration would gain on each row of rates, float64 (n_rows,)."""
     own = mean_score(weight, rate, score, kind)
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
 def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
-    """One of the three parts of the mean score."""
+    """Return one of the three parts of the mean score."""
     return FormulaMetric(
         slug=f"corp_{name}",
         title=f"{name.capitalize()} (CORP)",

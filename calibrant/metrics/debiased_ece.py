@@ -1,7 +1,7 @@
-"""Debiased calibration error: the root mean square gap less what the labels' chance alone adds to it.
+"""Debiased calibration error: the root mean square gap minus what the labels' chance alone adds to it.
 
-From each bin's squared gap the variance of its accuracy is taken away, estimated from the bin itself (nothing where it holds fewer
-than two samples); the total is floored at 0 before the root.
+The variance of each bin's accuracy, estimated from the bin itself, is subtracted from its squared gap (nothing if the bin has fewer
+than two samples). The total is at least 0 before the root.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from calibrant.metrics.base import GapMetric, share
 
 
 def accuracy_variance(table: Table) -> float:
-    """Weighted mean over bins of the estimated variance of the bin's accuracy.
+    """Return the weighted mean over bins of the estimated variance of the bin's accuracy.
 
     Source
     ------
-    Kumar, Liang, Ma, Verified Uncertainty Calibration (NeurIPS 2019): y (1 - y) / (n - 1) for single labels. For shares of
-    votes the sample variance of the shares, for weighted samples n is the effective one.
+    Kumar, Liang, Ma, Verified Uncertainty Calibration (NeurIPS 2019): y (1 - y) / (n - 1) for single labels. For shares of ratings the
+    sample variance of the shares is used; for weighted samples n is the effective number.
     """
     cells = table.cells
     samples = np.divide(
@@ -37,7 +37,7 @@ def accuracy_variance(table: Table) -> float:
 
 
 def debiased_statistic(bias: float) -> GapStatistic:
-    """Root of the mean squared gap less the bias, floored at 0."""
+    """Return the root of the mean squared gap minus the bias, at least 0."""
     return lambda weight, gap: np.sqrt(
         np.maximum((share(weight) * gap**2).sum(axis=(-1, -2)) - bias, 0.0)
     )

@@ -1,4 +1,4 @@
-"""Dice over cases: overlap of the top class with the reference, beside which marginal errors are reported."""
+"""Dice over cases: overlap of the top class with the reference, reported together with marginal errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant.segmentation.case_errors import BACKGROUND, MISSING_CLASS, case_e
 
 
 def read(view: View, seed: int) -> Estimate:
-    """The mean over classes, then over cases."""
+    """Return the mean over classes, then over cases."""
     cases = case_errors(view)
     values = cases.by_case("dice")
     values = values[np.isfinite(values)]

@@ -11,12 +11,12 @@ from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote
 
 
 def disagreement_ce(view: View, seed: int) -> Estimate:
-    """CE_phi, with the debiased and plug-in calibration loss beside it.
+    """Return CE_phi, with the debiased and plug-in calibration loss.
 
     Raises
     ------
     NotAnswerable
-        No prediction has two votes, or the state does not hold the bins.
+        No prediction has two ratings, or the state does not hold the bins.
     """
     choice = Choice.of(view)
     table = disagreement_table(view, choice.by_ratings)

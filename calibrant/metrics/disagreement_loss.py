@@ -1,4 +1,4 @@
-"""Disagreement loss: squared loss of 1 - sum z^2 as a prediction that two raters differ; needs two votes a row."""
+"""Disagreement loss: squared loss of 1 - sum z^2 as a prediction that two raters differ; needs two ratings per row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from calibrant.raters.label_losses_by_row import LOSS_WEIGHT, Choice, n_one_vote
 
 
 def disagreement_loss(view: View, seed: int) -> Estimate:
-    """Unbiased L_phi for phi = "two raters differ".
+    """Return the unbiased L_phi for phi = "two raters differ".
 
     Raises
     ------
     NotAnswerable
-        No prediction has two votes.
+        No prediction has two ratings.
     """
     choice = Choice.of(view)
     rows = rows_with_several(view, choice)

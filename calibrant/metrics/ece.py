@@ -1,7 +1,7 @@
 """Expected calibration error: the mean gap, weighted by the bins' weight.
 
-With `raters=pooled` this is the multi-rater ECE of Riera-Marin et al. (eq. 5): bins' shares are of ratings, and a bin's
-accuracy is the share of ratings equal to the top class.
+With `raters=pooled` this is the multi-rater ECE of Riera-Marin et al. (eq. 5): bins are weighted by ratings, and a bin's accuracy is
+the share of ratings equal to the top class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def weighted_mean_gap(weight: Floats, gap: Floats) -> Floats:
-    """Mean absolute gap by weight over bins; float64 (..., n_bins) to (...).
+    """Return the mean absolute gap over bins, by weight; float64 (..., n_bins) to (...).
 
     Source
     ------
@@ -32,7 +32,7 @@ def weighted_mean_gap(weight: Floats, gap: Floats) -> Floats:
 
 
 def ece_statistic(bias: float) -> GapStatistic:
-    """The statistic over one table."""
+    """Return the statistic over one table."""
     return lambda weight, gap: weighted_mean_gap(weight, gap)[..., 0]
 
 
@@ -44,6 +44,7 @@ METRIC = GapMetric(
     direction="lower",
     needs=("scope",),
     source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
+    search_words={"MR-ECE": "raters=pooled"},
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ece_statistic,
 )

@@ -1,7 +1,7 @@
-"""ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never falls with confidence.
+"""ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never decreases with confidence.
 
-Bins are tried from 1 on and the last number before the first failure is taken. Numbers up to `MAX_BINS` are tried,
-because a sample without a miss stays monotone for ever; `at_bound` then says so.
+Bins are tried from 1 upwards, and the last number before the first failure is used. Numbers up to `MAX_BINS` are tried, because a
+sample without a miss stays monotone for any number. `at_bound` reports that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Sweep:
-    """Where a sweep ended: first cell of every bin, the number of bins tried there, whether it was the last allowed."""
+    """Result of a sweep: first cell of every bin, the number of bins tried, and whether it was the last allowed."""
 
     starts: Ints
     bins: int
@@ -35,12 +35,12 @@ class Sweep:
 
 
 def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
-    """The finest equal-mass bins before accuracy first falls.
+    """Find the finest equal-mass bins before accuracy first decreases.
 
     Parameters
     ----------
     weight, correct : float64 (n_cells,), in order of score
-    split : cells are rows that ranks alone divide, else they are divided by mass
+    split : whether cells are rows that are divided by rank; else they are divided by mass
 
     Source
     ------
@@ -66,21 +66,21 @@ def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
 
 
 def _mass_starts(before: Floats, bins: int) -> Ints:
-    """First cells of bins of equal mass: those whose running weight reaches j / bins of the whole."""
+    """Return first cells of bins of equal mass: those whose running weight reaches j / bins of the total."""
     reached = before[-1] * np.arange(1, bins) / bins * (1.0 - _ROUNDING)
     starts = np.unique(np.searchsorted(before[:-1], reached))
     return np.concatenate([[0], starts[(starts > 0) & (starts < len(before) - 1)]])
 
 
 def _rank_starts(n: int, bins: int) -> Ints:
-    """First rows of bins whose sizes differ by at most one, larger first."""
+    """Return first rows of bins whose sizes differ by at most one, larger first."""
     small, larger = divmod(n, bins)
     j = np.arange(bins)
     return j * small + np.minimum(j, larger)
 
 
 def sweep_error(cells: Cells, starts: Ints, norm: int) -> tuple[float, Cells]:
-    """The mean gap (1) or the root mean square gap (2) of the bins that begin at `starts`, and the bins."""
+    """Return the mean gap (1) or the root mean square gap (2) of the bins that begin at `starts`, and the bins."""
     group = np.zeros(len(cells), np.int64)
     group[starts[1:]] = 1
     bins = cells.grouped(np.cumsum(group), len(starts))
@@ -88,14 +88,14 @@ def sweep_error(cells: Cells, starts: Ints, norm: int) -> tuple[float, Cells]:
 
 
 def gap_norm(weight: Floats, gap: Floats, norm: int) -> float:
-    """Weighted mean of gaps to a power, and the root of that power."""
+    """Return the weighted mean of gaps to a power, and the root of that power."""
     return float((weight @ np.abs(gap) ** norm / weight.sum()) ** (1.0 / norm))
 
 
 def read(view: View) -> MetricValue | None:
     split = TIES.of(view.question) == "split"
     if split and not view.is_raw:
-        raise NotAnswerable("needs_rows", "ties can be split among raw rows only")
+        raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
     cells = view.row_cells(view.scope) if split else scored_cells(view)
     cells = cells.kept(cells.weight > 0)
     view.refuse_histograms()
@@ -118,7 +118,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
-    """Largest change at this number of bins when cuts may fall anywhere inside their cells."""
+    """Bound the change at this number of bins when cuts may be anywhere inside their cells."""
     cuts = np.minimum(cuts_inside(cells, bins), 2)
     total = float(cells.weight.sum())
     shift = float(cuts @ np.maximum(*cells.largest_shift)) / total
@@ -130,7 +130,7 @@ def error_bound(cells: Cells, bins: int, norm: int, value: float) -> float:
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
-    """The gaps of equal-width bins, as many as the sweep chose."""
+    """Return the gaps of equal-width bins, as many as the sweep chose."""
     norm = int(str(reading.extra["norm"]))
 
     def statistic(bins: int) -> GapStatistic:
@@ -142,7 +142,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """At the number of bins that the data chose."""
+    """Return the null reference at the number of bins that the data chose."""
     split = reading.extra["ties"] == "split"
     cells = view.row_cells(view.scope) if split else scored_cells(view)
     cells = cells.kept(cells.weight > 0)

@@ -1,7 +1,7 @@
 """Metrics with a formula of their own: the value first, then interval and null reference where they exist.
 
-Formula and what it was made of come as a `MetricValue`; a metric says how to draw an interval and what a calibrated model
-would show, or names the reason why it has none.
+A formula returns a `MetricValue`. A metric defines how to compute an interval and the value of a calibrated model, or names the
+reason why it has none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JACKKNIFE = "jackknife of 64 unit replicates"
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A value with what it was made of, JSON-able."""
+    """A value with its inputs, JSON-able."""
 
     value: float
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class MetricValue:
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds with how they were made."""
+    """Bounds and how they were made."""
 
     bounds: tuple[float, float]
     about: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class OfBins:
-    """What a metric is of equal-width bins alone: its statistic for a number of them, and the number that it wants."""
+    """The metric on equal-width bins alone: its statistic for a number of them, and the preferred number."""
 
     statistic: Callable[[int], GapStatistic]
     bins: int = SCORE_BINS
@@ -59,11 +59,11 @@ class FormulaMetric(Metric):
     Attributes
     ----------
     read : the value from a view, None where there is no data
-    of_bins : what the value is of bins, which gives an interval and a stability curve from replicates
+    of_bins : the value from bins, which gives an interval and a stability curve from replicates
     of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
         float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
-    interval : from view, reading, seed, in place of `of_bins`; without either `no_interval` is the reason
-    null : mean and 95 % quantile for a calibrated model, from view, reading, seed; without it `no_null` is the reason
+    interval : from view, value, seed, instead of `of_bins`; without either, `no_interval` is the reason
+    null : mean and 95 % quantile for a calibrated model, from view, value, seed; without it, `no_null` is the reason
     """
 
     read: Callable[[View], MetricValue | None] = _unread
@@ -111,28 +111,28 @@ class FormulaMetric(Metric):
 
 
 def bounded(bound: float | None, why: str) -> dict[str, Any]:
-    """How the error bound of an estimate from cells is told: where there is none, or no finite one, with the reason."""
+    """Return the error bound of an estimate from cells, or the reason where there is none or no finite one."""
     if bound is not None and np.isfinite(bound):
         return {"error_bound": bound}
     return {"error_bound": None, "error_bound_reason": why}
 
 
 def scored_cells(view: View) -> Cells:
-    """Cells of the asked scope that have weight, one for each distinct score where raw rows are at hand.
+    """Return the cells of the requested scope that have weight, one per distinct score where raw rows are available.
 
     Raises
     ------
     NotAnswerable
-        The window holds plain histograms, or the classes' cells are not kept.
+        The window holds plain histograms, or the classes' cells are not stored.
     """
     view.refuse_histograms()
     return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
 
 
 def interval_of_bins(view: View, of_bins: OfBins, seed: int, value: float) -> Interval:
-    """Interval of a statistic of gaps from the replicates' tables of the asked scope, widened to hold the value.
+    """Return the interval of a statistic of gaps from the replicates' tables of the requested scope, widened to include the value.
 
-    Of the bins that are wanted the replicates give the nearest number that they can.
+    Replicates give the available number of bins nearest to the requested one.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int, value: float) -> In
 
 
 def bin_scores(view: View, bins: int) -> Floats:
-    """Mean score of each of `bins` equal-width bins of the asked scope, middles of empty ones; float64 (bins,)."""
+    """Return the mean score of each of `bins` equal-width bins of the requested scope, middles of empty ones; float64 (bins,)."""
     cells = view.cells_of(view.scope)
     middle = (np.arange(bins) + 0.5) / bins
     place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(

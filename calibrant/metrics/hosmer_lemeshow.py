@@ -1,7 +1,7 @@
-"""Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, over their variance.
+"""Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, divided by their variance.
 
-For a model scored on data that it was not fitted to, the degrees of freedom are the groups; on its own training data
-two fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the kept design effect.
+For a model scored on data that it was not fitted to, the degrees of freedom are the number of groups; on its own training data two
+fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the stored design effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DATA = Option(
 
 
 def chi_square(difference: Floats, variance: Floats) -> float:
-    """Sum over groups of squared difference over variance; groups that allow no variance must show no difference.
+    """Return the sum over groups of squared difference over variance. Groups without variance must have no difference.
 
     Source
     ------
@@ -82,7 +82,7 @@ def read(view: View) -> MetricValue | None:
 def error_bound(
     cells: Cells, bins: int, group: Ints, groups: Cells, variance: Floats
 ) -> float | None:
-    """Largest change when each cut may fall anywhere inside its cell; None where a cell holds several cuts.
+    """Bound the change when each cut may be anywhere inside its cell; None where a cell contains several cuts.
 
     A part that changes sides takes its difference with it, and its own variance and distance from the group's mean.
     """
@@ -101,7 +101,7 @@ def error_bound(
     size = np.abs(groups.correct - groups.confidence)
     high = (size + shift) ** 2 / (variance - moved) - size**2 / variance
     low = size**2 / variance - np.maximum(size - shift, 0.0) ** 2 / (variance + moved)
-    # The design effect divides by the cells' own variance, which differs from the scores' by their spread inside.
+    # The design effect divides by the cells' own variance, which differs from the scores' by their variation inside.
     inside = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * (
         cells.predictions > 1
     )
@@ -115,7 +115,7 @@ def error_bound(
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """Of the chi-square distribution."""
+    """Return mean and quantile of the chi-square distribution."""
     freedom = reading.extra["degrees_of_freedom"]
     return float(freedom), float(scipy.special.chdtri(freedom, 0.05))
 

@@ -1,7 +1,7 @@
 """Kernel calibration error (kdeECE); with `raters=pooled` the multi-rater form, from counts.
 
-From more distinct scores than `MAX_POINTS` groups are made first, evenly in the score and, near 0 and 1, in its
-logarithm, on which the kernel depends there; so the cost does not grow with the number of predictions.
+More distinct scores than `MAX_POINTS` are first grouped: evenly in the score and, near 0 and 1, evenly in its logarithm, on which the
+kernel depends there. The cost therefore does not grow with the number of predictions.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ LEAVE = Option(
 SELECTION = Option(
     "selection",
     "fixed",
-    "`fixed` takes `bandwidth`; `likelihood` the one of a few with the largest leave-one-out likelihood, which is "
+    "`fixed` uses `bandwidth`; `likelihood` uses the one of a few with the largest leave-one-out likelihood, which is "
     "fragile where scores pile up at 1.",
     allowed=("fixed", "likelihood"),
 )
 
 
 def places(score: Floats, fineness: int) -> Ints:
-    """Groups of scores for the kernel: `fineness` over [0, 1], and a 200th of it in each halving towards 0 or 1."""
+    """Return groups of scores for the kernel: `fineness` over [0, 1], and a 200th of it in each halving towards 0 or 1."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
     return np.floor(fineness * (clipped + np.log2(clipped / (1.0 - clipped)) / 200.0)).astype(
         np.int64
@@ -70,11 +70,11 @@ def places(score: Floats, fineness: int) -> Ints:
 
 
 def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
-    """Cells of the asked scope, grouped where they are more than `most`, and their points."""
+    """Return the cells of the requested scope, grouped if they are more than `most`, and their points."""
     leave = LEAVE.of(view.question)
     cells = scored_cells(view)
     if view.filling is not None and view.filling.n <= most:
-        # Rows of one score may differ in weight or in votes, and each leaves out its own.
+        # Rows of one score may differ in weight or in ratings, and each leaves out its own.
         rows = view.row_cells(view.scope)
         rows = rows.kept(rows.weight > 0)
         cells = rows if len(rows) <= most else cells
@@ -114,9 +114,9 @@ def read(view: View) -> MetricValue | None:
 
 
 def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> float | None:
-    """Largest change wherever scores and hits lie inside their cells; None where cells do not tell what each leaves out.
+    """Bound the change for scores and hits anywhere inside their cells; None where cells do not determine what each leaves out.
 
-    That is so of weighted predictions, and of those with several ratings that are left out together.
+    That is so for weighted predictions, and for those with several ratings that are left out together.
     """
     single = np.isnan(found.own_hits)
     pooled = view.question.raters == "pooled"
@@ -127,9 +127,9 @@ def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> f
 
 
 def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -> float:
-    """What pairs of neighbouring cells in place of single ones change, pair by pair without cancelling.
+    """Return the change when pairs of neighbouring cells replace single ones, pair by pair without cancelling.
 
-    The error of cells is of second order in their width, so that this is about three times as large.
+    The error of cells is of second order in their width, so this is about three times as large.
     """
     pair = np.arange(len(cells)) // 2
     coarse = points_of(
@@ -144,9 +144,9 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
-    """Kernel means of the bins' gaps at the bandwidth of the value.
+    """Return kernel means of the bins' gaps at the bandwidth of the value.
 
-    So the kernel's own bias, which a calibrated model has too, is no part of it, and 0 can lie inside.
+    They contain the kernel's own bias, which a calibrated model has too. It is therefore not part of the interval, which can include 0.
     """
     bandwidth = float(str(reading.extra["bandwidth"]))
 
@@ -166,7 +166,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def of_resamples(view: View, times: Floats) -> Floats:
-    """At the bandwidth that is asked for, or that is likeliest for all rows together."""
+    """Return values of resamples, at the requested bandwidth or the likeliest one for all rows together."""
     rows = view.rows(view.scope)
     kept = rows.weight > 0
     found = points_of(rows.kept(kept), LEAVE.of(view.question), view.question.raters == "mean")
@@ -177,7 +177,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """From labels drawn cell by cell, in fewer cells."""
+    """Return the null reference, from labels drawn cell by cell, in fewer cells."""
     cells = independent(points(view, MAX_NULL_POINTS, NULL_FINENESS)[0])
     found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
     drawn = drawn_hits(cells, N_DRAWS, seed)

@@ -1,7 +1,7 @@
 """Cumulative calibration statistics: the largest excursion (KS) and the range (Kuiper) of running hits minus scores.
 
-The curve is read after each distinct score, so that the order of rows does not matter. From the kept state it is read
-at limits of cells; `error_bound` says how far it can stray inside one.
+The curve is read after each distinct score, so that the order of rows does not matter. From stored state it is read at limits of
+cells. `error_bound` is how far it can deviate inside one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 def _reader(
     statistic: GapStatistic, survival: Callable[[float], float], sides: int
 ) -> Callable[[View], MetricValue | None]:
-    """Reads value, standard deviation of the curve's end under the null, p-value and bound; `sides` is of a range."""
+    """Return a reader of value, standard deviation of the curve's end under the null, p-value and bound; `sides` of a range."""
 
     def read(view: View) -> MetricValue | None:
         cells = scored_cells(view)

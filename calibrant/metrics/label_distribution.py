@@ -1,7 +1,7 @@
 """Human-uncertainty calibration: predictions against the distribution of their ratings, each prediction counted once.
 
-EntCE compares entropies, DistCE distributions, RankCS the order of the classes. `raters` does not matter to them:
-they compare with the shares of votes as they are.
+EntCE compares entropies, DistCE distributions, RankCS the order of the classes. `raters` has no effect on them: they compare with the
+shares of ratings.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SHOWN_BINS = 20
 
 
 def sums_of(view: View) -> dict[str, Floats]:
-    """Each sum by replicate, float64 (64,).
+    """Return each sum by replicate, float64 (64,).
 
     Raises
     ------
     NotAnswerable
-        Plain histograms, or predictions merged before these sums were kept.
+        Plain histograms, or predictions merged before these sums were stored.
     """
     view.refuse_histograms()
     block = view.pane["label_distribution"].blocks["sums"]
@@ -45,7 +45,7 @@ def sums_of(view: View) -> dict[str, Floats]:
 
 
 def quantile(weight: Floats, low: float, high: float, level: float) -> float:
-    """Level's quantile of a histogram between low and high, linear inside bins.
+    """Return a quantile of a histogram between low and high, linear inside bins.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def quantile(weight: Floats, low: float, high: float, level: float) -> float:
 
 
 def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
-    """Quantiles and a histogram of a value by prediction that lies in [-reach, reach], or [0, 1] for the distance."""
+    """Return quantiles and a histogram of a value per prediction that is in [-reach, reach], or in [0, 1] for the distance."""
     weight = view.pane["label_distribution"].blocks[name].sums[0]
     low = 0.0 if name == "distance" else -reach
     shown = weight.reshape(SHOWN_BINS, -1).sum(axis=1)
@@ -88,7 +88,7 @@ def _reader(
 
 
 def instances(view: View, column: str) -> list[Any]:
-    """Every labelled row's own value; signed for the entropies.
+    """Return every labelled row's own value; signed for the entropies.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def instances(view: View, column: str) -> list[Any]:
         There are no raw rows.
     """
     if view.filling is None:
-        raise NotAnswerable("needs_rows", "the kept state holds no single predictions")
+        raise NotAnswerable("needs_rows", "the stored state holds no individual predictions")
     found = compare_rows(view.filling, slice(0, view.filling.n))
     values: list[Any] = getattr(found, column.removesuffix("_absolute")).tolist()
     return values

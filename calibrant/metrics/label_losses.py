@@ -1,7 +1,15 @@
 """Squared loss under label uncertainty and its five parts, in one file: L = EL + IL = CL + RL and EL = CL + GL.
 
-They are one decomposition of the same sums, and the exception to one file per metric. Every value is unbiased or debiased and may
-fall below 0 by chance; `plugin` is the value without the correction. Rows and bins: `calibrant/label_losses/`.
+The parts are the epistemic, irreducible, calibration, refinement and grouping loss. They are one decomposition of the same sums,
+and the exception to one file per metric. The bias of few ratings and few rows is taken away (`plugin` is the value with it).
+Estimates may then fall below 0 by chance. They are never clipped, because their mean would be wrong.
+
+EL, IL and GL need two ratings per prediction. By default they leave out predictions with one (`single_vote=exclude`). `keep` leaves
+in the uncorrected term of those, as published code does, which biases EL upwards. L, CL and RL read all predictions.
+
+Sums over rows and bins: `calibrant/raters/label_losses_by_row.py` and `label_losses_by_bin.py`.
+
+Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 5 to 14.
 """
 
 from __future__ import annotations

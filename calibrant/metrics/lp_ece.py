@@ -1,6 +1,6 @@
 """Calibration error of any order p: the p-th root of the weighted mean of gaps to the power p.
 
-Order 1 is `ece`, 2 is `rmsce`; larger orders look at the largest gaps, and tend to `mce`.
+Order 1 is `ece`, 2 is `rmsce`. Larger orders emphasise the largest gaps and tend to `mce`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ORDER = Option(
 
 
 def order_statistic(order: float) -> GapStatistic:
-    """The p-th root of the mean of |gap|^p by weight; (..., n_tables, n_bins) to (...).
+    """Return the p-th root of the mean of |gap|^p by weight; (..., n_tables, n_bins) to (...).
 
     Source
     ------
@@ -42,7 +42,7 @@ def order_statistic(order: float) -> GapStatistic:
 
 @dataclass(frozen=True)
 class OrderMetric(GapMetric):
-    """A statistic of gaps whose power is asked for."""
+    """A statistic of gaps with a requested power."""
 
     def asked(self, view: View) -> GapMetric:
         statistic = order_statistic(float(ORDER.of(view.question)))

@@ -1,6 +1,6 @@
 """MacroCE: calibration error of hits and of misses, averaged with equal weight whatever their number.
 
-A hit's error is one minus its score, a miss's the score itself.
+The error of a hit is one minus its score, that of a miss the score itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from calibrant.metrics.formula_metric import (
 
 
 def macro_error(hits: float, misses: float, hit_score: float, miss_score: float) -> float:
-    """Half of the hits' mean error and half of the misses'.
+    """Return half of the hits' mean error plus half of the misses'.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def macro_error(hits: float, misses: float, hit_score: float, miss_score: float)
 
 
 def error_bound(cells: Cells, hits: float, misses: float) -> float:
-    """Largest change when hits lie anywhere inside their cells."""
+    """Bound the change when hits are anywhere inside their cells."""
     return float(cells.largest_covariance.sum() * (1.0 / hits + 1.0 / misses) / 2.0)
 
 
@@ -54,7 +54,7 @@ def read(view: View) -> MetricValue | None:
     hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
     if hits <= 0.0 or misses <= 0.0:
         raise NotAnswerable(
-            "one_outcome", "only hits or only misses: one of the two means is of nothing"
+            "one_outcome", "only hits or only misses: one of the two means has no data"
         )
     hit_score = float(cells.correct @ cells.mean)
     value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
@@ -69,7 +69,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-    """By the jackknife of the same number from the replicates' bins."""
+    """Compute the interval by the jackknife of the same number from the replicates' bins."""
     tables = tables_for(view, view.scope, SCORE_BINS)
     score = bin_scores(view, tables.bins)
     weight, difference = tables.weight[:, 0], tables.difference[:, 0]

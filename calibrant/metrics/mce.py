@@ -9,7 +9,7 @@ from calibrant.metrics.base import GapMetric
 
 
 def mce_statistic(bias: float) -> GapStatistic:
-    """Largest absolute gap among bins with weight."""
+    """Return the largest absolute gap among bins with weight."""
     return lambda weight, gap: np.where(weight > 0, np.abs(gap), 0.0).max(axis=(-1, -2))
 
 

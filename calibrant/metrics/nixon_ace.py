@@ -1,9 +1,8 @@
-"""Nixon's adaptive calibration errors: the plain mean of gaps over classes and ranges of equal mass in each.
+"""Nixon's adaptive calibration errors: the unweighted mean of gaps over classes and ranges of equal mass in each.
 
-ACE takes every probability, TACE those above `epsilon`. A class without any counts as 0, as its empty ranges would.
-In a plain mean a lost range weighs as much as a full one, and the cells of small probabilities hold several cuts
-each. Kept cells are therefore divided in proportion to mass, unlike in the other equal-mass metrics; `error_bound`
-says how far that can matter.
+ACE uses every probability, TACE those above `epsilon`. A class without any counts as 0, as its empty ranges would. In an unweighted
+mean a lost range weighs as much as a full one, and the cells of small probabilities contain several cuts each. Therefore stored cells
+are divided in proportion to mass, unlike in the other equal-mass metrics. `error_bound` is how far that can matter.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
-EPSILON = Option("epsilon", 0.01, "Probabilities above this are taken.", low=0.0, high=1.0)
+EPSILON = Option("epsilon", 0.01, "Probabilities above this are used.", low=0.0, high=1.0)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """One class's ranges, float64 (n_ranges,), and the largest change of their mean gap by what is not known."""
+    """One class's ranges, float64 (n_ranges,), and the largest change of their mean gap from what is not known."""
 
     weight: Floats
     gap: Floats
@@ -36,7 +35,7 @@ class Ranges:
 
 
 def by_rank(cells: Cells, bins: int) -> Ranges:
-    """Rows in groups whose sizes differ by at most one."""
+    """Group rows so that group sizes differ by at most one."""
     if not len(cells):
         return _NO_RANGES
     group = rank_groups(len(cells), bins)
@@ -45,10 +44,10 @@ def by_rank(cells: Cells, bins: int) -> Ranges:
 
 
 def by_mass(cells: Cells, bins: int) -> Ranges:
-    """Cells in ranges of equal mass.
+    """Divide cells into ranges of equal mass.
 
-    A cut inside a cell of one score falls behind it, so that ties stay together; inside any other it divides the cell
-    in proportion.
+    A cut inside a cell of one score is placed after it, so that ties stay together. Inside any other cell, the cut divides it in
+    proportion.
     """
     if not len(cells):
         return _NO_RANGES
@@ -72,10 +71,10 @@ def by_mass(cells: Cells, bins: int) -> Ranges:
 def _proportion_bound(
     cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats
 ) -> float:
-    """Largest change of the mean gap over ranges when hits lie anywhere inside the cells that were divided.
+    """Bound the change of the mean gap over ranges when hits are anywhere inside the cells that were divided.
 
-    Over the pieces of a cell the differences can be off by twice its hits' and misses' own; a cut at a row instead of
-    at the exact mass moves at most one prediction.
+    Over the pieces of a cell the differences can be off by twice its hits' and misses' own. A cut at a row instead of at the exact mass
+    moves at most one prediction.
     """
     if not len(cut):
         return 0.0
@@ -87,7 +86,7 @@ def _proportion_bound(
 
 
 def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
-    """The cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that holds it."""
+    """Return the cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that contains it."""
     if epsilon is None:
         return cells, 0.0
     astride = (cells.lower < epsilon) & (cells.upper > epsilon)
@@ -97,16 +96,16 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
 
 
 def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
-    """Each class's ranges of the probabilities above epsilon.
+    """Return each class's ranges of the probabilities above epsilon.
 
     Raises
     ------
     NotAnswerable
-        Plain histograms, classes whose cells are not kept, or ties to split without rows.
+        Plain histograms, classes whose cells are not stored, or ties to split without rows.
     """
     split = TIES.of(view.question) == "split"
     if split and not view.is_raw:
-        raise NotAnswerable("needs_rows", "ties can be split among raw rows only")
+        raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
     view.refuse_histograms()
     return [_class_ranges(view, klass, epsilon, split) for klass in range(view.spec.n_classes)]
 

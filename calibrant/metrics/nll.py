@@ -1,7 +1,7 @@
 """Negative log-likelihood of the ratings, in nats, mean over ratings.
 
-A rating of a class whose probability is exactly 0 has infinite loss. Such ratings are counted and never clipped: `value` is
-then null and `finite_value` the mean over the others.
+A rating of a class whose probability is exactly 0 has infinite loss. Such ratings are counted and never clipped: `value` is then null,
+and `finite_value` is the mean over the others.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def overconfidence(score: Floats) -> GapStatistic:
-    """The statistic over bins of these mean scores; weight and gap (..., n_bins) to (...).
+    """Return the statistic over bins of these mean scores; weight and gap (..., n_bins) to (...).
 
     Source
     ------
@@ -45,7 +45,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
-    """As of the other binned metrics; the bins' mean scores are taken as known."""
+    """Return the statistic of bins as in other binned metrics. The bins' mean scores are taken as known."""
 
     def statistic(bins: int) -> GapStatistic:
         of_gaps = overconfidence(bin_scores(view, bins))

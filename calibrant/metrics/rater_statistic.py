@@ -1,10 +1,9 @@
-"""How well probabilities foretell a yes-or-no statistic of several raters of one prediction, such as that all agree.
+"""How well probabilities predict a yes-or-no statistic of several raters of one prediction, such as that all agree.
 
-The statistic's share over all subsets of a prediction's votes is unbiased for its label distribution; a model
-predicts it as the chance among as many labels drawn from its probabilities. The loss is unbiased, and its calibration
-part is binned by the predicted chance. Of two raters and `disagreement` this is `disagreement_loss`, which state
-holds; others need whole predictions: posted rows, or the kept sample. Each prediction has its own weight whatever its
-number of votes.
+The statistic's share over all subsets of a prediction's ratings is unbiased for its label distribution. A model predicts it as the
+probability among as many labels drawn from its probabilities. The loss is unbiased, and its calibration part is binned by the
+predicted probability. For two raters and `disagreement` this is `disagreement_loss`, which the state holds. Others need complete
+predictions: posted rows, or the stored sample. Each prediction has its own weight, whatever its number of ratings.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ MAX_ROWS = 20_000
 STATISTIC = Option(
     "statistic",
     "disagreement",
-    "Of so many raters: `disagreement` that not all agree, `all_differ` that no two do, `majority` that more than "
+    "Event among the raters: `disagreement` that not all agree, `all_differ` that no two do, `majority` that more than "
     "half agree.",
     allowed=tuple(STATISTICS),
 )
-N_RATERS = Option("n_raters", 2, "Raters that the statistic is of.", low=2, high=20)
+N_RATERS = Option("n_raters", 2, "Number of raters in the statistic.", low=2, high=20)
 
 
 def read(view: View) -> MetricValue | None:
@@ -39,7 +38,7 @@ def read(view: View) -> MetricValue | None:
     number = rows.votes.sum(axis=1)
     enough = number >= order
     if not enough.any():
-        raise NotAnswerable("too_few_votes", f"no prediction at hand has {order} votes")
+        raise NotAnswerable("too_few_votes", f"no available prediction has {order} ratings")
     observed, predicted = STATISTICS[name]
     table = table_of_rows(
         np.clip(predicted(rows.probabilities[enough], order), 0.0, 1.0),

@@ -9,7 +9,7 @@ from calibrant.metrics.base import GapMetric, share
 
 
 def rmsce_statistic(bias: float) -> GapStatistic:
-    """Root of the mean squared gap, by weight."""
+    """Return the root of the mean squared gap, by weight."""
     return lambda weight, gap: np.sqrt((share(weight) * gap**2).sum(axis=(-1, -2)))
 
 

@@ -1,8 +1,8 @@
-"""Squared kernel calibration error (SKCE): an unbiased estimate that is 0 in the mean for a calibrated model.
+"""Squared kernel calibration error (SKCE): an unbiased estimate with mean 0 for a calibrated model.
 
-Residuals, labels' shares minus probabilities, of two predictions agree more than chance does where the model errs in
-one direction near both. Pairs of different units alone are taken. The `p_value` is the share of label draws from the
-predictions that show as much. Needs whole predictions: posted rows, or the kept sample.
+Residuals (labels' shares minus probabilities) of two predictions agree more than by chance if the model errs in one direction near
+both. Only pairs of different units are used. The `p_value` is the share of label draws from the predictions with at least as large a
+value. The metric needs complete predictions: posted rows, or the stored sample.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _DRAWN = "one label a unit drawn from the predictions"
 KERNEL_WIDTH = Option(
     "kernel_width",
     0.0,
-    "Distance between probability vectors over which the kernel falls to 1 / e; 0 takes the median distance of two.",
+    "Distance between probability vectors over which the kernel falls to 1 / e; 0 uses the median distance of two.",
     low=0.0,
     high=2.0,
 )
 
 
 def distances(probabilities: Floats) -> Floats:
-    """Euclidean distances of all pairs of rows; (n, n)."""
+    """Return Euclidean distances of all pairs of rows; (n, n)."""
     squares = (probabilities**2).sum(axis=1)
     square = squares[:, None] + squares - 2.0 * (probabilities @ probabilities.T)
     return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
 def pair_weights(rows: RowsAtHand, width: float) -> tuple[Floats, Floats, float]:
-    """Weights of pairs of rows without and with the kernel, 0 within a unit, and the kernel's width; (n, n) twice.
+    """Return weights of pairs of rows without and with the kernel, 0 within a unit, and the kernel's width; (n, n) twice.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def pair_weights(rows: RowsAtHand, width: float) -> tuple[Floats, Floats, float]
 
 
 def row_agreement(kernel: Floats, residual: Floats) -> Floats:
-    """Sum over all other rows of kernel times the product of residuals; (n,)."""
+    """Return the sum over all other rows of kernel times the product of residuals; (n,)."""
     return np.asarray(((kernel @ residual) * residual).sum(axis=1))
 
 
@@ -76,14 +76,14 @@ def read(view: View) -> MetricValue | None:
     weight, kernel, width = _pairs(view, rows)
     total = float(weight.sum())
     if not total:
-        raise NotAnswerable("too_few_units", "no two predictions of different units are at hand")
+        raise NotAnswerable("too_few_units", "no two predictions of different units are available")
     value = float(row_agreement(kernel, rows.share - rows.probabilities).sum()) / total
     about = {"kernel": "exponential", "kernel_width": width, **rows.about}
     return MetricValue(value, about | {"null_assumption": _DRAWN})
 
 
 def drawn_errors(view: View, seed: int) -> Floats:
-    """Estimates of a calibrated model with the same predictions."""
+    """Return estimates of a calibrated model with the same predictions."""
     rows = _rows(view)
     assert rows is not None
     weight, kernel, _ = _pairs(view, rows)
@@ -103,17 +103,17 @@ def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-    """Jackknife over the units at hand."""
+    """Compute the interval by the jackknife over the available units."""
     rows = _rows(view)
     assert rows is not None
     weight, kernel, _ = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
     if n_units < MIN_UNITS:
         raise NotAnswerable(
-            "too_few_units", f"{n_units} units are at hand; intervals need {MIN_UNITS}"
+            "too_few_units", f"{n_units} units are available; intervals need at least {MIN_UNITS}"
         )
     agreement = row_agreement(kernel, rows.share - rows.probabilities)
-    # A unit has no pairs within itself: what it takes part in counts twice in the whole.
+    # A unit has no pairs within itself: its pairs count twice in the total.
     top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
     bounds = jackknife_interval(reading.value, left_out, view.question.ci)

@@ -1,4 +1,4 @@
-"""Smooth ECE: the calibration error under the bandwidth that equals it, without bins and without a choice."""
+"""Smooth ECE: the calibration error under the bandwidth that equals it, without bins and without a free parameter."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from calibrant.metrics.formula_metric import (
 
 Floats = NDArray[np.float64]
 MAX_CELLS = 8000
-# Narrower bandwidths come with more predictions, and with them each draw is more alike the next.
+# Narrower bandwidths occur with more predictions, where draws differ less from each other.
 _NULL_LEVELS = ((512, 100), (2048, 25), (8192, 10))
 _POINTS = 120
 
 
 def error_bound(cells: Cells, bandwidth: float) -> float:
-    """Largest change when scores lie anywhere in their cells: a Gaussian shifted by x changes by 0.8 x / bandwidth."""
+    """Bound the change when scores are anywhere in their cells: a Gaussian shifted by x changes by 0.8 x / bandwidth."""
     reach = np.maximum(cells.upper - cells.mean, cells.mean - cells.lower)
     size = np.add(*cells.largest_shift)
     return float((size * reach).sum() / cells.weight.sum() * np.sqrt(2.0 / np.pi) / bandwidth)
@@ -63,7 +63,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
-    """The bins' gaps smoothed at the bandwidth of the value."""
+    """Return the bins' gaps smoothed at the bandwidth of the value."""
     bandwidth = float(str(reading.extra["bandwidth"]))
 
     def statistic(bins: int) -> GapStatistic:
@@ -78,7 +78,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def of_resamples(view: View, times: Floats) -> Floats:
-    """To a relative 1e-5."""
+    """Return values of resamples, to a relative 1e-5."""
     rows = view.rows(view.scope)
     taken = np.tile(times, len(rows) // times.shape[1])
     total = taken @ rows.weight
@@ -88,7 +88,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """Each draw finds its own bandwidth, among more coefficients where it lies below what few resolve."""
+    """Return the null reference. Each draw finds its own bandwidth, from more coefficients if it is below what few resolve."""
     cells = scored_cells(view)
     for n, n_draws in _NULL_LEVELS:
         errors = _drawn_errors(cells, n, n_draws, seed)
@@ -98,7 +98,7 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 
 
 def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
-    """Errors of a calibrated model with scores at the middles of n intervals."""
+    """Return errors of a calibrated model with scores at the middles of n intervals."""
     cells = independent(
         cells.at_places(np.floor(np.clip(cells.mean, 0.0, 1.0) * n).astype(np.int64))
     )

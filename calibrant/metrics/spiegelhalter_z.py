@@ -1,7 +1,7 @@
-"""Spiegelhalter's z: is the Brier score of these scores what calibrated ones would have? With its two-sided p-value.
+"""Spiegelhalter's z: compares the Brier score with that of calibrated scores. With its two-sided p-value.
 
-The variance is the kept one, in which a unit's ratings and predictions are fully dependent: the cautious end. With
-one rating a prediction and no named units it is the usual one.
+The variance is the stored one, in which a unit's ratings and predictions are fully dependent (the conservative limit). With one rating
+per prediction and no named units it is the usual one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded
 
 
 def z_of(cells: Cells) -> tuple[float, float]:
-    """The statistic and its variance's root before division.
+    """Return the statistic and its variance's root before division.
 
     Source
     ------
@@ -27,7 +27,7 @@ def z_of(cells: Cells) -> tuple[float, float]:
 
 
 def error_bound(cells: Cells, z: float, deviation: float) -> float:
-    """Largest change of z when scores lie anywhere inside their cells."""
+    """Bound the change of z when scores are anywhere inside their cells."""
     reach = np.maximum(cells.upper - cells.mean, cells.mean - cells.lower) * (cells.predictions > 1)
     top = 2.0 * float(cells.largest_covariance.sum() + (cells.weight * reach**2).sum())
     variance = 4.0 * float(cells.null_variance @ reach)
@@ -42,7 +42,7 @@ def read(view: View) -> MetricValue | None:
     top, deviation = z_of(cells)
     if deviation <= 0.0:
         raise NotAnswerable(
-            "no_variance", "every score is 0, 1/2 or 1: the statistic has no spread"
+            "no_variance", "every score is 0, 1/2 or 1: the statistic has no variance"
         )
     z = top / deviation
     extra: dict[str, object] = {
@@ -57,7 +57,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """Of a standard normal."""
+    """Return mean and quantile of a standard normal."""
     return 0.0, 1.6448536269514722
 
 

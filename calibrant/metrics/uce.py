@@ -1,7 +1,7 @@
 """Uncertainty calibration error: normalised entropy against the share of errors, in bins of the entropy.
 
-A calibrated model does not have a UCE of 0: its errors follow its confidence, and entropy is another number.
-`null_mean` says what it would show, and for two classes the diagram carries the ideal curve.
+A calibrated model does not have a UCE of 0: its errors follow its confidence, which differs from entropy. `null_mean` is the UCE of a
+calibrated model. For two classes the diagram has the ideal curve.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def inverse_binary_entropy(uncertainty: Floats) -> Floats:
-    """The error in [0, 1/2] whose entropy, over log 2, is this: the ideal curve of two classes; (n,) to (n,).
+    """Return the error in [0, 1/2] whose entropy, divided by log 2, is this: the ideal curve of two classes; (n,) to (n,).
 
     Examples
     --------
@@ -44,7 +44,7 @@ def inverse_binary_entropy(uncertainty: Floats) -> Floats:
 
 
 def uncertainty_error(weight: Floats, uncertainty: Floats, error: Floats) -> Floats:
-    """Mean absolute gap of error and uncertainty by weight; all (..., n_bins), to (...).
+    """Return the mean absolute gap of error and uncertainty by weight; all (..., n_bins), to (...).
 
     Source
     ------
@@ -54,12 +54,12 @@ def uncertainty_error(weight: Floats, uncertainty: Floats, error: Floats) -> Flo
 
 
 def table_of(view: View) -> dict[str, Floats]:
-    """Sums by bin of the uncertainty under the asked policy: weight, uncertainty, confidence, correct, null_variance.
+    """Return sums by bin of the uncertainty under the requested policy: weight, uncertainty, confidence, correct, null_variance.
 
     Raises
     ------
     NotAnswerable
-        Plain histograms, predictions merged before uncertainty was kept, or bins that its grid cannot give exactly.
+        Plain histograms, predictions merged before uncertainty was stored, or bins that its grid cannot give exactly.
     """
     view.refuse_histograms()
     sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
@@ -124,7 +124,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """Errors of each bin drawn about one minus its confidence."""
+    """Return the null reference: errors of each bin drawn around one minus its confidence."""
     table = table_of(view)
     weight = table["weight"]
     filled = weight > 0

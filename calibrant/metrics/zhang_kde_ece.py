@@ -1,8 +1,8 @@
 """Zhang's kernel calibration error: densities of all scores and of the hits' scores, and their ratio as accuracy.
 
-Both are triweight kernel densities, mirrored at 0 and 1, on a grid; the error is an integral over the score, not a mean
-over samples as in `kde_ece`. A score's own label is in its own estimate, so the error of a calibrated model is small
-only where the bandwidth spans many predictions: `null_mean` says how small.
+Both are triweight kernel densities on a grid, mirrored at 0 and 1. The error is an integral over the score, not a mean over samples as in
+`kde_ece`. A score's own label is in its own estimate, so the error of a calibrated model is small only where the bandwidth spans many
+predictions. `null_mean` is that error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST, _SECOND = 2.0 * 35.0 / 32.0, 4.0 * 35.0 / 32.0 * 6.0 * 5**-0.5 * 0.8**2
 
 
 def thumb_bandwidth(cells: Cells) -> float:
-    """Standard deviation of the kernel: that of the scores, over the fifth root of twice the number of predictions."""
+    """Return the standard deviation of the kernel: that of the scores, divided by the fifth root of twice the number of predictions."""
     weight, total = cells.weight, float(cells.weight.sum())
     mean = float(weight @ cells.mean) / total
     variance = float(weight @ (cells.mean - mean) ** 2) / total
@@ -32,7 +32,7 @@ def thumb_bandwidth(cells: Cells) -> float:
 
 
 def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
-    """Triweight kernel sums at the grid's INTERVALS + 1 points, mirrored at 0 and 1; (..., n) to (..., points).
+    """Return triweight kernel sums at the grid's INTERVALS + 1 points, mirrored at 0 and 1; (..., n) to (..., points).
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
 
 
 def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
-    """Integral of |score - accuracy| times the density of scores; hits (..., n_cells) to (...).
+    """Return the integral of |score - accuracy| times the density of scores; hits (..., n_cells) to (...).
 
     Source
     ------
@@ -78,11 +78,11 @@ def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
 
 
 def error_bound(cells: Cells, bandwidth: float) -> float:
-    """Largest change when scores lie anywhere in their cells.
+    """Bound the change when scores are anywhere in their cells.
 
-    Means of cells are exact, so scores scatter about them: half of the integral of |K''| times their spread. Hits can
-    lie to one side besides: the integral of |K'| times their covariance with the score. And the kernel's width follows
-    the scores' own spread: twice the change of its logarithm.
+    Means of cells are exact, so scores scatter around them: half of the integral of |K''| times their variance. Hits can also be on one
+    side: the integral of |K'| times their covariance with the score. The kernel's width follows the scores' own standard deviation: twice
+    the change of its logarithm.
     """
     total, reach = float(cells.weight.sum()), 3.0 * bandwidth
     several = (cells.upper > cells.lower) & (cells.predictions > 1)
@@ -122,7 +122,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
-    """From labels drawn cell by cell, in fewer cells, under the same bandwidth."""
+    """Return the null reference from labels drawn cell by cell, in fewer cells, with the same bandwidth."""
     cells = scored_cells(view)
     if len(cells) > _NULL_CELLS:
         cells = cells.at_places(

@@ -90,8 +90,9 @@ class CaseBins:
 
     @property
     def dice(self) -> Floats:
-        """2 TP / (2 TP + FP + FN) of top class against ratings: 0 where the class is there and never on top; nan
-        where neither holds the class, or top classes are not known.
+        """2 TP / (2 TP + FP + FN) of top class against ratings.
+
+        It is 0 where the class is present and never on top, and nan where neither has the class or top classes are not known.
 
         Source
         ------

@@ -1,4 +1,4 @@
-"""Two models over the same cases: is one's error the larger?
+"""Comparison of two models over the same cases: whether the error of one is larger.
 
 The paired t-test is the paper's. Errors of cases are skewed and often few, so Wilcoxon's signed ranks and a permutation
 of signs stand beside it, which do not ask for a normal spread.

@@ -156,8 +156,9 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
 
 
 def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
-    """Per bin of confidence, all counted classes and cases together, and a box plot of the cases' own observed
-    frequencies.
+    """Per bin of confidence, all counted classes and cases together, and the cases' own frequencies.
+
+    The observed frequencies of single cases are a box plot.
 
     Returns
     -------

@@ -225,8 +225,9 @@ def reliability_boxes(
     label: int | None = None,
     least: float = LEAST,
 ) -> list[dict[str, Any]]:
-    """Per coarse bin, mean confidence and observed frequency of all cases together, and a box plot of the cases'
-    own frequencies.
+    """Per coarse bin, mean confidence and observed frequency of all cases together.
+
+    The frequencies of single cases are a box plot.
 
     Returns
     -------

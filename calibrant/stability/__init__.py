@@ -1,1 +1,1 @@
-"""How steady an estimate is as data shrink, and under every label policy."""
+"""Stability of an estimate as data shrink, and under each label policy."""

@@ -1,6 +1,6 @@
-"""One calibration error under every way to read several raters, and for each rater by himself.
+"""One calibration error under each label policy, and for each rater separately.
 
-The multi-rater value and a consensus estimate different things; so they stand side by side and are named.
+The multi-rater value and a consensus estimate different quantities, so both are returned under their names.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def baselines(
     raters: Mapping[str, Ints] | None = None,
     seed: int = SEED,
 ) -> dict[str, Any]:
-    """A metric under each policy, beside each other; and each named rater's own.
+    """Return a metric under each policy, and that of each named rater.
 
     Parameters
     ----------
     batch : raw rows with their ratings
     slug : the metric
     question : bins and the like; its policy is replaced by each in turn
-    raters : each rater's class for every row of the batch, int64 (n,), -1 where he gave none
-    seed : of intervals and null references
+    raters : each rater's class for each row of the batch, int64 (n,), -1 without a rating
+    seed : seed of intervals and null references
 
     Returns
     -------
-    dict: `policies` (the metric's answer for each of pooled, mean, majority, single) and `n_majority_ties`. With
+    dict: `policies` (the metric's result for each of pooled, mean, majority, single) and `n_majority_ties`. With
     `raters` also `by_rater` (value and n of each) and `mean_of_raters`, which is at least the pooled value for a
     binned error and raters who rated everything.
 
@@ -74,7 +74,7 @@ def baselines(
 def of_raters(
     batch: Batch, slug: str, question: PaneQuery, raters: Mapping[str, Ints]
 ) -> dict[str, Any]:
-    """A metric with each rater's labels alone, `by_rater`, and the mean of those that have a value, `mean_of_raters`.
+    """Return a metric with each rater's labels alone, `by_rater`, and the mean of the values, `mean_of_raters`.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def of_raters(
 
 
 def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, Any]]:
-    """A metric's answer under each label policy, in the order of `POLICIES`.
+    """Return a metric's result under each label policy, in the order of `POLICIES`.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, An
 
 
 def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
-    """A metric's number alone under each label policy, None where it has none."""
+    """Return a metric's number alone under each label policy, None if it has none."""
     batch = None if view.filling is None else view.filling.whole
     views = {
         policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES
@@ -113,7 +113,7 @@ def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
 
 
 def _value(view: View, slug: str) -> tuple[float | None, str]:
-    """The number, or None and the reason."""
+    """Return the number, or None and the reason."""
     try:
         value = METRICS[slug].value(view)
     except NotAnswerable as refusal:
@@ -124,7 +124,7 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
 def _of_rater(
     batch: Batch, name: str, classes: Ints, slug: str, question: PaneQuery
 ) -> dict[str, Any]:
-    """Value and n with one rater's labels alone."""
+    """Return value and n with one rater's labels alone."""
     given = np.asarray(classes)
     fits = given.shape == (batch.n,) and given.dtype.kind in "iu"
     if not fits or (given < -1).any() or (given >= batch.n_classes).any():

@@ -1,4 +1,4 @@
-"""Stability curves over cases: one error an image, and their mean over the images that a subset holds."""
+"""Stability curves over cases: one error per image, and their mean over the images of a subset."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ N_ORDERS = 16
 
 
 def from_cases(view: View, metric: CaseMetric) -> CurveSource:
-    """How the curves of a macro average come from the cases of a view, kept or raw.
+    """Return how the curves of a macro average are computed from the cases of a view, stored or raw.
 
     Raises
     ------
     NotAnswerable
-        Fewer than two cases with a table of their own, an average of cases in one pot, or as `case_errors`.
+        Fewer than two cases with their own table, an average of pooled cases, or as `case_errors`.
 
     Source
     ------
@@ -49,7 +49,7 @@ def _cases(view: View) -> CaseErrors:
 
 
 def _curves(errors: Floats, draws: Draws) -> Floats:
-    """Mean error of the drawn cases that have one, (n_draws, 17)."""
+    """Return the mean error of the drawn cases that have one, (n_draws, 17)."""
     known = np.isfinite(errors)
     values = np.where(known, errors, 0.0)
     found = np.empty((len(draws.order), len(FRACTIONS)))

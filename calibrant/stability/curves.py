@@ -1,8 +1,7 @@
-"""How steady a calibration error is as data shrink: its curve against their fraction, and the curve's variation.
+"""Stability of a calibration error as data shrink: its curve by fraction of the data, and the curve's variation.
 
-From the kept state the replicates are what is drawn, from raw rows the units themselves. Several raters are compared
-with one reference label on the same draws, so that their ratio is of pairs. The ratio is set by how far raters
-disagree, which stands beside it.
+Replicates are drawn from stored state, units from raw rows. Several raters are compared with one reference label on the
+same draws, so that their ratio is paired. The ratio depends on the raters' disagreement, which is also returned.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ def stability(
     n_bootstraps: int = N_BOOTSTRAPS,
     seed: int = SEED,
 ) -> dict[str, Any]:
-    """The stability curve of a calibration error under several raters and under one reference label.
+    """Return the stability curve of a calibration error under several raters and under one reference label.
 
     Parameters
     ----------
-    view : of a pane, and of its raw rows where they are at hand: then the curve is exact
-    slug : the metric, one that is read from scores and hits
-    source : of a kept state "replicates" or "sample": without it replicates, or the sample where they do not carry
+    view : of a pane, with its raw rows if available: then the curve is exact
+    slug : the metric; it must be computed from scores and correct labels
+    source : of stored state "replicates" or "sample"; default: replicates, or the sample if they do not carry
         the metric
     subsets : "nested" (each a part of the next) or "independent"
     n_bootstraps : resamples of the units
-    seed : of all draws
+    seed : seed of all draws
 
     Returns
     -------
@@ -61,7 +60,7 @@ def stability(
     CalibrationInputError
         An unknown metric, kind of subset, or fewer than 2 bootstraps.
     NotAnswerable
-        The state cannot give this metric on parts of the data.
+        The state does not support this metric on parts of the data.
 
     Source
     ------
@@ -98,11 +97,11 @@ def stability(
 
 
 def total_variation(curve: Floats) -> dict[str, float | None]:
-    """Total variation of a curve over its steps, in the readings that the paper allows.
+    """Return the total variation of a curve over its steps, in the variants that the paper allows.
 
     Parameters
     ----------
-    curve : float64 (n_fractions,), from the smallest fraction to the whole
+    curve : float64 (n_fractions,), from the smallest fraction to the complete data
 
     Examples
     --------
@@ -121,7 +120,7 @@ def total_variation(curve: Floats) -> dict[str, float | None]:
 
 
 def disagreement(view: View) -> float | None:
-    """Mean share of pairs of raters that differ, over predictions with two ratings or more; None without such.
+    """Return the mean share of pairs of raters that differ, over predictions with at least two ratings, or None.
 
     Raises
     ------
@@ -138,7 +137,7 @@ def disagreement(view: View) -> float | None:
 def _one_policy(
     view: View, source: CurveSource, once: Draws, many: Draws
 ) -> tuple[dict[str, Any], Floats]:
-    """What is answered of a policy, and its mean absolute step by resample and order."""
+    """Return the result of a policy, and its mean absolute step by resample and order."""
     curve = source.curves(view, once)[0]
     steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
     about = {
@@ -158,7 +157,7 @@ def _one_policy(
 def _ratio(
     several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats], ci: float
 ) -> dict[str, Any]:
-    """Ratio of mean variations with its interval."""
+    """Return the ratio of mean variations with its interval."""
     below, above = several[1], single[1]
     if not below.mean() > 0.0:
         return {"value": None, "reason": "no_variation"}
@@ -176,7 +175,7 @@ def _ratio(
 
 
 def ratio_error(below: Floats, above: Floats) -> float:
-    """Standard error of a ratio of mean variations, had other units been sampled.
+    """Return the standard error of a ratio of mean variations over samples of units.
 
     Parameters
     ----------
@@ -184,9 +183,9 @@ def ratio_error(below: Floats, above: Floats) -> float:
 
     Notes
     -----
-    By the delta method: resamples vary as samples would, and by the orders in which each was run through. What the
-    orders add is estimated within resamples and taken away, but never more than three quarters of the variance,
-    because the difference of two estimates may by chance leave nothing. Of one order it stays in.
+    By the delta method: resamples vary like samples, and by the orders of their units. The contribution of the orders is
+    estimated within resamples and subtracted, but at most three quarters of the variance, because the difference of two
+    estimates may be zero by chance. With one order it is not subtracted.
     """
     residual = above - above.mean() / below.mean() * below
     by_resample = residual.mean(axis=1).var(ddof=1)

@@ -1,7 +1,7 @@
-"""Stability curves from the kept replicates: statistics of their bins, added up over those that a subset holds.
+"""Stability curves from the stored replicates: statistics of their bins, summed over those of a subset.
 
-A metric of equal-width bins is told by them exactly, where they keep its bins. Of others the form on bins is told, which
-says how much they vary; the metric itself stands beside, and the kept sample gives exact curves of fewer predictions.
+A metric of equal-width bins is exact if the replicates store its bins. For other metrics, the binned form is used, which
+shows how much they vary. The metric itself is also returned, and the stored sample gives exact curves of fewer predictions.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class ReplicateStatistic:
 
 
 def replicated(view: View, metric: Metric) -> CurveSource:
-    """How a metric's curves come from replicates.
+    """Return how a metric's curves are computed from replicates.
 
     Raises
     ------
     NotAnswerable
-        The metric has no form on equal-width bins, too few replicates are filled, or they do not keep this scope.
+        The metric has no form on equal-width bins, too few replicates are filled, or they do not store this scope.
     """
     form = _form(view, metric)
     bins = form.tables.bins
@@ -58,7 +58,7 @@ def replicated(view: View, metric: Metric) -> CurveSource:
 
 
 def is_binned(metric: Metric, question: PaneQuery) -> bool:
-    """Whether a metric is, so asked, a statistic of equal-width bins' weights and gaps alone."""
+    """Whether a metric with these options is a statistic of equal-width bins' weights and gaps alone."""
     if (
         question.binning != "equal_width"
         or question.min_count
@@ -69,7 +69,7 @@ def is_binned(metric: Metric, question: PaneQuery) -> bool:
 
 
 def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
-    """The metric as that statistic, where it is one."""
+    """Return the metric as that statistic, or None."""
     if not is_binned(metric, view.question):
         return None
     if isinstance(metric, ClasswiseGapMetric):
@@ -79,12 +79,12 @@ def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
 
 
 def scope_of(view: View, metric: Metric) -> str:
-    """The scope whose scores a metric bins."""
+    """Return the scope whose scores a metric bins."""
     return (metric.scope if isinstance(metric, GapMetric) else None) or view.scope
 
 
 def gaps(difference: Floats, weight: Floats) -> Floats:
-    """Mean differences, 0 where there is no weight."""
+    """Return mean differences, 0 without weight."""
     return np.divide(difference, weight, out=np.zeros_like(difference), where=weight > 0)
 
 
@@ -115,7 +115,7 @@ def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
 
 
 def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """The statistic of the replicates drawn so far, (n_draws, 17)."""
+    """Return the statistic of the replicates drawn so far, (n_draws, 17)."""
     form = _form(view, metric)
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for step in range(len(FRACTIONS)):

@@ -1,7 +1,7 @@
-"""How steady a calibration error is as data shrink, and what it is under every label policy.
+"""Stability report: a calibration error as data shrink, and under each label policy.
 
-The baselines of single raters stand here because they are what several raters are compared with. They are given for
-any metric, also where its curve cannot be had.
+It includes the baselines of single raters, with which several raters are compared. They are returned for any metric, also
+without a curve.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def stability_answer(
     Parameters
     ----------
     view, slug, subsets, source, seed : as in `stability`
-    most_ratings : of raw rows at a service, so that nobody waits for minutes: curves of equal-width bins are of so many
-        ratings at most, others of `MAX_ROWS` rows
+    most_ratings : maximum of ratings of raw rows in a service, to bound the time: for curves of equal-width bins; other
+        curves have at most `MAX_ROWS` rows
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Stability curves from rows: exact values on subsets of their units.
 
-Binned metrics take one pass a draw, because bins add, and some others resample all at once; the rest are computed anew
-for each subset.
+Binned metrics take one pass per draw, because bins add. Some others resample all at once. The rest are computed again for
+each subset.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
-# Of more rows a matrix of their pairs costs more than values of subsets one by one.
+# Above this number of rows, a matrix of their pairs costs more than single values of subsets.
 MAX_AT_ONCE = 1500
 _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 
 
 class Part(View):
-    """Some rows of a raw view, each as often as it was drawn; their scores and hits are those of the whole."""
+    """Drawn rows of a raw view with repeats; their scores and correct labels are those of the complete view."""
 
     def __init__(self, whole: View, batch: Batch, pane: Pane, rows: Ints) -> None:
         super().__init__(pane, whole.question, batch.take(rows))
         self._whole, self._at = whole, rows
 
     def rows(self, scope: str) -> Cells:
-        """As of the whole, those that were drawn."""
+        """Return the drawn values of the complete view."""
         every = self._whole.rows(scope)
         assert self._whole.filling is not None
         n = self._whole.filling.n
@@ -48,12 +48,12 @@ class Part(View):
 
 
 def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSource:
-    """How a metric's curves come from the rows of a raw view.
+    """Return how a metric's curves are computed from the rows of a raw view.
 
     Raises
     ------
     NotAnswerable
-        There are fewer than two units, rows without weight, or the metric reads more than scores and hits.
+        There are fewer than two units, rows without weight, or the metric needs more than scores and correct labels.
     """
     assert view.filling is not None
     n = view.filling.n_units
@@ -77,7 +77,7 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
 
 
 def resamples_at_once(view: View, metric: Metric) -> bool:
-    """Whether the metric gives values of many resamples together, of as many rows as these."""
+    """Whether the metric computes many resamples of this many rows together."""
     return (
         isinstance(metric, FormulaMetric)
         and metric.of_resamples is not None
@@ -86,7 +86,7 @@ def resamples_at_once(view: View, metric: Metric) -> bool:
 
 
 def hashed(batch: Batch) -> Batch:
-    """The scores and votes of a batch with its predictions' hashes, which choose the single rating, and no names."""
+    """Return the scores and label counts of a batch with its prediction hashes, which choose the single rating."""
     if isinstance(batch, SampledBatch):
         return batch
     return SampledBatch(
@@ -96,7 +96,7 @@ def hashed(batch: Batch) -> Batch:
 
 
 def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """The statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
+    """Return the statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
     statistic = binned_statistic(view, metric)
     assert statistic is not None
     bins, edges = view.question.bins, view.question.edges
@@ -118,7 +118,7 @@ def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
 def _subset_tables(
     view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int
 ) -> Floats:
-    """Weight and difference by bin of each subset of a draw, (2, 17, bins)."""
+    """Return weight and difference by bin of each subset of a draw, (2, 17, bins)."""
     assert view.filling is not None
     columns = (cells.weight, cells.correct - cells.confidence)
     copies = len(cells) // view.filling.n
@@ -138,12 +138,12 @@ def _subset_tables(
 
 
 def _copied(rows: Ints, copies: int, n: int) -> Ints:
-    """Rows of a table in which all rows stand once for each class."""
+    """Return rows of a table that contains all rows once per class."""
     return (rows + n * np.arange(copies)[:, None]).ravel()
 
 
 def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
-    """The rows of drawn units, and the place in the draw of each row's unit."""
+    """Return the rows of drawn units, and the position in the draw of each row's unit."""
     assert view.filling is not None
     if not view.filling.has_units:
         return units, np.arange(len(units))
@@ -157,7 +157,7 @@ def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
 
 
 def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """The metric of every subset's own rows, (n_draws, 17), those of one fraction at once."""
+    """Return the metric of each subset's rows, (n_draws, 17), one fraction at a time."""
     assert (
         view.filling is not None
         and isinstance(metric, FormulaMetric)
@@ -172,7 +172,7 @@ def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
 
 
 def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """The metric of every subset's own rows, (n_draws, 17), one by one."""
+    """Return the metric of each subset's rows, (n_draws, 17), one subset at a time."""
     assert view.filling is not None
     batch, empty = hashed(view.filling.batch), Pane(view.spec)
     found = np.empty((len(draws.order), len(FRACTIONS)))

@@ -1,4 +1,4 @@
-"""What a stability curve is drawn of: posted rows, cases, or of a kept state replicates or the sample."""
+"""Sources of stability curves: posted rows, cases, or replicates or the sample of stored state."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicate
 
 
 def under(view: View, policy: str) -> View:
-    """The same data under another label policy."""
+    """Return the same data under another label policy."""
     batch = None if view.filling is None else view.filling.whole
     return View(view.pane, replace(view.question, raters=policy), batch)
 
 
 def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[View, CurveSource]:
-    """The view that subsets are drawn of, and how the metric's curves are computed there.
+    """Return the view that subsets are drawn from, and how the metric's curves are computed on it.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     CalibrationInputError
         Another source.
     NotAnswerable
-        Neither the state nor the rows give this metric on parts of the data.
+        Neither the state nor the rows support this metric on parts of the data.
     """
     if source is not None and source not in SOURCES:
         raise CalibrationInputError.at(
@@ -61,7 +61,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
 
 
 def _sampled(view: View) -> tuple[View, dict[str, Any]]:
-    """The kept sample as raw rows, a uniform part of it where it is large."""
+    """Return the stored sample as raw rows; a uniform part of it if it is large."""
     copies = view.spec.n_classes if view.scope == "all" else 1
     batch, source = batch_at_hand(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
     about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}

@@ -1,4 +1,4 @@
-"""Which parts of the data a stability curve is of: fractions, and orders in which things are taken."""
+"""Subsets of a stability curve: fractions, and the orders in which items are drawn."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SUBSETS = ("nested", "independent")
 
 @dataclass(frozen=True)
 class Draws:
-    """Which of n things the subsets hold: `order` int64 (n_draws, 17 or 1, n); a subset of size s takes the first s.
+    """Draws of n items: `order` int64 (n_draws, 17 or 1, n); a subset of size s takes the first s.
 
-    With one order a draw the subsets are nested.
+    With one order per draw, the subsets are nested.
     """
 
     order: Ints
@@ -32,11 +32,11 @@ class Draws:
         return bool(self.order.shape[1] == 1)
 
     def subset(self, draw: int, step: int) -> Ints:
-        """What the subset of a fraction holds."""
+        """Return the items in the subset of a fraction."""
         return self.order[draw, 0 if self.nested else step, : self.sizes[step]]
 
     def times(self, step: int) -> Floats:
-        """How often the subsets of a fraction take each thing, float64 (n_draws, n)."""
+        """Return how often the subsets of a fraction contain each item, float64 (n_draws, n)."""
         n_draws, _, n = self.order.shape
         taken = self.order[:, 0 if self.nested else step, : self.sizes[step]]
         place = taken + n * np.arange(n_draws)[:, None]
@@ -50,9 +50,9 @@ class CurveSource:
     Attributes
     ----------
     curves : of a view under a policy and draws, float64 (n_draws, 17)
-    n : things that are drawn
-    n_orders : orders in which each resample is affordable
-    about : what the answer says of them, JSON-able
+    n : number of items to draw
+    n_orders : number of affordable orders of each resample
+    about : their description in the result, as JSON values
     """
 
     curves: Callable[[View, Draws], Floats]
@@ -64,9 +64,9 @@ class CurveSource:
 def draws_of(
     n: int, n_resamples: int, n_orders: int, subsets: str, rng: np.random.Generator
 ) -> Draws:
-    """Orders of resamples of n things, several of each resample one after another; with no resample, of the things.
+    """Return orders of resamples of n items, several per resample; without resamples, orders of the items.
 
-    Independent subsets get an order each.
+    Independent subsets have one order each.
     """
     held = rng.integers(n, size=(n_resamples, n)) if n_resamples else np.arange(n)[None]
     each = len(FRACTIONS) if subsets == "independent" else 1

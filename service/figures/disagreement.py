@@ -54,7 +54,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
         say_nothing(curve, answer)
     density(scores, rows)
     unit_square(curve)
-    legend(curve, "upper left")
+    legend(curve)
     return figure
 
 

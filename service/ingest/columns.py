@@ -47,11 +47,12 @@ ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """The columns of a posted batch, its id if it names one, and the line of each row in NDJSON."""
+    """The columns of a posted batch, its id and options if it has some, and the line of each row in NDJSON."""
 
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
+    options: object = None
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return where the accepted rows were sent; None where that is what they are numbered by."""
@@ -87,8 +88,15 @@ class ParsedBatch:
         return replace(violation, pointer=pointer)
 
 
-def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MORE) -> ParsedBatch:
+def read_columns(
+    body: Body,
+    settings: Settings,
+    more: Mapping[str, str] = NO_MORE,
+    head: tuple[str, ...] = ("batch_id",),
+) -> ParsedBatch:
     """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
+
+    `head` names what a body may hold of the batch as such: beside its columns, or in a first line of its own.
 
     Raises
     ------
@@ -99,9 +107,9 @@ def read_columns(body: Body, settings: Settings, more: Mapping[str, str] = NO_MO
     """
     max_objects = 3 * settings.max_rows + 100
     if body.media_type == NDJSON:
-        posted = _from_records(*read_ndjson(body.data, max_objects), more)
+        posted = _from_records(*read_ndjson(body.data, max_objects), more, head)
     else:
-        posted = _from_document(read_json(body.data, max_objects), more)
+        posted = _from_document(read_json(body.data, max_objects), more, head)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
@@ -160,15 +168,15 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     raise CalibrationInputError([Violation("/batch_id", "string", "batch_id must be a string.")])
 
 
-def _from_document(document: Any, more: Mapping[str, str]) -> ParsedBatch:
+def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> ParsedBatch:
     document = object_of(document)
     known = (*COLUMNS, *more.values())
-    refuse_unknown(document, (*known, "batch_id"))
+    refuse_unknown(document, (*known, *head))
     columns = {name: value for name, value in document.items() if name in known}
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
-    return ParsedBatch(columns, batch_id_of(document))
+    return ParsedBatch(columns, batch_id_of(document), options=document.get("options"))
 
 
 def _check_column(name: str, value: Any) -> None:
@@ -189,11 +197,11 @@ def _check_list(pointer: str, value: Any) -> None:
 
 
 def _from_records(
-    records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str]
+    records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
-    batch_id = None
-    if records and set(records[0]) == {"batch_id"}:
-        batch_id = batch_id_of(records[0])
+    batch_id = options = None
+    if records and records[0] and records[0].keys() <= set(head):
+        batch_id, options = batch_id_of(records[0]), records[0].get("options")
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -209,7 +217,7 @@ def _from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(columns, batch_id, lines)
+    return ParsedBatch(columns, batch_id, lines, options)
 
 
 def _refuse_two_spellings(

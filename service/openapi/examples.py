@@ -65,6 +65,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ScoredRecord": {"probability": [0.7, 0.2, 0.1], "label": [0, 1], "rater": ["ann", "bob"]},
     "NewMap": {"method": "temperature", "window": "P28D", "note": "before the release"},
     "Promotion": {"version": 1, "reason": "better on later labels"},
-    "WindowQuery": {"window": "P28D"},
+    "ClockQuery": {"window": "P28D"},
     "Acknowledgement": {"by": "Kim", "note": "new scanner at site A; a refit is on its way"},
 }

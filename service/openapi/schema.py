@@ -1,7 +1,7 @@
-"""The API document, made from the app (OpenAPI 3.1).
+"""The API document, generated from the app (OpenAPI 3.1).
 
-Request and response bodies are read and written without models where they are large or made by the
-workers; their models stand here as schemas, so that the document says all the same what they hold.
+Large bodies, and bodies made by the workers, are read and written without pydantic models. Their
+models are added to the document as schemas, so that it describes every body.
 """
 
 from typing import Any
@@ -9,49 +9,66 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from calibrant_server.service.http.errors import PROBLEMS
+from calibrant_server.service.openapi.components import share_components
 from calibrant_server.service.openapi.examples import EXAMPLES
+from calibrant_server.service.openapi.response_examples import RESPONSE_EXAMPLES
+from calibrant_server.service.openapi.tags import TAGS
 
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 ANYWHERE = (400, 401, 403, 404, 405, 422, 500, 503)
 
-KEYS = "Where keys are configured. The list of an operation names the scopes of which the key carries one."
+KEYS = (
+    "Required if the service has keys configured. The key must carry one of the scopes that the "
+    "operation lists."
+)
+DESCRIPTION = (
+    "Calibrant stores a small mergeable state per model and time slice. For any window it reports "
+    "calibration metrics with intervals, fits calibration maps and detects changes. Errors are "
+    "`application/problem+json` (RFC 9457); times are RFC 3339 in UTC; intervals are half open."
+)
+LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+CONTACT = {"name": "The Calibrant developers"}
+SERVERS = [{"url": "/", "description": "The server that returned this document."}]
+EXAMPLE = "#/components/examples/{name}"
 
 _documented: dict[str, type[BaseModel]] = {}
 
 
 class ProblemError(BaseModel):
-    """One broken rule: where, which, and a sentence."""
+    """One violated rule."""
 
-    pointer: str
-    rule: str
-    detail: str
+    pointer: str = Field(
+        description="JSON Pointer of the value; in NDJSON it begins with the line."
+    )
+    rule: str = Field(description="A stable code of the rule.")
+    detail: str = Field(description="What was received, what was expected and what to do.")
 
 
 class ProblemDocument(BaseModel):
-    """An error, as RFC 9457 writes it."""
+    """An error (RFC 9457)."""
 
-    type: str
+    type: str = Field(description="Path of the page that explains the problem.")
     title: str
     status: int
     detail: str
-    instance: str
-    errors: list[ProblemError] = []
+    instance: str = Field(description="Path of the request.")
+    errors: list[ProblemError] = Field([], description="The violations, where there are any.")
 
 
 def reference(model: type[BaseModel]) -> dict[str, str]:
-    """Return a reference to the schema of `model`, which the document then holds."""
+    """Return a reference to the schema of `model`, and add the schema to the document."""
     _documented[model.__name__] = model
     return {"$ref": REFERENCE.format(model=model.__name__)}
 
 
 def answers(model: type[BaseModel], description: str, **headers: str) -> dict[str, Any]:
-    """Describe a JSON answer and its headers."""
+    """Describe a JSON response and its headers."""
     described = {
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
         for name, text in headers.items()
@@ -63,7 +80,7 @@ def answers(model: type[BaseModel], description: str, **headers: str) -> dict[st
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the problems that an operation may answer with, beside those of every operation."""
+    """Describe the problems that an operation may return, in addition to those of every operation."""
     schema = reference(ProblemDocument)
     return {
         status: {
@@ -108,9 +125,12 @@ def document(app: FastAPI) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         summary=app.summary,
-        description=app.description,
+        description=DESCRIPTION,
         routes=app.routes,
-        tags=app.openapi_tags,
+        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        servers=SERVERS,
+        contact=CONTACT,
+        license_info=LICENSE,
     )
     _, definitions = models_json_schema(
         [(model, "serialization") for model in _documented.values()], ref_template=REFERENCE
@@ -124,15 +144,19 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": KEYS}
     }
+    components["examples"] = {}
     for route in app.state.routes:
         if route.include_in_schema:
             for method in route.methods:
-                _complete(made["paths"][route.path][method.lower()], _scopes(route))
+                operation = made["paths"][route.path][method.lower()]
+                _complete(operation, _scopes(route))
+                components["examples"] |= _add_examples(operation)
+    share_components(made)
     return made
 
 
 def _scopes(route: APIRoute) -> tuple[str, ...]:
-    """Return the scopes of which a key must carry one; none where no key is asked for."""
+    """Return the scopes of which a key must carry one; none if the operation needs no key."""
     waiting, found = [route.dependant], set[str]()
     while waiting:
         each = waiting.pop()
@@ -142,14 +166,40 @@ def _scopes(route: APIRoute) -> tuple[str, ...]:
 
 
 def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
-    """Add what follows from the rest: a summary, who may, and examples beside the bodies that they are of."""
-    operation["summary"] = operation.pop("description").rstrip(".")
-    operation["security"] = [{"key": [scope]} for scope in scopes]
+    """Derive summary, description and security of an operation."""
+    summary, _, body = operation["description"].partition("\n\n")
+    operation["summary"] = summary.rstrip(".")
+    if scopes:
+        allowed = " or ".join(f"`{scope}`" for scope in scopes)
+        needed = f"Needs a key with scope {allowed}, if keys are configured."
+    else:
+        needed = "Needs no key."
+    operation["description"] = f"{body or operation['summary'] + '.'}\n\n{needed}"
+    # Bearer keys have scopes of ours; validators know scopes of OAuth only.
+    operation["security"] = [{"key": []}] if scopes else []
+    operation["x-scopes"] = list(scopes)
     if not scopes:
         for status in ("401", "403"):
             operation["responses"].pop(status, None)
+
+
+def _add_examples(operation: dict[str, Any]) -> dict[str, Any]:
+    """Refer to the examples of the operation's bodies, and return them by name."""
+    found: dict[str, Any] = {}
     for content in operation.get("requestBody", {}).get("content", {}).values():
         shape = content["schema"].get("anyOf", [content["schema"]])[0]
-        example = EXAMPLES.get(shape["$ref"].rpartition("/")[2])
-        if example is not None:
-            content["example"] = example
+        name = shape["$ref"].rpartition("/")[2]
+        if name in EXAMPLES:
+            found[name] = {"value": EXAMPLES[name]}
+            content["examples"] = {"example": {"$ref": EXAMPLE.format(name=name)}}
+    name = operation["operationId"]
+    if name in RESPONSE_EXAMPLES:
+        successes = [each for each in operation["responses"].items() if each[0].startswith("2")]
+        media, value = RESPONSE_EXAMPLES[name]
+        for _, response in successes:
+            if media in response.get("content", {}):
+                found[name] = {"value": value}
+                response["content"][media]["examples"] = {
+                    "example": {"$ref": EXAMPLE.format(name=name)}
+                }
+    return found

@@ -1,69 +1,84 @@
-"""Questions about one model that are asked against a baseline of it, or against another model over the same window."""
+"""What a result is compared with: found for the slice and the window that the query is about."""
 
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass
 
-from pydantic import BaseModel, Field
-
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection, engine_errors
-from calibrant_server.service.http.identifiers import PATTERN
 from calibrant_server.service.ingest.service import model_of
-from calibrant_server.service.reads.queries import unanswerable
-from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries.ask import Other
-from calibrant_server.workers.store.watermarks import baseline_slice
+from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.store import windows
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import baseline_slice, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import LAST_SECOND, Window
 
 EVER = Window(0, LAST_SECOND)
 
 
-class AgainstQuery(BaseModel):
-    """What an answer is compared with, if with anything."""
+@dataclass(frozen=True)
+class Comparison:
+    """What a query is compared with.
 
-    against: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
-        None, description="A baseline: what it says, and the difference with its interval."
-    )
-    against_model: Annotated[str, Field(pattern=f"^{PATTERN}$")] | None = Field(
-        None,
-        description="Another model over the same window, in place of a baseline; paired where ids are shared.",
-    )
+    Attributes
+    ----------
+    config : of the other model, or of the same
+    """
 
+    against: Against
+    config: ModelConfig
 
-async def compared(
-    ask: ReadQuery,
-    query: AgainstQuery,
-    caller: Caller,
-    connection: Connection,
-    reading: ReadService,
-) -> ReadQuery:
-    """Return the question as asked against what the query names; as it is where that is nothing."""
-    if query.against is not None and query.against_model is not None:
-        raise unanswerable("/against", "one_of", "use one of against, against_model")
-    kind = f"{ask.kind}_difference"
-    if query.against_model is not None:
-        return await against_model(ask, query.against_model, kind, caller, connection, reading)
-    if query.against is None:
-        return ask
-    with engine_errors():
-        known = await connection.inbox.baselines(ask.config)
-    if query.against not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        detail = f"there is no baseline {query.against!r}; known: {listed}"
-        raise unanswerable("/against", "unknown_baseline", detail)
-    return replace(ask, kind=kind, against=Other(ask.config, baseline_slice(query.against), EVER))
+    def slice_for(self, slice_: str) -> str:
+        """Return the other side's slice, where the query is about `slice_`."""
+        if self.against.by == "baseline":
+            return baseline_slice(self.against.name)
+        return sealed_slice(plain_slice(slice_)) if self.against.by == "reference" else slice_
+
+    def window_for(self, window: Window, has_start: bool, pane_s: int) -> Window:
+        """Return the other side's window, where the query is about `window`; of the reference see `other_of`."""
+        if self.against.by == "baseline":
+            return EVER
+        if self.against.by == "model":
+            return window
+        if not has_start or window.from_s == 0:
+            detail = "against=window:… compares with what came before: name the window by `window` or `from`"
+            raise unanswerable("/against", "no_beginning", detail)
+        try:
+            return windows.resolve(to=window.from_at, window=self.against.name, pane_s=pane_s)
+        except CalibrationInputError as error:
+            raise invalid_query(error) from error
 
 
-async def against_model(
-    ask: ReadQuery,
-    model: str,
-    kind: str,
-    caller: Caller,
-    connection: Connection,
-    reading: ReadService,
-) -> ReadQuery:
-    """Return `ask` as the question `kind`, which compares with the other model's same window."""
-    twin = replace(ask, config=await model_of(connection, caller, model))
-    with engine_errors():
-        other = Other(twin.config, twin.slice_name, await reading.window(twin))
-    return replace(ask, kind=kind, against=other)
+async def other_of(
+    comparison: Comparison, inbox: Inbox, slice_: str, window: Window, has_start: bool
+) -> Other:
+    """Return the other side's state, where the query is about `slice_` and `window`."""
+    config, slice_of_other = comparison.config, comparison.slice_for(slice_)
+    if comparison.against.by == "reference":
+        reference = await inbox.alarms.reference(config, plain_slice(slice_))
+        if reference is None:
+            detail = "the alarm of this slice has no reference: no cohort was sealed, or the slice is not watched"
+            raise unanswerable("/against", "no_reference", detail)
+        return Other(comparison.against, config, slice_of_other, reference)
+    theirs = comparison.window_for(window, has_start, config.pane_s)
+    if comparison.against.by != "baseline":
+        theirs = (await inbox.marks(config, slice_of_other)).widened(theirs)
+    return Other(comparison.against, config, slice_of_other, theirs)
+
+
+async def comparison_of(
+    against: Against, config: ModelConfig, caller: Caller, connection: Connection
+) -> Comparison:
+    """Return what a request names; a baseline or a model that does not exist is rejected."""
+    if against.by == "model":
+        return Comparison(against, await model_of(connection, caller, against.name))
+    if against.by == "baseline":
+        with engine_errors():
+            known = await connection.inbox.baselines(config)
+        if against.name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            detail = f"there is no baseline {against.name!r}; known: {listed}"
+            raise unanswerable("/against", "unknown_baseline", detail)
+    return Comparison(against, config)

@@ -1,6 +1,7 @@
-"""Reads of one model: what every such route is given, and the answer as numbers or drawn."""
+"""Reads of one model: what every such route is given, and the response as numbers or a figure."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
 
@@ -9,9 +10,13 @@ from calibrant_server.service.http.dependencies import MapReader, Reader, TheCon
 from calibrant_server.service.http.headers import IfNoneMatch, Prefer
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.reads.compare import comparison_of
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
+from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.registry import ModelConfig
 
 
@@ -33,17 +38,34 @@ class ReadAccess:
         """Return the model; an unknown one is refused."""
         return await model_of(self.connection, self.caller, self.model)
 
-    async def answer(
-        self,
-        ask: ReadQuery,
-        format: Format | None,
-        draw: Draw,
-        shown: dict[str, str | None] | None = None,
-    ) -> Response:
-        """Answer as JSON, or as `draw` makes it; `shown` says what of the numbers a drawing shows, for its ETag."""
+    async def ask(self, parameters: Query, **shown: str | None) -> ReadQuery:
+        """Return the query that the parameters of a read make, with its window and what it is compared with.
+
+        `shown` is what a figure shows of the result.
+        """
+        config = await self.config()
+        query = resolved_query(parameters, config)
+        against: Against | None = getattr(parameters, "compared_with", None)
+        comparison = None
+        if against is not None:
+            comparison = await comparison_of(against, config, self.caller, self.connection)
+        return ReadQuery(
+            query,
+            config,
+            cast("WindowQuery", parameters),
+            comparison=comparison,
+            shown=tuple(shown.values()),
+        )
+
+    def is_drawn(self, format: Format | None) -> bool:
+        """Tell whether a figure is requested."""
+        return media_type_of(format, self.request) != JSON
+
+    async def answer(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
+        """Respond with JSON, or with the figure that `draw` makes of it."""
         media_type = media_type_of(format, self.request)
-        if media_type != JSON and shown:
-            ask = ask.asking({**ask.params, **shown})
+        if media_type == JSON:
+            ask = replace(ask, shown=())
         return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
 
 

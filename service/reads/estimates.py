@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from calibrant.metrics import DEFAULT_METRICS, METRICS
-from calibrant_server.service.reads.queries import unanswerable
+from calibrant.metrics import METRICS
 
 
 class WindowShown(BaseModel):
@@ -40,7 +39,12 @@ def _described(metric: Any) -> Any:
 _FIELDS: dict[str, Any] = {
     slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())
 }
-Estimates = create_model("Estimates", __doc__="Estimates by slug.", **_FIELDS)
+Estimates = create_model(
+    "Estimates",
+    __config__=ConfigDict(extra="allow"),
+    __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets.",
+    **_FIELDS,
+)
 
 
 class Scores(BaseModel):
@@ -93,28 +97,3 @@ class TemperatureResponse(BaseModel):
     )
     recommendation_evidence: dict[str, Any] | None = None
     reason: str | None = None
-
-
-def metric_slugs(text: str | None) -> list[str]:
-    """Return the slugs in a list with commas, each once; an unknown one is refused with the known."""
-    if text is None:
-        return list(DEFAULT_METRICS)
-    slugs = list(dict.fromkeys(slug.strip() for slug in text.split(",")))
-    _refuse_unknown(slugs, "/metrics")
-    return slugs
-
-
-def metric_slug(text: str) -> str:
-    """Return one slug; an unknown one is refused with the known."""
-    _refuse_unknown([text], "/metric")
-    return text
-
-
-def _refuse_unknown(slugs: list[str], pointer: str) -> None:
-    unknown = [slug for slug in slugs if slug not in METRICS]
-    if unknown:
-        named = ", ".join(repr(slug[:40]) for slug in unknown[:5])
-        known = ", ".join(sorted(METRICS))
-        raise unanswerable(
-            pointer, "unknown_metric", f"There is no metric {named}; known: {known}."
-        )

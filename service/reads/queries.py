@@ -1,9 +1,8 @@
 """Query parameters of reads: every one known, every value checked, every refusal listing what would do."""
 
 import re
-from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -16,16 +15,16 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
-    create_model,
 )
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.options import Option
-from calibrant.core.query import PaneQuery, default_bins
-from calibrant.metrics import OPTIONS
-from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant.metrics import METRICS, OPTIONS
+from calibrant.metrics.requests import options_of
 from calibrant_server.service.http.errors import InvalidQuery, escaped
+from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -35,14 +34,29 @@ RFC3339 = re.compile(
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
-WINDOW_NAMES = frozenset({"from_", "to", "window", "last", "clock"})
+
+AGAINST = f"^(window:P[0-9A-Z.,]{{1,40}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
+Clock = Literal["event", "sealed"]
+# What replaces parameters of the first edition. Options of metrics are replaced by brackets, see `replacement`.
+REMOVED: dict[str, str] = {
+    "last": "window, an ISO 8601 duration: window=PT24H for 24 hourly panes",
+    "against_model": "against=model:ID",
+    "sensitivity": "include=sensitivity",
+    "centred": "method=isotonic(centred=true)",
+    "regularisation": "method=dirichlet(regularisation=...)",
+}
+IN_A_BODY = (
+    "composites",
+    "metric",
+    "subsets",
+    "points",
+    "frequency_bins",
+    "case",
+    "sensitivity",
+    *OPTIONS,
+)
 
 _known: dict[Any, list[str]] = {}
-
-Raters = Literal["pooled", "mean", "majority", "single"]
-Binning = Literal["equal_width", "equal_mass"]
-MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft", "spline", "gaussian"]
-Edges = Literal["right", "left"]
 
 
 def instant(text: Any) -> datetime:
@@ -96,149 +110,74 @@ SliceName = Annotated[
 
 
 class WindowQuery(BaseModel):
-    """Which data: an interval or a duration back from now, and one slice of it."""
+    """Which data: an interval or a duration back from its end, and one slice of it."""
 
     model_config = ConfigDict(extra="forbid")
 
     from_: Instant | None = Field(None, alias="from", description="First instant inside.")
-    to: Instant | None = Field(None, description="First instant after; now without it.")
+    to: Instant | None = Field(None, description="First instant after. Default: now.")
     window: Duration | None = Field(
-        None, description="Length back from `to`, as an ISO 8601 duration, in place of `from`."
-    )
-    last: int | None = Field(
-        None, ge=1, le=1_000_000, description="That many panes up to `to`, in place of `from`."
+        None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
     )
     slice: SliceName | None = Field(None, description="One slice, as name:value.")
-    clock: Literal["event", "sealed"] = Field(
+
+    @property
+    def on_clock(self) -> Clock:
+        """The clock of the window."""
+        clock: Clock = getattr(self, "clock", "event")
+        return clock
+
+
+class ClockQuery(WindowQuery):
+    """Which data, and by which clock."""
+
+    clock: Clock = Field(
         "event",
-        description="event: everything by its event time, as it stands now. sealed: cohorts that have reached the "
-        "model's label_horizon, as they stood then; now is where the last one ended.",
+        description="event: everything by its event time, as it is now. sealed: cohorts that have reached the "
+        "model's label_horizon, as they were then; now is where the last one ended.",
     )
 
-    def params(self) -> dict[str, Any]:
-        """Return what is asked of the window's data, without the window."""
-        asked = self.model_dump(mode="json", exclude=set(WINDOW_NAMES))
-        return {name: value for name, value in asked.items() if value is not None}
 
+class AgainstQuery(BaseModel):
+    """What a result is compared with, if with anything."""
 
-class ConcentrationQuery(WindowQuery):
-    """Which votes, and how a concentration is fitted to them."""
-
-    penalty: float = Field(
-        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
-    )
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-
-
-class BinningQuery(WindowQuery):
-    """How scores are binned and ratings weighed."""
-
-    bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
-    binning: Binning = "equal_width"
-    edges: Edges = Field(
-        "right", description="right: (a, b] with 0 in the first bin; left: [a, b)."
-    )
-    raters: Raters = "pooled"
-    min_count: float = Field(
-        0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out."
-    )
-    scope: str | None = Field(
+    against: Annotated[str, Field(pattern=AGAINST)] | None = Field(
         None,
-        max_length=200,
-        description="top_label, positive, class:NAME or all; positive for binary models, else top_label.",
+        description="Also return the difference, with its interval, from: `window:P7D`, the window of that length "
+        "before this one; `baseline:NAME`; `model:ID`, another model over the same window, paired where ids are "
+        "shared; `reference`, the cohorts that the alarm's reference holds.",
     )
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the interval.")
+
+    @property
+    def compared_with(self) -> Against | None:
+        """What is named, if anything."""
+        if self.against is None:
+            return None
+        by, _, name = self.against.partition(":")
+        if by == "window":
+            _check_length(name)
+        return Against(by, name)  # type: ignore[arg-type]  # the pattern holds
 
 
-def _option_field(option: Option) -> Any:
-    limits = (
-        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
-    )
-    kind: Any = Literal[option.allowed] if option.allowed else option.type
-    described = f"{option.description} {option.default} without it."
-    if option.allowed:
-        return (
-            Annotated[kind, BeforeValidator(option.type)] | None,
-            Field(None, description=described),
-        )
-    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    return (kind | None, Field(None, description=described, **given))
+def _check_length(name: str) -> None:
+    try:
+        duration(name)
+    except PydanticCustomError as error:
+        raise unanswerable("/against", error.type, error.message()) from error
 
 
-def options_query(name: str, options: Iterable[Option]) -> type[BaseModel]:
-    """Return the model of a query that may name these options."""
-    fields: dict[str, Any] = {
-        option.name: _option_field(option) for option in sorted(options, key=lambda each: each.name)
-    }
-    config = ConfigDict(extra="forbid")
-    return create_model(name, __config__=config, **fields)
+def resolved_query(query: Query, config: ModelConfig) -> Query:
+    """Return a query as the model is asked it.
 
-
-# One source: the options that the metrics declare are the options that a query may name.
-if TYPE_CHECKING:
-
-    class OptionsQuery(BaseModel):
-        pass
-else:
-    OptionsQuery = options_query("OptionsQuery", OPTIONS.values())
-
-
-def asked_of(query: BinningQuery, config: ModelConfig) -> dict[str, Any]:
-    """Return the query as the workers take it, once the model's panes can be asked it.
-
-    A class in the scope is named by its index from here on.
+    Raises
+    ------
+    InvalidQuery
+        The model cannot be asked this.
     """
-    scope = by_index(query.scope, config)
-    membership = query.binning in MEMBERSHIP.allowed
-    bins = query.bins if "bins" in query.model_fields_set else bins_of(config, scope)
-    question = PaneQuery(
-        bins=bins,
-        binning="equal_width" if membership else query.binning,
-        edges=query.edges,
-        raters=query.raters,
-        min_count=query.min_count,
-        scope=scope,
-        ci=query.ci,
-    )
     try:
-        question.check(config.spec())
+        return query.resolved(config)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    return {**query.params(), "bins": bins, "scope": question.scope_for(config.spec())}
-
-
-def by_index(scope: str | None, config: ModelConfig) -> str | None:
-    """Return the scope with its class named by index."""
-    if scope is None or not scope.startswith("class:"):
-        return scope
-    return f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
-
-
-def scope_of(asked: str | None, config: ModelConfig) -> str:
-    """Return the scope that is asked for, or the model's own."""
-    question = PaneQuery(scope=by_index(asked, config))
-    try:
-        return question.scope_for(config.spec())
-    except CalibrationInputError as error:
-        raise invalid_query(error) from error
-
-
-def bins_of(config: ModelConfig, scope: str | None) -> int:
-    """Return the bins of who does not ask for a number: 15, or the nearest that the model's grid gives."""
-    known = scope in ("top_label", "positive", "all") or (scope or "").startswith("class:")
-    return default_bins(config.spec(), scope if known else None)
-
-
-def class_index(name: str, config: ModelConfig, pointer: str) -> int:
-    """Return the index of the class with this name, or this index."""
-    if config.classes and name in config.classes:
-        return config.classes.index(name)
-    if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
-        return int(name)
-    known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
-    raise unanswerable(
-        pointer, "unknown_class", f"{name!r} is not a class of the model; known: {known}."
-    )
 
 
 def invalid_query(error: CalibrationInputError) -> InvalidQuery:
@@ -254,6 +193,10 @@ def refuse_unread(request: Request) -> None:
         known = _parameters(request.scope["route"])
         place, shown = f"/{escaped(name)}", name[:60]
         if name not in known:
+            instead = replacement(name, request.scope["route"].operation_id, known)
+            if instead is not None:
+                detail = f"There is no query parameter {name} here; use {instead}."
+                raise unanswerable(place, "removed_parameter", detail)
             listed = f"known: {', '.join(known)}" if known else "this path takes none"
             raise unanswerable(
                 place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}."
@@ -265,6 +208,20 @@ def refuse_unread(request: Request) -> None:
                 place, "empty", f"{name} has no value; leave it out for what it is by itself."
             )
         seen.add(name)
+
+
+def replacement(name: str, operation: str, known: list[str]) -> str | None:
+    """Return what replaces a removed parameter in an operation that takes the `known` ones."""
+    if operation == "scoreOnce":
+        return f'the body: "options": {{"{name}": ...}}' if name in IN_A_BODY else None
+    if name in REMOVED:
+        return REMOVED[name]
+    place = next((each for each in ("metrics", "metric") if each in known), None)
+    takers = [slug for slug, metric in METRICS.items() if name in options_of(metric)]
+    if place is None or not takers or name == "raters":
+        return None
+    slug = next((each for each in ("ece", "ml1_ece") if each in takers), takers[0])
+    return f"{place}={slug}({name}=...)"
 
 
 def _parameters(route: APIRoute) -> list[str]:

@@ -19,15 +19,17 @@ from fastapi import Request, Response
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.headers import entity_tags, names, negotiated, preferred_wait
+from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult
+from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, is_baseline, sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, sealed_slice
 
 JSON = "application/json"
 # Between two looks of a waiting read: each costs one round trip to the store, and a commit takes longer than this.
@@ -37,32 +39,29 @@ HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 @dataclass(frozen=True)
 class ReadQuery:
-    """A question as the workers take it."""
+    """A query with what it is about.
 
-    kind: str
+    Attributes
+    ----------
+    query : as the worker computes it
+    view : which window, by its durations and its clock
+    slice : instead of the view's
+    comparison : what the result is compared with
+    shown : what a figure shows of the result, for its ETag
+    """
+
+    query: Query
     config: ModelConfig
-    params: dict[str, Any]
     view: WindowQuery
     slice: str | None = None
-    against: Other | None = None
+    comparison: Comparison | None = None
+    shown: tuple[str | None, ...] = ()
 
     @property
     def slice_name(self) -> str:
-        """Return the slice that is asked about, on its clock; empty for all rows."""
+        """Return the slice, on its clock; empty for all rows."""
         plain = self.slice if self.slice is not None else self.view.slice or ""
-        return sealed_slice(plain) if self.view.clock == "sealed" else plain
-
-    def asking(self, params: dict[str, Any]) -> "ReadQuery":
-        """Return the question with other parameters."""
-        return replace(self, params=params)
-
-
-def of_slice(whole: ReadQuery, slice_: str) -> ReadQuery:
-    """Return the question about one slice; another model is asked about the same slice, a baseline is one for all."""
-    ask = replace(whole, slice=slice_)
-    if ask.against is None or is_baseline(ask.against.slice):
-        return ask
-    return replace(ask, against=replace(ask.against, slice=ask.slice_name))
+        return sealed_slice(plain) if self.view.on_clock == "sealed" else plain
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,12 @@ class ReadService:
         with engine_errors():
             if ask.view.slice is not None:
                 await self._refuse_undeclared(ask.config, ask.view.slice)
-            window, etag = await self._awaited(ask, media_type, known, wait)
-            if ask.against is None:
+            window, etag, other = await self._awaited(ask, media_type, known, wait)
+            if ask.comparison is None:
                 self.answered.keep(request, ask, media_type)
             if names(known, etag):
                 return Response(status_code=304, headers={**headers, "ETag": etag})
-            answer = await self.ask(ask, window)
+            answer = await self._ask(ask, window, other)
         # The state may have changed since it was looked at: the tag is of what the answer rests on.
         headers["ETag"] = etag_of(ask, media_type, window, answer.state_version)
         body = await render(answer.body) if render else answer.body
@@ -152,7 +151,7 @@ class ReadService:
         with engine_errors():
             held = await self.inbox.slices(whole.config)
         asks = {
-            each.partition(":")[2]: of_slice(whole, each)
+            each.partition(":")[2]: replace(whole, slice=each)
             for each in held
             if each.startswith(f"{name}:")
         }
@@ -183,13 +182,7 @@ class ReadService:
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            windows_ = [await self.window(ask) for ask in asks.values()]
-            found = await asyncio.gather(
-                *(
-                    self.ask(ask, window)
-                    for ask, window in zip(asks.values(), windows_, strict=True)
-                )
-            )
+            found = await asyncio.gather(*(self.ask(ask) for ask in asks.values()))
         told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
         body = orjson.dumps(join(told))
         return Response(await render(body) if render else body, 200, headers, media_type)
@@ -200,7 +193,7 @@ class ReadService:
         if posed is None:
             return None
         ask = posed.ask
-        state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.kind)
+        state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.query.needs)
         if state is None:
             return None
         window = resolved(ask, state.marks)
@@ -216,17 +209,26 @@ class ReadService:
             await self._refuse_undeclared(ask.config, ask.view.slice)
         return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
-    async def ask(self, ask: ReadQuery, window: windows.Window) -> QueryResult:
-        """Return the workers' answer."""
-        slice_ = ask.slice_name
+    async def ask(self, ask: ReadQuery) -> QueryResult:
+        """Return the workers' result about the window as it is now."""
+        window = await self.window(ask)
+        return await self._ask(ask, window, await self._other(ask, window))
+
+    async def _ask(
+        self, ask: ReadQuery, window: windows.Window, other: Other | None
+    ) -> QueryResult:
         try:
-            if ask.against is None:
-                return await self.inbox.ask(ask.kind, ask.config, ask.params, window, slice_=slice_)
             return await self.inbox.ask(
-                ask.kind, ask.config, ask.params, window, slice_=slice_, against=ask.against
+                ask.query, ask.config, window, slice_=ask.slice_name, against=other
             )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
+
+    async def _other(self, ask: ReadQuery, window: windows.Window) -> Other | None:
+        if ask.comparison is None:
+            return None
+        has_start = ask.view.from_ is not None or ask.view.window is not None
+        return await other_of(ask.comparison, self.inbox, ask.slice_name, window, has_start)
 
     async def _refuse_undeclared(self, config: ModelConfig, name: str) -> None:
         """Refuse a slice that the model does not declare, unless it did once and holds some of it."""
@@ -245,33 +247,36 @@ class ReadService:
 
     async def _awaited(
         self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
-    ) -> tuple[windows.Window, str]:
-        """Return window and ETag at once, or for a long poll when they are news or time is over."""
-        window, etag = await self._etag(ask, media_type)
+    ) -> tuple[windows.Window, str, Other | None]:
+        """Return window, ETag and other side at once, or for a long poll when they are news or time is over."""
+        found = await self._etag(ask, media_type)
         deadline = asyncio.get_running_loop().time() + (wait or 0)
-        while names(known, etag) and asyncio.get_running_loop().time() < deadline:
+        while names(known, found[1]) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(POLL_INTERVAL_S)
-            window, etag = await self._etag(ask, media_type)
-        return window, etag
+            found = await self._etag(ask, media_type)
+        return found
 
-    async def _etag(self, ask: ReadQuery, media_type: str) -> tuple[windows.Window, str]:
-        state = await self.inbox.state(ask.config, ask.slice_name, ask.kind)
+    async def _etag(
+        self, ask: ReadQuery, media_type: str
+    ) -> tuple[windows.Window, str, Other | None]:
+        state = await self.inbox.state(ask.config, ask.slice_name, ask.query.needs)
         window = resolved(ask, state.marks)
         version = state.name(window)
-        if ask.against is not None:
-            other = ask.against
+        other = await self._other(ask, window)
+        if other is not None:
             version = joined(
                 version, await self.inbox.state_version(other.model, other.slice, other.window)
             )
-        return window, etag_of(ask, media_type, window, version)
+        return window, etag_of(ask, media_type, window, version), other
 
 
 def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:
-    """Return the strong ETag of an answer: what it is made of, in a digest."""
-    config = ask.config
+    """Return the strong ETag of a response: what it is made of, in a digest."""
+    config, comparison = ask.config, ask.comparison
     parts = [
-        *(CODE_VERSION, media_type, ask.kind, ask.params, state_version),
+        *(CODE_VERSION, media_type, ask.query.kind, ask.query.to_dict(), ask.shown, state_version),
         *(config.key, config.generation, config.revision, window.to_dict(), ask.slice_name),
+        None if comparison is None else str(comparison.against),
     ]
     made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
@@ -280,7 +285,7 @@ def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_versi
 def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
     """Return the panes that the question covers: on the clock of sealed cohorts, now is where the last one ended."""
     view, to = ask.view, ask.view.to
-    if view.clock == "sealed":
+    if view.on_clock == "sealed":
         if ask.config.label_horizon_s is None and not marks.sealed_to:
             detail = "no cohort is sealed: the model declares no label_horizon"
             raise unanswerable("/clock", "no_label_horizon", detail)
@@ -291,7 +296,6 @@ def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
             from_=view.from_,
             to=to,
             window=view.window,
-            last=view.last,
             pane_s=ask.config.pane_s,
             now=datetime.now(UTC),
         )

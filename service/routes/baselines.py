@@ -26,15 +26,16 @@ from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.estimates import WindowShown
-from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.ingest.entries import BASELINE
 from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt
+from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 
-router = APIRouter(tags=["models"], default_response_class=Response)
+router = APIRouter(tags=["baselines"], default_response_class=Response)
 
 MAX_OBJECTS = 100
 WAIT_S = 20.0
@@ -96,7 +97,7 @@ async def get_baseline(
         201: answers(BaselineResponse, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("The window to freeze, as in the query of a read", json=WindowQuery),
+    openapi_extra=takes("The window to freeze, as in the query of a read", json=ClockQuery),
 )
 async def put_baseline(
     model: ModelId,
@@ -112,7 +113,7 @@ async def put_baseline(
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
-    ask = ReadQuery("counts", config, {}, view)
+    ask = ReadQuery(CountsQuery(), config, view)
     with engine_errors():
         window = await reading.window(ask)
         payload = {
@@ -152,10 +153,10 @@ async def delete_baseline(
     return Response(status_code=204)
 
 
-def view_of(document: dict[str, Any]) -> WindowQuery:
+def view_of(document: dict[str, Any]) -> ClockQuery:
     """Return the window in a document, or raise every rule that it breaks."""
     try:
-        return WindowQuery.model_validate(document)
+        return ClockQuery.model_validate(document)
     except ValidationError as error:
         violations = [
             violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()

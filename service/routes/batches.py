@@ -14,7 +14,7 @@ from calibrant_server.service.ingest.service import model_of, receipt_body
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.security.keys import Caller, needs
 
-router = APIRouter(tags=["ingest"], default_response_class=Response)
+router = APIRouter(tags=["batches"], default_response_class=Response)
 Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 
 

@@ -27,26 +27,26 @@ from calibrant_server.service.ingest.model_rules import checked_batch, refuse_to
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
-from calibrant_server.service.reads.map_questions import MapQuery, MapResponse, map_ask
-from calibrant_server.service.reads.queries import unanswerable
+from calibrant_server.service.reads.map_questions import MapParameters, MapResponse
+from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["maps"], default_response_class=Response)
 
 
-class FitQuery(MapQuery, AgainstQuery):
+class FitParameters(MapParameters, AgainstQuery):
     """Which map, fitted to what, compared with what, and how it is shown."""
 
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class ApplyQuery(MapQuery):
+class ApplyParameters(MapParameters):
     """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
     partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
@@ -98,11 +98,12 @@ FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="Sta
     operation_id="getCalibrationMap",
     responses=or_drawn(FITTED),
 )
-async def get_calibration_map(read: TheMapRead, query: Annotated[FitQuery, Query()]) -> Response:
+async def get_calibration_map(
+    read: TheMapRead, query: Annotated[FitParameters, Query()]
+) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
-    config = await read.config()
-    ask = await compared(map_ask(query, config), query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, partial(draw_map, n_classes=config.n_classes))
+    ask = await read.ask(query)
+    return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
 
 @router.post(
@@ -118,7 +119,7 @@ async def apply_calibration_map(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[ApplyQuery, Query()],
+    query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
     reading: TheReading,
     reception: TheReception,
@@ -134,8 +135,8 @@ async def apply_calibration_map(
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
-            ask = map_ask(query, config)
-            fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+            ask = ReadQuery(resolved_query(query, config), config, query)
+            fitted = orjson.loads((await reading.ask(ask)).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

@@ -2,44 +2,32 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.segmentation.case_errors import AVERAGE, CASE_OPTIONS
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.figures.case_boxes import draw_boxes
 from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn
 from calibrant_server.service.reads.queries import (
-    Edges,
-    Raters,
-    WindowQuery,
-    class_index,
-    options_query,
+    AgainstQuery,
+    ClockQuery,
+    invalid_query,
     unanswerable,
 )
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.queries.kinds.cases import CasesQuery
+from calibrant_server.workers.queries.query import class_index
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["cases"], default_response_class=Response)
 
-MAX_BINS = 100
-# The answer holds every average, so that none is asked for.
-if TYPE_CHECKING:
-
-    class CaseOptionsQuery(BaseModel):
-        background: str | None
-else:
-    CaseOptionsQuery = options_query(
-        "CaseOptionsQuery", [each for each in CASE_OPTIONS if each is not AVERAGE]
-    )
 DRAWINGS: dict[str, Callable[..., bytes]] = {
     "histogram": draw_histogram,
     "boxes": draw_boxes,
@@ -48,23 +36,12 @@ DRAWINGS: dict[str, Callable[..., bytes]] = {
     "sensitivity": draw_sensitivity,
 }
 OF_ONE_CLASS = ("histogram", "case")
-SHOWN = ("format", "figure", "class_")
 
 
-class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
-    """How cases are binned and which classes count; which cases of the same names they are paired with; what is drawn."""
+class CasesParameters(ClockQuery, AgainstQuery, CasesQuery):
+    """How cases are binned and which classes count; which cases of the same names they are paired with; the figure."""
 
-    bins: int = Field(15, ge=1, le=MAX_BINS, description="Divisors of 600, for soft bins of 300.")
-    edges: Edges = Field("right", description="Of hard bins; left as the papers have it.")
-    raters: Raters = "pooled"
-    frequency_bins: int | None = Field(
-        None, ge=1, le=MAX_BINS, description="Of the histogram's observed frequency; else `bins`."
-    )
-    case: str | None = Field(
-        None, max_length=200, description="One case, whose reliability table is added."
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
-    sensitivity: bool = Field(False, description="The averages at 5, 10, 20, 50 and 100 bins too.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
     figure: Literal["histogram", "boxes", "reliability", "case", "sensitivity"] = Field(
         "histogram", description="What an image shows; `case` is the one that `case` names."
     )
@@ -72,7 +49,7 @@ class CasesQuery(WindowQuery, CaseOptionsQuery, AgainstQuery):
         None,
         alias="class",
         max_length=200,
-        description="Of the drawn histogram or case; else all classes.",
+        description="Class of the figure. Default: all classes.",
     )
 
 
@@ -116,7 +93,7 @@ class CasesResponse(BaseModel):
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
         None,
-        description="With `against` or `against_model`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",
+        description="With `against`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",
     )
     reason: str | None = None
 
@@ -125,21 +102,16 @@ CASES = answers(CasesResponse, "The cases, or a drawing of them", ETag="State an
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
-async def list_cases(read: TheRead, query: Annotated[CasesQuery, Query()]) -> Response:
+async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
     """Return the errors of every case as JSON, or a drawing of them as SVG or PNG."""
-    config = await read.config()
-    draw = drawing(query, config)
-    params = {name: value for name, value in query.params().items() if name not in SHOWN}
+    draw = drawing(query, await read.config())
     if query.figure == "sensitivity":
-        params["sensitivity"] = True
-    ask = await compared(
-        ReadQuery("cases", config, params, query), query, read.caller, read.connection, read.reading
-    )
-    shown = {"figure": query.figure, "class": query.class_}
-    return await read.answer(ask, query.format, draw, shown)
+        query = query.model_copy(update={"include": "sensitivity"})
+    ask = await read.ask(query, figure=query.figure, class_=query.class_)
+    return await read.answer(ask, query.format, draw)
 
 
-def drawing(query: CasesQuery, config: ModelConfig) -> Draw:
+def drawing(query: CasesParameters, config: ModelConfig) -> Draw:
     """Return how the asked figure is drawn; a class that does not count is refused, as is a case that is not named."""
     if query.figure == "case" and query.case is None:
         raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
@@ -149,10 +121,11 @@ def drawing(query: CasesQuery, config: ModelConfig) -> Draw:
     if query.figure not in OF_ONE_CLASS:
         detail = f"One class is drawn of the figures {', '.join(OF_ONE_CLASS)} alone."
         raise unanswerable("/class", "one_of", detail)
-    place = class_index(query.class_, config, "/class")
-    if query.background != "in":
-        place -= 1
+    try:
+        place = class_index(query.class_, config, "/class") - (not query.counts_background)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
     if place < 0:
-        detail = "Class 0 is the background, which does not count; ask with background=in."
+        detail = "Class 0 is the background, which does not count; request metric=ml1_ece(background=in)."
         raise unanswerable("/class", "background", detail)
     return partial(draw, of_class=place)

@@ -5,49 +5,34 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from calibrant.metrics import METRICS
+from calibrant.metrics import requested
 from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.identifiers import PATTERN
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
-from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
+from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
-from calibrant_server.service.reads.queries import (
-    BinningQuery,
-    MetricBinning,
-    OptionsQuery,
-    asked_of,
-    unanswerable,
-)
+from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 MAX_MODELS = 6
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
 
-class ComparisonQuery(BinningQuery, OptionsQuery):
+class ComparisonParameters(ClockQuery, MetricsQuery):
     """Which models, which metrics, and how they are computed."""
 
-    binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width",
-        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
-    )
     models: str = Field(
         max_length=1000,
         pattern=f"^{PATTERN}(,{PATTERN})*$",
         description="The others, with commas between; at most five.",
     )
-    metrics: str | None = Field(
-        None,
-        max_length=4000,
-        description="Slugs with commas between; without it those of the task.",
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ModelMetrics(BaseModel):
@@ -79,53 +64,50 @@ COMPARED: dict[str, Any] = answers(
 @router.get(
     "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
 )
-async def compare_models(read: TheRead, query: Annotated[ComparisonQuery, Query()]) -> Response:
+async def compare_models(
+    read: TheRead, query: Annotated[ComparisonParameters, Query()]
+) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
     if not 2 <= len(names) <= MAX_MODELS:
         detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
-    slugs = metric_slugs(
-        query.metrics or (SEGMENTATION if first.task == "segmentation" else OTHERS)
-    )
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
-    asks = {config.model: _ask(query, config, slugs) for config in configs}
-    media_type = media_type_of(query.format, read.request)
+    if "metrics" not in query.model_fields_set:
+        query = query.model_copy(
+            update={"metrics": SEGMENTATION if first.task == "segmentation" else OTHERS}
+        )
+    asks = {
+        config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
+    }
     return await read.reading.together(
         read.request,
         asks,
-        lambda found: joined(found, slugs, query.raters),
-        media_type,
-        drawn(draw_radar, media_type),
+        lambda found: joined(found, query.raters),
+        media_type_of(query.format, read.request),
+        drawn(draw_radar, media_type_of(query.format, read.request)),
     )
 
 
-def _ask(query: ComparisonQuery, config: ModelConfig, slugs: list[str]) -> ReadQuery:
-    params = asked_of(query, config)
-    for name in ("models", "format"):
-        params.pop(name, None)
-    return ReadQuery("metrics", config, params | {"metrics": slugs}, query)
-
-
-def joined(found: dict[str, Any], slugs: list[str], raters: str) -> dict[str, Any]:
+def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
     """Return the answer that several models' metrics make."""
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
+    keys = list(next(iter(found.values()))["metrics"])
     values = {
-        slug: {model: told["metrics"][slug]["value"] for model, told in found.items()}
-        for slug in slugs
+        key: {model: told["metrics"][key]["value"] for model, told in found.items()} for key in keys
     }
     return {
         "models": list(found),
         "raters": raters,
         "metrics": {model: {name: told[name] for name in shown} for model, told in found.items()},
-        "relative": {slug: relative(slug, by_model) for slug, by_model in values.items()},
+        "relative": {key: relative(key, by_model) for key, by_model in values.items()},
     }
 
 
-def relative(slug: str, values: dict[str, float | None]) -> dict[str, float | None]:
+def relative(key: str, values: dict[str, float | None]) -> dict[str, float | None]:
     """Return each model's distance from the metric's best value, divided by the largest of them; all 0 where none errs."""
-    metric = METRICS[slug]
+    metric = requested([key])[0].metric
     best = {"zero": 0.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
     away = {
         model: None if v is None or best is None else abs(v - best) for model, v in values.items()

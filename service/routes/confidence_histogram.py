@@ -5,39 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.query import default_bins
-from calibrant.segmentation.histogram_smoothing import WIDEST
 from calibrant_server.service.figures.confidence_histogram import draw_confidence
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import Raters, WindowQuery
-from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
 
-WANTED = 120
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 
-class ConfidenceQuery(WindowQuery):
-    """How fine the histogram is, and of what."""
+class ConfidenceParameters(ClockQuery, ConfidenceHistogramQuery):
+    """How fine the histogram is, of what, and how it is shown."""
 
-    bins: int | None = Field(
-        None,
-        ge=2,
-        le=1200,
-        description="Those that the grid of classes gives, 120 or the nearest to it by default; of a case, divisors of 600.",
-    )
-    raters: Raters = "pooled"
-    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
-    smoothing: int = Field(
-        0,
-        ge=0,
-        le=WIDEST,
-        description="Bins to each side over which a triangle spreads the mass; the state stays.",
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ConfidenceResponse(BaseModel):
@@ -84,15 +66,7 @@ HISTOGRAM: dict[str, Any] = answers(
     responses=or_drawn(HISTOGRAM),
 )
 async def get_confidence_histogram(
-    read: TheRead, query: Annotated[ConfidenceQuery, Query()]
+    read: TheRead, query: Annotated[ConfidenceParameters, Query()]
 ) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
-    config = await read.config()
-    params = {"bins": _default_bins(config, query.case)} | query.params()
-    params.pop("format", None)
-    ask = ReadQuery("confidence_histogram", config, params, query)
-    return await read.answer(ask, query.format, draw_confidence)
-
-
-def _default_bins(config: ModelConfig, case: str | None) -> int:
-    return WANTED if case is not None else default_bins(config.spec(), "class:0", WANTED)
+    return await read.answer(await read.ask(query), query.format, draw_confidence)

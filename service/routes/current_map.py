@@ -43,6 +43,7 @@ from calibrant_server.service.reads.frozen_maps import (
 from calibrant_server.service.reads.queries import WindowQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
@@ -189,20 +190,18 @@ async def _evidence(
     """
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
-    params = {
-        "current": None if before is None else _formula(before),
-        "candidate": _formula(version),
-        "raters": version.get("raters", "pooled"),
-    }
+    query = MapComparisonQuery(
+        current=None if before is None else _formula(before),
+        candidate=_formula(version),
+        raters=version.get("raters", "pooled"),
+    )
     slices = {each.get("slice") for each in fits}
     shared = slices.pop() if len(slices) == 1 else None
     view = WindowQuery.model_validate({"from": since, "slice": shared})
-    ask = ReadQuery("map_comparison", config, params, view)
+    ask = ReadQuery(query, config, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads(
-        (await reading.ask(ask, await reading.window(ask))).body
-    )
+    compared: dict[str, Any] = orjson.loads((await reading.ask(ask)).body)
     compared.pop("model", None)
     return compared
 

@@ -31,16 +31,15 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import ConcentrationQuery, Edges
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 COLUMNS = (
     "probabilities",
@@ -57,22 +56,10 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 
 
-class DisagreementQuery(ConcentrationQuery, AgainstQuery):
-    """Which votes, bins of the predicted disagreement, and weight of a prediction."""
+class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
+    """Which ratings, bins of the predicted disagreement, and weight of a prediction."""
 
-    bins: int = Field(15, ge=1, le=120, description="Equal-width bins; a divisor of 120.")
-    edges: Edges = "right"
-    loss_weight: Literal["1", "n"] = Field(
-        "1", description="A prediction counts once, or once a vote."
-    )
-    compare: bool = Field(
-        False,
-        description="Compare ways of alpha-calibration on the kept sample; the best is named.",
-    )
-    criterion: Criterion = Field(
-        "disagreement_loss", description="By which the best is picked on the validation part."
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class WaysQuery(BaseModel):
@@ -152,13 +139,11 @@ DIAGRAM: dict[str, Any] = answers(
 @router.get(
     "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
 )
-async def get_disagreement(read: TheRead, query: Annotated[DisagreementQuery, Query()]) -> Response:
+async def get_disagreement(
+    read: TheRead, query: Annotated[DisagreementParameters, Query()]
+) -> Response:
     """Return how far raters disagree and how well the model predicts it."""
-    params = query.params()
-    params.pop("format", None)
-    ask = ReadQuery("disagreement", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_disagreement)
+    return await read.answer(await read.ask(query), query.format, draw_disagreement)
 
 
 @router.post(

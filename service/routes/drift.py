@@ -5,34 +5,25 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant_server.service.figures.drift import draw_drift
 from calibrant_server.service.openapi.schema import answers, problems
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import WindowQuery, class_index
-from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.alarm.cohorts import RATER
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.drift_history import DriftHistoryQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
-
-
-class HistoryQuery(WindowQuery):
-    """Which detector."""
-
-    scope: str | None = Field(
-        None,
-        max_length=200,
-        description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
-    )
+router = APIRouter(tags=["drift"], default_response_class=Response)
 
 
-class DriftQuery(HistoryQuery, AgainstQuery):
+class HistoryParameters(ClockQuery, DriftHistoryQuery):
+    """Which detector, over which window."""
+
+
+class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
     """Which detector, which data the comparison is about, and as which media type."""
 
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class Recommendation(BaseModel):
@@ -136,17 +127,9 @@ VERDICT = answers(DriftResponse, "The verdict, or a picture of it", ETag="State 
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
-async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Response:
+async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -> Response:
     """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
-    config = await read.config()
-    ask = await compared(
-        ReadQuery("drift", config, _asked(query, config), query),
-        query,
-        read.caller,
-        read.connection,
-        read.reading,
-    )
-    return await read.answer(ask, query.format, draw_drift)
+    return await read.answer(await read.ask(query), query.format, draw_drift)
 
 
 @router.get(
@@ -158,19 +141,8 @@ async def get_drift(read: TheRead, query: Annotated[DriftQuery, Query()]) -> Res
         **problems(406, 422),
     },
 )
-async def list_drift_history(read: TheRead, query: Annotated[HistoryQuery, Query()]) -> Response:
+async def list_drift_history(
+    read: TheRead, query: Annotated[HistoryParameters, Query()]
+) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    config = await read.config()
-    ask = ReadQuery("drift_history", config, _asked(query, config), query)
-    return await read.reading.answer(read.request, ask)
-
-
-def _asked(query: HistoryQuery, config: ModelConfig) -> dict[str, Any]:
-    """Return the query as the workers take it, a class by its index."""
-    asked = query.params()
-    asked.pop("format", None)
-    scope = asked.get("scope")
-    if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
-        name = scope.removeprefix("class:")
-        asked["scope"] = f"class:{class_index(name, config, '/scope')}"
-    return asked
+    return await read.reading.answer(read.request, await read.ask(query))

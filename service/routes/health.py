@@ -17,7 +17,7 @@ from calibrant_server.service.http.prometheus import registry_of_models, registr
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.version import API_VERSION, VERSION
 
-router = APIRouter(tags=["operation"], default_response_class=Response)
+router = APIRouter(tags=["operations"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
 JSON = "application/json"
 

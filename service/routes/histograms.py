@@ -52,7 +52,7 @@ from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import pane_start
 
-router = APIRouter(tags=["ingest"], default_response_class=Response)
+router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 MAX_UPDATES = 10_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

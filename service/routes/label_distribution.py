@@ -7,21 +7,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.label_distribution import draw_label_distribution
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import WindowQuery
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.label_distribution import LabelDistributionQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
-class LabelDistributionQuery(WindowQuery, AgainstQuery):
-    """Which window; ratings are compared as they are, whatever the label policy."""
+class LabelDistributionParameters(ClockQuery, AgainstQuery, LabelDistributionQuery):
+    """Which window, and how it is shown."""
 
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class LabelDistributionResponse(BaseModel):
@@ -50,11 +48,7 @@ MEASURES: dict[str, Any] = answers(
     responses=or_drawn(MEASURES),
 )
 async def get_label_distribution(
-    read: TheRead, query: Annotated[LabelDistributionQuery, Query()]
+    read: TheRead, query: Annotated[LabelDistributionParameters, Query()]
 ) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
-    params = query.params()
-    params.pop("format", None)
-    ask = ReadQuery("label_distribution", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_label_distribution)
+    return await read.answer(await read.ask(query), query.format, draw_label_distribution)

@@ -31,7 +31,7 @@ from calibrant_server.workers.ingest.entries import LABELS, REMOVAL, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["ingest"], default_response_class=Response)
+router = APIRouter(default_response_class=Response)
 SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
 PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
     "labels": "labels",
@@ -78,6 +78,7 @@ INGEST: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/v1/models/{model}/labels",
     operation_id="ingestLabels",
+    tags=["labels"],
     status_code=202,
     responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
     openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
@@ -90,6 +91,7 @@ async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()
 @router.delete(
     "/v1/models/{model}/predictions/{prediction_id}",
     operation_id="deletePrediction",
+    tags=["predictions"],
     status_code=202,
     responses={**INGEST, **problems(409, 422, 429)},
 )

@@ -32,8 +32,9 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
-from calibrant_server.service.reads.map_questions import MapQuery, map_ask
+from calibrant_server.service.reads.map_questions import MapParameters, map_ask
 from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -45,7 +46,7 @@ SUMMARY = (
 )
 
 
-class NewMap(MapQuery):
+class NewMap(MapParameters):
     """Which fit to freeze: what `GET calibration-map` takes, and a note."""
 
     note: str | None = Field(None, max_length=2000, description="For people.")
@@ -81,19 +82,19 @@ async def create_map(
     """Fit a calibration map and freeze it as a version."""
     wanted = valid(NewMap, await document(request, reception))
     config = await model_of(connection, caller, model)
-    ask = map_ask(wanted, config)
-    note = ask.params.pop("note", None)
+    parts = ",".join(CalibrationMapQuery.parts)
+    ask = map_ask(wanted.model_copy(update={"include": parts}), config)
     with engine_errors(), map_errors():
-        fitted = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+        fitted = orjson.loads((await reading.ask(ask)).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
             raise invalid_input([Violation("/method", "no_map", detail)])
         frozen = {
             **fitted,
-            "fit": ask.params,
+            "fit": fit_of(ask),
             "created_at": rfc3339(datetime.now(UTC)),
             "created_by": who_is(caller),
-            "note": note,
+            "note": wanted.note,
         }
         body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
         summary = orjson.dumps({name: frozen.get(name) for name in SUMMARY})
@@ -151,7 +152,16 @@ async def get_map(
     return Response(orjson.dumps(shown), 200, headers, JSON)
 
 
+def fit_of(ask: ReadQuery) -> dict[str, object]:
+    """Return what was asked of the fit."""
+    return {
+        name: value
+        for name, value in ask.query.to_dict().items()
+        if value is not None and name != "include"
+    }
+
+
 def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
     """Return what two fits have in common that are the same: map, state, question."""
-    made_of = [fitted.get("digest"), fitted.get("state_version"), ask.params, ask.slice_name]
+    made_of = [fitted.get("digest"), fitted.get("state_version"), fit_of(ask), ask.slice_name]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

@@ -2,48 +2,43 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.dependencies import Reader, TheConnection, TheReading
-from calibrant_server.service.http.headers import IfNoneMatch, Prefer
-from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems
-from calibrant_server.service.reads.compare import AgainstQuery, compared
-from calibrant_server.service.reads.estimates import Estimates, WindowShown, metric_slugs
-from calibrant_server.service.reads.queries import (
-    BinningQuery,
-    Duration,
-    MetricBinning,
-    OptionsQuery,
-    asked_of,
-    unanswerable,
-)
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.estimates import Estimates, WindowShown
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
+from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 
-class MetricsQuery(BinningQuery, AgainstQuery, OptionsQuery):
-    """Which metrics, and how they are computed."""
+class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
+    """Which metrics, over which data, and of which parts of it."""
 
-    binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width",
-        description="`hard` and `soft` are memberships of the `ml1_*` metrics; others need raw rows.",
-    )
-
-    metrics: str | None = Field(
-        None, max_length=4000, description="Slugs with commas between; without it a sensible dozen."
-    )
     every: Duration | None = Field(
         None, description="A series: metrics of each part of this length, whole panes (P1D)."
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
     )
+
+    def resolved(self, config: ModelConfig) -> AnyQuery:
+        if self.by is not None and self.slice is not None:
+            raise unanswerable("/by", "one_of", "use one of slice, by")
+        query = super().resolved(config)
+        if self.every is None:
+            return query
+        every_s = parse_duration(self.every)
+        if every_s % config.pane_s:
+            detail = f"every is a whole number of panes, which are {config.pane_s} s long"
+            raise unanswerable("/every", "whole_panes", detail)
+        return MetricsSeriesQuery.model_construct(**dict(query), every_s=int(every_s))
 
 
 class MetricsResponse(BaseModel):
@@ -89,40 +84,9 @@ class MetricsResponse(BaseModel):
         **problems(406, 422),
     },
 )
-async def get_metrics(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[MetricsQuery, Query()],
-    connection: TheConnection,
-    reading: TheReading,
-    if_none_match: IfNoneMatch = None,
-    prefer: Prefer = None,
-) -> Response:
+async def get_metrics(read: TheRead, query: Annotated[MetricsParameters, Query()]) -> Response:
     """Compute any set of metrics over a window."""
-    config = await model_of(connection, caller, model)
-    ask = await compared(metrics_ask(query, config), query, caller, connection, reading)
+    ask = await read.ask(query)
     if query.by is not None:
-        return await reading.answer_each(request, ask, query.by)
-    return await reading.answer(request, ask)
-
-
-def metrics_ask(query: MetricsQuery, config: ModelConfig) -> ReadQuery:
-    """Return the question: one answer over the window, or a series over its parts."""
-    params = metrics_params(query, config)
-    params.pop("by", None)
-    every = params.pop("every", None)
-    if query.by is not None and query.slice is not None:
-        raise unanswerable("/by", "one_of", "use one of slice, by")
-    if every is None:
-        return ReadQuery("metrics", config, params, query)
-    every_s = parse_duration(every)
-    if every_s % config.pane_s:
-        detail = f"every is a whole number of panes, which are {config.pane_s} s long"
-        raise unanswerable("/every", "whole_panes", detail)
-    return ReadQuery("metrics_series", config, {**params, "every_s": int(every_s)}, query)
-
-
-def metrics_params(query: MetricsQuery, config: ModelConfig) -> dict[str, Any]:
-    """Return the query as the workers take it: known metrics, a scope and bins that can be had."""
-    return {**asked_of(query, config), "metrics": metric_slugs(query.metrics)}
+        return await read.reading.answer_each(read.request, ask, query.by)
+    return await read.reading.answer(read.request, ask)

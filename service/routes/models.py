@@ -39,6 +39,7 @@ from calibrant_server.service.reads.model_settings import (
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
 from calibrant_server.workers.store.windows import resolve
 
@@ -271,10 +272,8 @@ async def _delay(reception: IngestService, config: ModelConfig) -> dict[str, Any
         return None
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
-        by_class = {"by_class": isinstance(config.alarm.get("bets"), list)}
-        answer = await reception.inbox.ask(
-            "expected_delay", config, by_class, window, DELAY_PATIENCE_S
-        )
+        query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
+        answer = await reception.inbox.ask(query, config, window, DELAY_PATIENCE_S)
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):

@@ -32,13 +32,14 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.service.reads.queries import ConcentrationQuery
+from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 MAX_MEMBERS = 1000
 POSTERIOR_COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids")
@@ -81,11 +82,15 @@ class PosteriorResponse(BaseModel):
     member_weights: list[list[float]] | None = Field(description="By prediction, after the votes.")
 
 
-class PosteriorQuery(ConcentrationQuery):
+class PosteriorParameters(ClockQuery):
     """Which window the concentration is fitted to, where none is given."""
 
+    penalty: float = Field(
+        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
+    )
+    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
     belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"] | None = Field(
-        None, description="`dirichlet` without members, `ensemble` with them."
+        None, description="Default: `dirichlet` without members, `ensemble` with them."
     )
 
 
@@ -102,7 +107,7 @@ async def compute_posterior(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[PosteriorQuery, Query()],
+    query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
     reading: TheReading,
     reception: TheReception,
@@ -123,11 +128,10 @@ async def compute_posterior(
     return Response(answer, media_type=JSON)
 
 
-async def _fitted(reading: TheReading, config: ModelConfig, query: ConcentrationQuery) -> float:
+async def _fitted(reading: TheReading, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
-    params = {name: value for name, value in query.params().items() if name != "belief"}
-    ask = ReadQuery("disagreement", config, params, query)
-    found = orjson.loads((await reading.ask(ask, await reading.window(ask))).body)
+    ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
+    found = orjson.loads((await reading.ask(ask)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
         raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])

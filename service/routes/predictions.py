@@ -26,7 +26,7 @@ from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.store.registry import ModelConfig
 
-router = APIRouter(tags=["ingest"], default_response_class=Response)
+router = APIRouter(tags=["predictions"], default_response_class=Response)
 
 
 @router.post(

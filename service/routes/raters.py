@@ -1,41 +1,21 @@
 """Each named rater by himself, beside the label policies and the raters' disagreement."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.reads.dependencies import TheRead
-from calibrant_server.service.reads.estimates import WindowShown, metric_slug
-from calibrant_server.service.reads.queries import (
-    Binning,
-    BinningQuery,
-    Edges,
-    WindowQuery,
-    asked_of,
-)
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.workers.queries.kinds.raters import RatersQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
-
-BINNED = frozenset({"bins", "binning", "edges", "min_count", "scope"})
+router = APIRouter(tags=["raters"], default_response_class=Response)
 
 
-class RatersQuery(WindowQuery):
-    """Which metric, and how scores are binned; ratings are read in every way."""
-
-    clock: Literal["event"] = Field(
-        "event", description="Records stand as they are now: no cohort of them is sealed."
-    )
-    metric: str = Field("ece", max_length=100, description="A slug.")
-    bins: int = Field(15, ge=1, le=3600, description="Bins; those that the model's grid gives.")
-    binning: Binning = "equal_width"
-    edges: Edges = "right"
-    min_count: float = Field(
-        0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with less are left out."
-    )
-    scope: str | None = Field(None, max_length=200, description="As of `metrics`.")
+class RatersParameters(WindowQuery, RatersQuery):
+    """Which metric, and how scores are binned. Records are read as they are now: no cohort of them is sealed."""
 
 
 class RaterValue(BaseModel):
@@ -86,9 +66,6 @@ RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag
         **problems(406, 422),
     },
 )
-async def get_raters(read: TheRead, query: Annotated[RatersQuery, Query()]) -> Response:
+async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater alone, from retained records; a wide window is refused."""
-    config = await read.config()
-    binned = BinningQuery(**query.model_dump(include=set(BINNED & query.model_fields_set)))
-    params = {**asked_of(binned, config), "metric": metric_slug(query.metric)}
-    return await read.reading.answer(read.request, ReadQuery("raters", config, params, query))
+    return await read.reading.answer(read.request, await read.ask(query))

@@ -7,17 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import BinningQuery, asked_of, unanswerable
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, unanswerable
+from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
-class ReliabilityQuery(BinningQuery, AgainstQuery):
+class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
     format: Format | None = Field(None, description="In place of the header Accept.")
@@ -41,15 +40,12 @@ TABLE = answers(ReliabilityResponse, "The table, or the diagram", ETag="State an
 @router.get(
     "/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE)
 )
-async def get_reliability(read: TheRead, query: Annotated[ReliabilityQuery, Query()]) -> Response:
+async def get_reliability(
+    read: TheRead, query: Annotated[ReliabilityParameters, Query()]
+) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
-    config = await read.config()
-    params = asked_of(query, config)
-    params.pop("format", None)
-    if query.binning != "equal_width" and (query.against or query.against_model):
+    if query.binning != "equal_width" and query.against:
         raise unanswerable(
             "/binning", "equal_width", "bins of equal mass are not the same on two sides"
         )
-    ask = ReadQuery("reliability", config, params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_reliability)
+    return await read.answer(await read.ask(query), query.format, draw_reliability)

@@ -1,74 +1,50 @@
 """One posted batch scored at once: nothing is stored, and the raw rows allow more than the state does."""
 
-import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from calibrant.core.batch import Checked
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.options import Option
 from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
+from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
 from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
-from calibrant_server.service.reads.estimates import (
-    Estimates,
-    TemperatureResponse,
-    metric_slug,
-    metric_slugs,
-)
-from calibrant_server.service.reads.queries import (
-    Edges,
-    MetricBinning,
-    OptionsQuery,
-    Raters,
-    invalid_query,
-)
+from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
+from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
 
-COMPOSITE = re.compile(r"[A-Za-z0-9._-]{1,60}")
+COMPOSITE = r"^[A-Za-z0-9._-]{1,60}$"
 router = APIRouter(tags=["score"], default_response_class=Response)
 
 
-def read_composites(text: str) -> dict[str, list[int]]:
-    """Return unions of classes by name; a plus may have become a space on its way."""
-    found: dict[str, list[int]] = {}
-    for part in text.split(","):
-        name, _, members = part.strip().partition(":")
-        classes = members.replace("+", " ").split()
-        numbers = classes and all(each.isdecimal() and len(each) < 6 for each in classes)
-        if not COMPOSITE.fullmatch(name) or name in found or not numbers:
-            raise PydanticCustomError(
-                "composites", "names with their classes, such as whole:1+2,core:2"
-            )
-        found[name] = [int(each) for each in classes]
-    return found
-
-
-def composites_text(text: str) -> str:
-    """Return unions of classes as they are, once they were read."""
-    read_composites(text)
-    return text
-
-
-class ScoreQuery(OptionsQuery):
+class ScoreParameters(BaseModel):
     """What is computed of the batch."""
 
     model_config = ConfigDict(extra="forbid")
 
-    metrics: str | None = Field(None, max_length=4000, description="Slugs with commas between.")
+    metrics: str = Field(
+        ",".join(DEFAULT_METRICS),
+        min_length=1,
+        max_length=4000,
+        description="Slugs with commas between, each with its options in brackets: ece,lp_ece(order=3). "
+        "Default: 12 metrics. GET /v1/metrics lists all.",
+    )
     bins: int = Field(15, ge=1, le=16_384, description="Any number: the raw rows are here.")
     binning: MetricBinning = "equal_width"
     edges: Edges = "right"
@@ -77,14 +53,23 @@ class ScoreQuery(OptionsQuery):
     scope: str | None = Field(None, max_length=200)
     objective: Literal["nll", "brier", "ece"] = "nll"
     ci: float = Field(0.95, ge=0.5, lt=1)
-    partial: bool = Field(False, description="Score the good rows and answer the bad ones.")
+    partial: bool = Field(False, description="Score the valid rows and return the invalid ones.")
     include: str | None = Field(
         None,
         max_length=400,
-        description=f"Further answers, with commas between: {', '.join(SECTIONS)}.",
+        description=f"Further results, with commas between: {', '.join(SECTIONS)}.",
     )
+
+
+class SectionOptions(BaseModel):
+    """Options of the included results."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
     metric: str | None = Field(
-        None, max_length=100, description="Of `stability` and `by_case`: a slug; ece without it."
+        None,
+        max_length=400,
+        description="Of `stability` and `by_case`: a metric as in `metrics`. Default: ece.",
     )
     subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
     points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
@@ -95,11 +80,36 @@ class ScoreQuery(OptionsQuery):
     sensitivity: bool = Field(
         False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
     )
-    composites: Annotated[str, AfterValidator(composites_text)] | None = Field(
+    composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
         None,
-        max_length=4000,
-        description="Unions of classes in place of the classes of cases: whole:1+2,core:2.",
+        description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
     )
+
+
+def _option_field(option: Option) -> Any:
+    kind: Any = Literal[option.allowed] if option.allowed else option.type
+    limits: dict[str, Any] = (
+        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    )
+    given = {
+        name: limit for name, limit in limits.items() if limit is not None and not option.allowed
+    }
+    return (
+        kind | None,
+        Field(None, description=f"{option.description} Default: {option.default}.", **given),
+    )
+
+
+# One source: the options that the metrics declare are those that a body may set for all of them.
+_OPTION_FIELDS: dict[str, Any] = {
+    name: _option_field(option) for name, option in sorted(OPTIONS.items())
+}
+ScoreOptions = create_model(
+    "ScoreOptions",
+    __base__=SectionOptions,
+    __doc__="Options of rows: of every metric that takes them, where its brackets set no other, and of `include`.",
+    **_OPTION_FIELDS,
+)
 
 
 class ScoredBody(PredictionsBody):
@@ -107,7 +117,10 @@ class ScoredBody(PredictionsBody):
 
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
-        description="Who rated, in the order of `labels`: each named rater is scored by himself too.",
+        description="Who rated, in the order of `labels`: each named rater is scored separately too.",
+    )
+    options: ScoreOptions | None = Field(
+        None, description='In NDJSON a first line of its own: {"options": {...}}.'
     )
 
 
@@ -167,24 +180,45 @@ ScoreResponse = create_model(
 async def score_once(
     request: Request,
     caller: Scorer,
-    query: Annotated[ScoreQuery, Query()],
+    query: Annotated[ScoreParameters, Query()],
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored."""
     params = {
         **query.model_dump(exclude={"partial"}),
-        "metrics": metric_slugs(query.metrics),
+        "metrics": _keys(query.metrics),
         "include": included(query.include),
     }
-    if query.composites is not None:
-        params["composites"] = read_composites(query.composites)
-    if query.metric is not None:
-        metric_slug(query.metric)
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold)
         answer = await aside(scored, body, params, settings, query.partial)
     return Response(answer, media_type="application/json")
+
+
+def _keys(text: str) -> list[str]:
+    """Return the requested metrics, each by its canonical key."""
+    try:
+        return [each.key for each in requested(text)]
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+
+
+def options_in(posted: ParsedBatch) -> dict[str, Any]:
+    """Return the options in the body, or raise every rule that they break."""
+    if posted.options is None:
+        return {}
+    place = ("1", "options") if posted.lines else ("options",)
+    try:
+        options = ScoreOptions.model_validate(posted.options).model_dump(exclude_none=True)
+    except ValidationError as error:
+        violations = [
+            violation_of({**each, "loc": ("body", *place, *each["loc"])}) for each in error.errors()
+        ]
+        raise invalid_input(violations) from error
+    if "metric" in options:
+        requested([options["metric"]], f"/{'/'.join(place)}/metric")
+    return options
 
 
 def included(text: str | None) -> list[str]:
@@ -200,7 +234,9 @@ def included(text: str | None) -> list[str]:
 
 def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool) -> bytes:
     """Return the scores of the batch in `body` as JSON."""
-    posted = read_columns(body, settings, {"rater": "raters"})
+    posted = read_columns(body, settings, {"rater": "raters"}, ("batch_id", "options"))
+    options = options_in(posted)
+    params = params | options
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
     posted = replace(posted, columns=plain)
@@ -214,7 +250,16 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:
-        raise invalid_query(error) from error
+        in_body = [
+            each
+            for each in error.violations
+            if each.pointer.split("/")[1:2] and each.pointer.split("/")[1] in options
+        ]
+        if not in_body:
+            raise invalid_query(error) from error
+        raise invalid_input(
+            [replace(each, pointer=f"/options{each.pointer}") for each in in_body]
+        ) from error
     rejected = {
         "rejected": len(violations),
         "errors": [vars(violation) for violation in violations],

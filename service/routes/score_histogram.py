@@ -17,8 +17,9 @@ from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
 from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.service.reads.queries import Binning, invalid_query
+from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.query import Binning
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")

@@ -1,35 +1,25 @@
 """Stability: how a calibration error varies as data shrink, beside its value under every label policy."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.stability import draw_stability
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
-from calibrant_server.service.reads.estimates import Estimate, WindowShown, metric_slug
+from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import BinningQuery, OptionsQuery, asked_of
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.stability import StabilityQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["stability"], default_response_class=Response)
 
 
-class StabilityQuery(BinningQuery, AgainstQuery, OptionsQuery):
-    """Which metric, on which subsets; several raters are read as `raters` says."""
+class StabilityParameters(ClockQuery, AgainstQuery, StabilityQuery):
+    """Which metric, on which subsets, and how it is shown."""
 
-    metric: str = Field("ece", max_length=100, description="A slug.")
-    subsets: Literal["nested", "independent"] = Field(
-        "nested", description="nested: each subset is a part of the next."
-    )
-    source: Literal["replicates", "sample"] | None = Field(
-        None,
-        description="replicates: all data, as 64 shares of its units; sample: exact subsets of the kept predictions. "
-        "Replicates without it, or the sample where they do not carry the metric.",
-    )
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class Variation(BaseModel):
@@ -99,11 +89,6 @@ CURVES: dict[str, Any] = answers(
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
-async def get_stability(read: TheRead, query: Annotated[StabilityQuery, Query()]) -> Response:
+async def get_stability(read: TheRead, query: Annotated[StabilityParameters, Query()]) -> Response:
     """Tell how steady a calibration error is as data shrink, for several raters and for one label."""
-    config = await read.config()
-    params = {**asked_of(query, config), "metric": metric_slug(query.metric)}
-    params.pop("format", None)
-    ask = ReadQuery("stability", config, params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_stability)
+    return await read.answer(await read.ask(query), query.format, draw_stability)

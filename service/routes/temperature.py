@@ -1,29 +1,25 @@
 """The temperature that the window's labels ask for."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from calibrant_server.service.figures.losses import draw_losses
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import TemperatureResponse
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import Raters, WindowQuery
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["temperature"], default_response_class=Response)
 
 
-class TemperatureQuery(WindowQuery, AgainstQuery):
-    """What the temperature is fitted to."""
+class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
+    """What the temperature is fitted to, and how it is shown."""
 
-    objective: Literal["nll", "brier", "ece"] = "nll"
-    raters: Raters = "pooled"
-    ci: float = Field(0.95, gt=0, lt=1, description="Level of the interval.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 CURVE: dict[str, Any] = answers(
@@ -35,11 +31,9 @@ CURVE: dict[str, Any] = answers(
     "/v1/models/{model}/temperature", operation_id="getTemperature", responses=or_drawn(CURVE)
 )
 async def get_temperature(
-    read: TheMapRead, query: Annotated[TemperatureQuery, Query()]
+    read: TheMapRead, query: Annotated[TemperatureParameters, Query()]
 ) -> Response:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
-    params = query.params()
-    params.pop("format", None)
-    ask = ReadQuery("temperature", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_losses)
+    if read.is_drawn(query.format):
+        query = query.model_copy(update={"include": "curve"})
+    return await read.answer(await read.ask(query), query.format, draw_losses)

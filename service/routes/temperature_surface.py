@@ -6,29 +6,23 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.calibrators.temperature.report import POINTS
 from calibrant_server.service.figures.surface import draw_surface
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import Raters, WindowQuery, bins_of, unanswerable
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["temperature"], default_response_class=Response)
 Lines = list[list[float | None]]
 
 
-class SurfaceQuery(WindowQuery):
+class SurfaceParameters(ClockQuery, SurfaceQuery):
     """Over which temperatures, and what is drawn of it."""
 
-    raters: Raters = "pooled"
-    points: int = Field(
-        POINTS, ge=2, le=40, description="Temperatures a class, in equal ratios from 0.25 to 10."
-    )
-    case: str | None = Field(None, max_length=200, description="One case in place of the window.")
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class SurfaceResponse(BaseModel):
@@ -67,16 +61,9 @@ SURFACE: dict[str, Any] = answers(
     responses=or_drawn(SURFACE),
 )
 async def get_temperature_surface(
-    read: TheMapRead, query: Annotated[SurfaceQuery, Query()]
+    read: TheMapRead, query: Annotated[SurfaceParameters, Query()]
 ) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
-    config = await read.config()
-    if config.n_classes != 2:
-        detail = f"A surface is of two temperatures, so of two classes; this model has {config.n_classes}."
-        raise unanswerable("/model", "n_classes", detail)
-    params = query.params() | {"bins": bins_of(config, "positive")}
-    for name in ("format", "objective"):
-        params.pop(name, None)
-    ask = ReadQuery("temperature_surface", config, params, query)
     draw = partial(draw_surface, objective=query.objective)
-    return await read.answer(ask, query.format, draw, {"objective": query.objective})
+    ask = await read.ask(query, objective=query.objective)
+    return await read.answer(ask, query.format, draw)

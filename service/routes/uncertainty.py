@@ -7,24 +7,19 @@ from pydantic import Field
 
 from calibrant_server.service.figures.uncertainty import draw_uncertainty
 from calibrant_server.service.openapi.schema import answers
-from calibrant_server.service.reads.compare import AgainstQuery, compared
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import Edges, Raters, WindowQuery
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.workers.queries.kinds.uncertainty import UncertaintyQuery
 
-router = APIRouter(tags=["read"], default_response_class=Response)
+router = APIRouter(tags=["reliability"], default_response_class=Response)
 
 
-class UncertaintyQuery(WindowQuery, AgainstQuery):
+class UncertaintyParameters(ClockQuery, AgainstQuery, UncertaintyQuery):
     """How the table is made and shown."""
 
-    bins: int = Field(15, ge=1, le=240, description="Divisors of 240.")
-    edges: Edges = "right"
-    raters: Raters = "pooled"
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class UncertaintyResponse(Estimate):
@@ -52,10 +47,8 @@ TABLE: dict[str, Any] = answers(
 @router.get(
     "/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE)
 )
-async def get_uncertainty(read: TheRead, query: Annotated[UncertaintyQuery, Query()]) -> Response:
+async def get_uncertainty(
+    read: TheRead, query: Annotated[UncertaintyParameters, Query()]
+) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
-    params = query.params()
-    params.pop("format", None)
-    ask = ReadQuery("uncertainty", await read.config(), params, query)
-    ask = await compared(ask, query, read.caller, read.connection, read.reading)
-    return await read.answer(ask, query.format, draw_uncertainty)
+    return await read.answer(await read.ask(query), query.format, draw_uncertainty)

@@ -87,6 +87,9 @@ class FakeAlarms:
             (0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]
         ]
 
+    async def reference(self, model, slice_):
+        return None
+
     async def summaries(self):
         return self.told
 
@@ -248,22 +251,26 @@ class FakeInbox:
         self._stumble()
         return Watermarks()
 
-    async def state_version(self, model, slice_, window, kind=""):
-        return (await self.state(model, slice_, kind)).name(window)
+    async def state_version(self, model, slice_, window, needs=None):
+        return (await self.state(model, slice_, needs)).name(window)
 
-    async def state(self, model, slice_, kind=""):
+    async def state(self, model, slice_, needs=None):
         self._stumble()
         return FakeState(f"v{self.version}")
 
-    async def unchanged_state(self, model, slice_, kind=""):
+    async def unchanged_state(self, model, slice_, needs=None):
         self.looks += 1
         known = self.registry.configs.get((model.tenant, model.model)) == model
-        return await self.state(model, slice_, kind) if known else None
+        return await self.state(model, slice_, needs) if known else None
 
-    async def ask(self, kind, model, params, window, deadline_s=None, slice_="", against=None):
+    async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
         self._stumble()
-        self.asked.append((kind, model.key, params, window, slice_))
-        body = {"model": model.model, "window": window.to_dict(), **self.answers.get(kind, {})}
+        self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
+        body = {
+            "model": model.model,
+            "window": window.to_dict(),
+            **self.answers.get(query.kind, {}),
+        }
         return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")
 
 

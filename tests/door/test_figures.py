@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.calibrators import MAPS
 from calibrant.calibrators import fit as fit_map
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.calibrators.temperature.report import surface_answer
@@ -20,8 +21,8 @@ from calibrant.raters.disagreement_report import disagreement_answer
 from calibrant.report_uncertainty import uncertainty
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant_server.service.figures.base import ORANGE, density
-from calibrant_server.service.figures.calibration_map import draw_map
+from calibrant_server.service.figures.base import BLUE, ORANGE, density
+from calibrant_server.service.figures.calibration_map import SCORES, draw_map
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.figures.confidence_histogram import draw_confidence
 from calibrant_server.service.figures.disagreement import draw_disagreement
@@ -32,6 +33,7 @@ from calibrant_server.service.figures.stability import draw_stability
 from calibrant_server.service.figures.surface import draw_surface
 from calibrant_server.service.figures.uncertainty import draw_uncertainty
 from calibrant_server.service.routes.comparison import joined, relative
+from tests.door.figure_marks import Figure as Marks
 
 ABOUT = {
     "model": "seg <$x$> & co",
@@ -124,6 +126,68 @@ def test_drawn_in_both_formats_and_the_same_again(name):
     assert drawn == draw(answer, "image/svg+xml") and b"<script" not in drawn
 
 
+def bins_of(rows, x, y):
+    return [(row[x], row[y]) for row in rows if row["weight"]]
+
+
+def stability_limits(answer):
+    """Limits of both axes: a margin of a twentieth, and 35 % above the highest point."""
+    first, last = answer["fractions"][0], answer["fractions"][-1]
+    margin = 0.05 * (last - first)
+    highest = max(max(each["curve"]) for each in answer["raters"].values())
+    return {"x": (first - margin, last + margin), "y": (0.0, 1.35 * highest)}
+
+
+# By figure: the points that the answer holds, the limits of the axes, and texts.
+MARKS = {
+    "disagreement": (
+        lambda answer: bins_of(answer["reliability"], "predicted", "observed"),
+        lambda answer: {},
+        {
+            "Disagreement of seg <$x$> & co",
+            "observed disagreement",
+            "predicted probability that two raters disagree",
+        },
+    ),
+    "uncertainty": (
+        lambda answer: bins_of(answer["table"], "mean_uncertainty", "error_rate"),
+        lambda answer: {},
+        {"Uncertainty of seg <$x$> & co", "share of errors", "ideal for two classes"},
+    ),
+    "stability": (
+        lambda answer: list(
+            zip(answer["fractions"], answer["raters"]["pooled"]["curve"], strict=True)
+        ),
+        stability_limits,
+        {"Stability of ece of seg <$x$> & co", "fraction of the data", "ece"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_points_of_a_curve_are_those_of_the_answer(name):
+    draw, make = FIGURES[name]
+    points, limits, texts = MARKS[name]
+    answer = make()
+    drawn = Marks.of(draw(answer, "image/svg+xml"))
+    curve = max(drawn.lines(BLUE, **limits(answer)), key=len)
+    np.testing.assert_allclose(curve, points(answer), atol=1e-4)
+    assert texts <= set(drawn.texts)
+
+
+def test_the_curve_of_a_map_is_the_map():
+    draw, make = FIGURES["map"]
+    answer = make()
+    drawn = Marks.of(draw(answer, "image/svg+xml"))
+    curve = max(drawn.lines(BLUE), key=len)
+    mapped = MAPS["isotonic"].at_scores(answer["parameters"], SCORES)
+    # Points on a straight line are left out, so that each drawn point is near one of the map.
+    distance = np.abs(curve[:, None] - np.column_stack([SCORES, mapped])).max(axis=2).min(axis=1)
+    assert len(curve) > 10 and distance.max() < 1e-3
+    assert curve[-1] == pytest.approx([1.0, mapped[-1]], abs=1e-4)
+    assert {"probability of class 1", "recalibrated", "isotonic"} <= set(drawn.texts)
+
+
 NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "pooled", "bins": 15}
 
 
@@ -145,8 +209,9 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
 )
 def test_without_data_a_figure_says_so(draw, answer):
     assert draw(answer, "image/png").startswith(b"\x89PNG")
-    # Letters are drawn as shapes, so the words themselves cannot be looked for.
-    assert draw(answer, "image/svg+xml") != draw(answer | {"reason": "no_cases"}, "image/svg+xml")
+    for reason in ("no_data", "no_cases"):
+        drawn = Marks.of(draw(answer | {"reason": reason}, "image/svg+xml"))
+        assert f"Nothing to draw: {reason.replace('_', ' ')}" in drawn.texts
 
 
 def test_models_without_a_common_metric():

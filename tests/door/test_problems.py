@@ -1,7 +1,7 @@
 """Every error is a problem document, and every problem has its page."""
 
-import asyncio
 import re
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -164,12 +164,13 @@ async def test_a_full_backlog_of_one_model_is_not_that_of_another(client, inbox)
 
 
 async def test_after_a_moment_the_store_is_asked_again(client, inbox, monkeypatch):
-    monkeypatch.setattr(admission, "BELIEVED_S", 0.2)
+    clock = [1000.0]
+    monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     inbox.trouble = unavailable()
     await client.post(URL, json=PREDICTIONS)
     inbox.trouble = None
     problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
-    await asyncio.sleep(0.25)
+    clock[0] += admission.BELIEVED_S + 0.1
     assert (await client.post(URL, json=PREDICTIONS)).status_code == 202
 
 

@@ -75,7 +75,7 @@ async def test_the_workers_are_asked_for_what_the_query_says(digits, inbox):
     )
     kind, key, params, window, slice_ = inbox.asked[-1]
     assert (kind, key, slice_) == ("metrics", "default/digits", "site:A")
-    assert params["metrics"] == ["ece", "brier"]
+    assert params["metrics"] == "ece,brier"
     assert (params["bins"], params["raters"], params["scope"]) == (10, "mean", "top_label")
     assert window.to_dict() == {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
 
@@ -101,8 +101,30 @@ BAD_QUERIES = {
     "metrics?scope=class:9": ("/scope", "0 to 2"),
     "metrics?ci=1.5": ("/ci", "1"),
     "metrics?ci=nan": ("/ci", ""),
-    "metrics?min_count=-1": ("/min_count", "0"),
-    "metrics?min_count=inf": ("/min_count", ""),
+    "metrics?min_count=5": ("/min_count", "metrics=ece(min_count=...)"),
+    "metrics?metrics=ece(min_count=-1)": ("/metrics", "min_count lies in"),
+    "metrics?metrics=MR-ECE": ("/metrics", "the slug is ece with raters=pooled"),
+    "metrics?metrics=lp_ece(power=3)": ("/metrics", "it takes ties, order"),
+    "metrics?metrics=ece(scope=class:9)": ("/scope", "0 to 2"),
+    "metrics?metrics=ece(bins=7)": ("/bins", "8, 9, 10"),
+    "metrics?metrics=brier,nll&bins=10": ("/bins", "they take raters"),
+    "metrics?metrics=ece&binning=soft": (
+        "/binning",
+        "None of the requested metrics takes binning=soft",
+    ),
+    "metrics?order=3": ("/order", "metrics=lp_ece(order=...)"),
+    "metrics?last=3": ("/last", "window=PT24H"),
+    "metrics?against_model=other": ("/against_model", "against=model:ID"),
+    "metrics?against=other": ("/against", "baseline"),
+    "metrics?against=window:7d": ("/against", "window"),
+    "metrics?against=window:P": ("/against", "window"),
+    "metrics?against=window:PP": ("/against", "P7D"),
+    "metrics?against=window:P7D": ("/against", "name the window by `window` or `from`"),
+    "metrics?against=baseline:b": ("/against", "known: none"),
+    "metrics?against=reference": ("/against", "no reference"),
+    "reliability?min_count=-1": ("/min_count", "0"),
+    "reliability?min_count=inf": ("/min_count", ""),
+    "temperature?include=bias": ("/include", "recommendation, heldout, curve"),
     "metrics?from=yesterday": ("/from", "RFC 3339"),
     "metrics?from=1767225600": ("/from", "RFC 3339"),
     "metrics?from=2026-01-01T00:00:00": ("/from", "offset"),
@@ -117,20 +139,28 @@ BAD_QUERIES = {
     "temperature?objective=acc": ("/objective", "nll"),
     "calibration-map?method=magic": ("/method", "isotonic"),
     "calibration-map?class=9": ("/class", "0 to 2"),
-    "calibration-map?class=1": ("/class", "temperature does not map one class by itself"),
+    "calibration-map?class=1": ("/class", "temperature does not map one class alone"),
     "calibration-map?class=1&method=vector": ("/class", "isotonic"),
     "reliability?format=gif": ("/format", "svg"),
     "stability?metric=ecce": ("/metric", "ece"),
     "raters?metric=ecce": ("/metric", "ece"),
-    "raters?clock=sealed": ("/clock", "event"),
+    "raters?clock=sealed": ("/clock", "known: "),
     "raters?raters=mean": ("/raters", "known: "),
     "raters?bins=7": ("/bins", "8, 9, 10"),
     "stability?subsets=random": ("/subsets", "nested"),
     "stability?source=rows": ("/source", "sample"),
-    "stability?metric=kde_ece&leave=all": ("/leave", "instance"),
+    "stability?metric=kde_ece(leave=all)": ("/metric", "instance"),
+    "stability?metric=kde_ece&leave=label": ("/leave", "metric=kde_ece(leave=...)"),
+    "stability?metric=ece,mce": ("/metric", "expected one"),
     "stability?bins=7": ("/bins", "8, 9, 10"),
-    "cases?membership=firm": ("/membership", "soft"),
-    "cases?average=macro": ("/average", "no query parameter"),
+    "cases?metric=ml1_ece(membership=firm)": ("/metric", "soft"),
+    "cases?membership=soft": ("/membership", "metric=ml1_ece(membership=...)"),
+    "cases?metric=ece": ("/metric", "Expected one of ml1_ece"),
+    "cases?sensitivity=true": ("/sensitivity", "include=sensitivity"),
+    "calibration-map?centred=true": ("/centred", "isotonic(centred=true)"),
+    "calibration-map?method=dirichlet(regularisation=0)": ("/method", "regularisation lies in"),
+    "calibration-map?method=platt(centred=true)": ("/method", "it takes none"),
+    "cases?metric=ml1_ece(average=micro)": ("/metric", "without `average`"),
     "cases?figure=pie": ("/figure", "boxes"),
     "cases?bins=101": ("/bins", "100"),
     "cases?class=0": ("/class", "background=in"),
@@ -156,18 +186,18 @@ async def test_classes_may_be_named(client, inbox):
     assert (
         await client.get("/v1/models/animals/calibration-map?class=owl&method=beta")
     ).status_code == 200
-    assert inbox.asked[-1][2]["class"] == 2
+    assert inbox.asked[-1][2]["class"] == "2"
 
 
 async def test_a_long_poll_answers_when_the_state_changes(digits, inbox):
     etag = (await digits.get(f"{M}/metrics")).headers["etag"]
-    headers = {"If-None-Match": etag, "Prefer": "wait=5"}
+    headers = {"If-None-Match": etag, "Prefer": "wait=60"}
     waiting = asyncio.create_task(digits.get(f"{M}/metrics", headers=headers))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     inbox.version += 1
     answer = await waiting
-    assert answer.status_code == 200 and answer.headers["preference-applied"] == "wait=5"
+    assert answer.status_code == 200 and answer.headers["preference-applied"] == "wait=60"
 
 
 async def test_a_long_poll_ends_in_304(digits):
@@ -314,30 +344,60 @@ SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
 
 
 async def test_further_answers_are_included(client):
-    """Unions of classes too, whose plus may have become a space."""
-    for unions in ("whole:1+2,core:2", "whole:1%2B2,core:2"):
-        url = f"/v1/score?metrics=ml1_ece&include=cases,roc&composites={unions}&binning=spline"
-        found = (await client.post(url, json=SCANNED)).json()
-        assert (
-            found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
-        )
-        assert found["cases"]["membership"] == "spline"
-        assert "auc" in found["roc"] and "stability" not in found
+    """Unions of classes too."""
+    options = {"composites": {"whole": [1, 2], "core": [2]}}
+    url = "/v1/score?metrics=ml1_ece&include=cases,roc&binning=spline"
+    found = (await client.post(url, json=SCANNED | {"options": options})).json()
+    assert found["cases"]["classes"] == ["whole", "core"] == found["metrics"]["ml1_ece"]["classes"]
+    assert found["cases"]["membership"] == "spline"
+    assert "auc" in found["roc"] and "stability" not in found
+
+
+async def test_options_of_rows_are_in_the_body(client):
+    """For every metric that takes them, unless its brackets set another; in NDJSON in a first line."""
+    url = "/v1/score?metrics=lp_ece,lp_ece(order=3),ece"
+    options = {"order": 1.0, "ties": "split"}
+    found = (await client.post(url, json=PREDICTIONS | {"options": options})).json()["metrics"]
+    assert found["lp_ece"]["value"] == pytest.approx(found["ece"]["value"])
+    assert found["lp_ece(order=3)"]["order"] == 3
+    rows = zip(PREDICTIONS["probabilities"], PREDICTIONS["labels"], strict=True)
+    lines = [{"options": options}, *({"probabilities": p, "label": y} for p, y in rows)]
+    body = "\n".join(json.dumps(line) for line in lines)
+    answer = await client.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.json()["metrics"] == found, answer.text
 
 
 @pytest.mark.parametrize(
     ("query", "pointer"),
     [
         ("include=case", "/include"),
-        ("include=stability&metric=x", "/metric"),
-        ("composites=whole", "/composites"),
-        ("composites=a:1,a:2", "/composites"),
-        ("composites=a:x", "/composites"),
-        ("include=cases&composites=a:7", "/composites/a"),
-        ("include=cases&case=nobody", "/case"),
         ("include=temperature_surface", "/classes"),
+        ("ties=split", "/ties"),
+        ("composites=whole:1", "/composites"),
+        ("include=cases&case=b", "/case"),
     ],
 )
 async def test_what_cannot_be_included_is_refused(client, query, pointer):
     answer = await client.post(f"/v1/score?{query}", json=SCANNED)
     assert problem(answer, 422, "invalid-query")["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "pointer"),
+    [
+        ("include=stability", {"metric": "x"}, "/options/metric"),
+        ("", {"composites": "whole:1+2"}, "/options/composites"),
+        ("", {"composites": {"a b": [1]}}, "/options/composites/a b"),
+        ("", {"composites": {"a": ["x"]}}, "/options/composites/a/0"),
+        ("include=cases", {"composites": {"a": [7]}}, "/options/composites/a"),
+        ("include=cases", {"case": "nobody"}, "/options/case"),
+        ("", {"ties": "never"}, "/options/ties"),
+        ("", {"order": 0.5}, "/options/order"),
+        ("", {"power": 2}, "/options/power"),
+        ("", ["ties"], "/options"),
+    ],
+)
+async def test_options_that_cannot_be_read_are_refused(client, query, options, pointer):
+    answer = await client.post(f"/v1/score?{query}", json=SCANNED | {"options": options})
+    violation = problem(answer, 422, "invalid-input")["errors"][0]
+    assert violation["pointer"].startswith(pointer), violation

@@ -5,7 +5,8 @@ import logging
 import os
 import socket
 import subprocess
-import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -18,18 +19,19 @@ from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch, check_properties
 from calibrant_server.workers.store.embedded import EmbeddedServer, EmbeddedServerError
 from calibrant_server.workers.store.keys import SCHEMA
+from tests.forking import ForkedProcess, run_module
+from tests.waiting import PATIENCE_S
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m service` where it is expected to refuse."""
     inherited = {name: value for name, value in os.environ.items() if "CALIBRANT" not in name}
-    return subprocess.run(
-        [sys.executable, "-m", "service"],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    with tempfile.NamedTemporaryFile() as log:
+        process = ForkedProcess(
+            run_module, "service", environment=inherited | environment, log=Path(log.name)
+        )
+        code = process.wait(PATIENCE_S)
+        return subprocess.CompletedProcess("service", code, "", log.read().decode())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

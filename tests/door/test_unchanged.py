@@ -9,7 +9,7 @@ from tests.door.conftest import PREDICTIONS, client_of, problem
 from tests.door.fakes import unavailable
 
 pytestmark = pytest.mark.anyio
-URL = "/v1/models/digits/metrics?metrics=ece&last=3"
+URL = "/v1/models/digits/metrics?metrics=ece&window=PT3H"
 KEYS = (
     '{"keys": [{"sha256": "%s", "name": "a", "tenant": "one", "scopes": ["read", "ingest"]},'
     ' {"sha256": "%s", "name": "b", "tenant": "two", "scopes": ["read", "ingest"]},'
@@ -27,7 +27,7 @@ async def held(client):
 
 async def test_one_look_is_all_that_an_unchanged_answer_takes(held, inbox, registry, monkeypatch):
     client, known = held
-    ordinary = await client.get(URL.replace("last=3", "last=4"), headers={"If-None-Match": "*"})
+    ordinary = await client.get(URL.replace("PT3H", "PT4H"), headers={"If-None-Match": "*"})
 
     async def never(*_):
         raise AssertionError("the ordinary way was taken")

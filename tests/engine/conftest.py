@@ -10,16 +10,22 @@ import pytest
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer, find_binary
 from tests.engine.driving import QUICK, Bench
+from tests.waiting import PATIENCE_S
 
 SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
 _numbers = count()
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes more than a few seconds")
+def pytest_generate_tests(metafunc):
+    """Run on each server program what uses one; on the first alone what is marked `one_server`."""
+    if "server_binary" in metafunc.fixturenames:
+        found = [name for name, path in SERVERS.items() if path]
+        if metafunc.definition.get_closest_marker("one_server"):
+            found = found[:1]
+        metafunc.parametrize("server_binary", found, indirect=True, scope="session")
 
 
-@pytest.fixture(scope="session", params=[name for name, path in SERVERS.items() if path])
+@pytest.fixture(scope="session")
 def server_binary(request):
     """Path of each server program to be tested with."""
     return SERVERS[request.param]
@@ -40,7 +46,7 @@ def _quick_engine(monkeypatch):
 
 @pytest.fixture
 def settings(server_url, tmp_path):
-    """Settings of a small, quick engine."""
+    """Settings of a small engine: quick where it pauses, patient where a busy machine makes it wait."""
     return EngineSettings(
         redis_url=server_url,
         data_dir=tmp_path,
@@ -48,6 +54,7 @@ def settings(server_url, tmp_path):
         partitions=2,
         lease_s=1.0,
         compact_after_s=0,
+        socket_timeout_s=PATIENCE_S,
     )
 
 

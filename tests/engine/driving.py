@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from hashlib import blake2b
 
-from calibrant_server.workers.ingest import partition_loop
+from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.queries import ask
+from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.supervisor import Supervisor
 from tests.engine.ledger import LedgerBatch, LedgerPane, ledger_ground
+from tests.waiting import PATIENCE_S
+from tests.waiting import eventually as eventually
 
 MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
 
@@ -37,20 +39,24 @@ class FreeLeases:
     busy = idle = give_back
 
 
-# Constants of the engine, for its tests: module, name, value.
+# Constants of the engine, for its tests: module, name, value. It is quick where it pauses, and patient where a busy
+# machine makes it wait.
 QUICK = [
     (partition_loop, "READ_BLOCK_S", 0.05),
-    (partition_loop, "CHILD_TIMEOUT_S", 0.8),
+    (partition_loop, "CHILD_TIMEOUT_S", PATIENCE_S),
     (ask, "REASK_S", 0.3),
+    (inbox, "ANSWER_DEADLINE_S", PATIENCE_S),
+    (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),
+    (connection, "POOL_WAIT_S", PATIENCE_S),
 ]
 
 
 class Bench:
     """One namespace of a store with everything that works on it."""
 
-    def __init__(self, settings, **inbox):
+    def __init__(self, settings, ingest_deadline_s=PATIENCE_S):
         self.settings = settings
-        self._inbox = inbox
+        self._ingest_deadline_s = ingest_deadline_s
         self.ground = ledger_ground()
         self.store = Store(settings)
         self.client = self.store.client
@@ -58,16 +64,16 @@ class Bench:
         self.runner = asyncio.Runner()
 
     def __enter__(self):
-        self.inbox = Inbox(self.settings, **self._inbox)
+        self.inbox = Inbox(self.settings, ingest_deadline_s=self._ingest_deadline_s)
         self.run(self.inbox.open())
         return self
 
     def __exit__(self, *exc):
-        for engine in self.engines:
-            engine.stop()
+        stopped = [engine.stop(PATIENCE_S) for engine in self.engines]
         self.run(self.inbox.close())
         self.runner.close()
         self.store.close()
+        assert all(stopped), "a thread of an engine outlives its test"
 
     def run(self, coroutine):
         """Run a coroutine to its end."""
@@ -102,7 +108,7 @@ class Bench:
 
         return self.run(all_of_them())
 
-    def merged(self, batch_id, model=MODEL, seconds=10.0):
+    def merged(self, batch_id, model=MODEL, seconds=PATIENCE_S):
         """The receipt of a batch once it has been dealt with."""
         return self.run(self.inbox.wait_merged(model.key, batch_id, seconds))
 
@@ -145,14 +151,6 @@ class Bench:
                 match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"
             )
         )
-
-
-def eventually(condition, seconds=10.0):
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def delivery(batch_id, numbers=(1,), model=MODEL, **changes):

@@ -1,13 +1,10 @@
-"""Worker processes to be killed. Run as `python -m tests.engine.processes`, it is such a worker."""
+"""Worker processes to be killed."""
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 from calibrant_server.workers import main, supervisor
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
@@ -16,8 +13,9 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import scripts
 from tests.engine.driving import QUICK, FreeLeases
 from tests.engine.ledger import ledger_ground
+from tests.forking import ForkedProcess
+from tests.waiting import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
 TOKEN_CHECK = "if current ~= ARGV[1] then return {0, current} end"
 
 
@@ -70,11 +68,8 @@ class WorkerProcess:
 
     def start(self):
         """Begin (again)."""
-        kept = json.dumps([self._settings.model_dump(mode="json"), self._constants])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.processes", self._mode, kept],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        kept = self._settings.model_dump(mode="json")
+        self._process = ForkedProcess(work, self._mode, kept, self._constants)
 
     def signal(self, number):
         """Send a signal."""
@@ -86,7 +81,7 @@ class WorkerProcess:
         self._process.wait()
         self.start()
 
-    def keep_alive_until(self, condition, seconds):
+    def keep_alive_until(self, condition, seconds=PATIENCE_S):
         """Start it again whenever it dies, until something holds; returns how often it died."""
         deadline, deaths = time.monotonic() + seconds, 0
         while not condition():
@@ -100,7 +95,7 @@ class WorkerProcess:
     def terminate(self):
         """End it in good order; returns its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=15)
+        return self._process.wait(timeout=PATIENCE_S)
 
 
 def work(mode: str, kept: dict, constants: list) -> int:
@@ -119,7 +114,3 @@ def work(mode: str, kept: dict, constants: list) -> int:
     main.EngineSettings = lambda: settings
     numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)
-
-
-if __name__ == "__main__":
-    sys.exit(work(sys.argv[1], *json.loads(sys.argv[2])))

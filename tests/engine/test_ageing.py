@@ -25,6 +25,8 @@ from tests.engine.driving import MODEL, delivery, totals
 from tests.engine.ledger import LedgerHistogram
 from tests.engine.test_late_labels import assert_same, deliveries, final_panes, stored_panes
 
+pytestmark = pytest.mark.one_server
+
 DAY_S = 86_400
 HOUR_US = 3_600_000_000
 EVER = Window(0, 1 << 33)

@@ -30,6 +30,8 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
 
+pytestmark = pytest.mark.one_server
+
 DAY_S, HOUR_S = 86_400, 3600
 START_S = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 BINARY = replace(

@@ -11,16 +11,17 @@ from calibrant_server.workers.alarm.alarm_snapshot import read_view
 from calibrant_server.workers.alarm.commands import acknowledgement
 from calibrant_server.workers.alarm.drift_report import told_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.queries.kinds.drift import answer
+from calibrant_server.workers.queries.kind import Inputs
+from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
 from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
+
+pytestmark = pytest.mark.one_server
 
 
 def told(sealing):
     """The verdict of all rows."""
-    view = read_view(
-        sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S), {}
-    )
+    view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S))
     assert view.detector is not None
     return told_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
 
@@ -67,8 +68,10 @@ def test_an_alarm_that_has_not_judged_is_not_ok(bench):
 
     def status(config):
         sealing = Sealing(bench, config)
-        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S), {})
-        found = answer(panes, config, {}, 0, view)
+        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S))
+        found = compute(
+            DriftQuery(), Inputs(config, Window(0, 10**6 * DAY_S), panes=panes, of_alarm=view)
+        )
         assert found["comparison"]["status"] == "ok" and found["detector"] is None
         return (
             found["status"],

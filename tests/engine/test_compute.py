@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,65 +15,105 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries import compute
 from calibrant_server.workers.queries.ask import (
     MAX_QUESTIONS,
     AnswerFailed,
     AnswerTimeout,
+    Other,
     UnknownQuestion,
 )
-from calibrant_server.workers.queries.compute import ANSWERS, AnswerFunction
+from calibrant_server.workers.queries.kind import Against, ResultKind
+from calibrant_server.workers.queries.kinds.counts import CountsQuery
+from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.windows import Window
-from tests.engine.driving import MODEL, Bench, delivery
+from tests.engine.driving import MODEL, Bench, delivery, eventually
+from tests.waiting import PATIENCE_S
 
 EVER = Window(0, 1 << 32)
 HOUR_US = 3_600_000_000
 calls = []
+gate = threading.Event()
 
 
-def sums(pane, config, params, seed):
-    calls.append(seed)
-    if params.get("pause"):
-        time.sleep(params["pause"])
-    if params.get("refuse"):
+class SumsQuery(Query):
+    kind = "sums"
+
+    gated: bool = False
+    refuse: bool = False
+    fail: bool = False
+    nan: bool = False
+    n: int = 0
+
+
+class OnlySumsQuery(SumsQuery):
+    kind = "only_sums"
+
+
+class SlowQuery(SumsQuery):
+    kind = "slow"
+
+
+class ByPaneQuery(Query):
+    kind = "by_pane"
+    needs = Needs(panes="each")
+
+
+def sums(query, inputs):
+    pane = inputs.pane
+    calls.append(inputs.seed)
+    if query.gated:
+        assert gate.wait(PATIENCE_S)
+    if query.refuse:
         raise CalibrationInputError.at("/bins", "range", "too many")
-    if params.get("fail"):
+    if query.fail:
         raise ZeroDivisionError("by zero")
-    if params.get("nan"):
+    if query.nan:
         return {"value": float("nan")}
-    return {"count": pane.count, "total": pane.total, "cells": len(pane.cells), "seed": seed}
+    return {"count": pane.count, "total": pane.total, "cells": len(pane.cells), "seed": inputs.seed}
 
 
-def by_pane(panes, config, params, seed):
+def by_pane(query, inputs):
     return {
-        "starts": [each.start_s for each in panes],
-        "totals": [each.pane.total for each in panes],
+        "starts": [each.start_s for each in inputs.panes],
+        "totals": [each.pane.total for each in inputs.panes],
     }
 
 
-FUNCTIONS = {
-    "sums": AnswerFunction(sums),
-    "only_sums": AnswerFunction(sums, parts=lambda params: ["sums"]),
-    "by_pane": AnswerFunction(by_pane, by_pane=True),
-    "slow": AnswerFunction(sums, is_slow=lambda params: True),
+class UnknownQuery(Query):
+    kind = "nothing"
+
+
+QUERIES = {
+    each.kind: each for each in (SumsQuery, OnlySumsQuery, SlowQuery, ByPaneQuery, UnknownQuery)
+}
+KINDS = {
+    "sums": ResultKind(SumsQuery, sums),
+    "only_sums": ResultKind(OnlySumsQuery, sums, accumulators=lambda query: ["sums"]),
+    "by_pane": ResultKind(ByPaneQuery, by_pane),
+    "slow": ResultKind(SlowQuery, sums, is_slow=lambda query: True),
 }
 
 
 @pytest.fixture(autouse=True)
 def forget_calls():
     calls.clear()
+    gate.clear()
+    yield
+    gate.set()
 
 
 @pytest.fixture
 def asked(bench):
     bench.put_model()
-    bench.engine(functions=FUNCTIONS)
+    bench.engine(kinds=KINDS)
     bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
     bench.merged("b1")
 
     def ask(kind="sums", params=None, window=EVER, **more):
-        return bench.run(bench.inbox.ask(kind, MODEL, params or {}, window, **more))
+        return bench.run(bench.inbox.ask(QUERIES[kind](**(params or {})), MODEL, window, **more))
 
     return ask
 
@@ -119,7 +158,13 @@ def test_a_change_elsewhere_leaves_the_version(bench, asked):
 
 def test_identical_questions_at_once_share_an_answer(bench, asked):
     async def many():
-        asks = (bench.inbox.ask("sums", MODEL, {"pause": 0.2}, EVER) for _ in range(20))
+        asks = [
+            asyncio.create_task(bench.inbox.ask(SumsQuery(gated=True), MODEL, EVER))
+            for _ in range(20)
+        ]
+        while not calls:
+            await asyncio.sleep(0.01)
+        gate.set()
         return await asyncio.gather(*asks)
 
     answers = bench.run(many())
@@ -142,17 +187,19 @@ def test_errors_are_answers(asked):
 def test_without_a_worker_the_deadline_ends_it(bench):
     bench.put_model()
     with pytest.raises(AnswerTimeout):
-        bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=0.3))
+        bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=0.3))
 
 
 def test_a_lost_question_is_asked_again(bench):
     bench.put_model()
 
     async def lose_then_serve():
-        asking = asyncio.create_task(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
+        asking = asyncio.create_task(
+            bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S)
+        )
         while not await bench.inbox.client.rpop(bench.store.keys.questions):
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(bench.engine, functions=FUNCTIONS)
+        await asyncio.to_thread(bench.engine, kinds=KINDS)
         return await asking
 
     assert json.loads(bench.run(lose_then_serve()).body)["count"] == 0
@@ -162,41 +209,40 @@ def test_a_queue_that_is_full_is_told_at_once(bench):
     bench.put_model()
     bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
     with pytest.raises(AnswerTimeout, match="too many"):
-        bench.run(bench.inbox.ask("sums", MODEL, {}, EVER, deadline_s=5))
+        bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
 
 
 def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
     slow_before = len(calls)
 
     async def both():
-        slow = asyncio.create_task(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER))
-        await asyncio.sleep(0.3)
-        started = time.monotonic()
-        quick = [await bench.inbox.ask("sums", MODEL, {"n": i}, EVER) for i in range(5)]
-        passed_s = time.monotonic() - started
+        slow = asyncio.create_task(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER))
+        while len(calls) == slow_before:
+            await asyncio.sleep(0.01)
+        quick = [await bench.inbox.ask(SumsQuery(n=i), MODEL, EVER) for i in range(5)]
         assert not slow.done()
-        return quick, passed_s, await slow
+        gate.set()
+        return quick, await slow
 
-    quick, passed_s, slow = bench.run(both())
+    quick, slow = bench.run(both())
     assert {json.loads(each.body)["total"] for each in (*quick, slow)} == {6}
-    assert passed_s < 0.6 and len(calls) == slow_before + 6
+    assert len(calls) == slow_before + 6
 
 
 def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
     """It is worked out once, however often it is asked for meanwhile."""
     for _ in range(3):
         with pytest.raises(AnswerTimeout):
-            bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER, deadline_s=0.2))
-    deadline = time.monotonic() + 5
-    while bench.store.client.exists(*bench.store.client.keys("*:doing:*") or ["none"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    started = time.monotonic()
+            bench.run(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER, deadline_s=0.2))
+    gate.set()
+    eventually(
+        lambda: calls and not bench.client.exists(*bench.client.keys("*:doing:*") or ["none"])
+    )
     assert (
-        json.loads(bench.run(bench.inbox.ask("slow", MODEL, {"pause": 1.0}, EVER)).body)["total"]
+        json.loads(bench.run(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER)).body)["total"]
         == 6
     )
-    assert time.monotonic() - started < 0.5 and len(calls) == 1
+    assert len(calls) == 1
 
 
 def test_a_window_read_during_commits_is_one_state(bench):
@@ -286,7 +332,45 @@ def test_the_ground_floor_end_to_end(bench):
     one_by_one = ground.pane(MODEL.spec())
     for batch in batches:
         one_by_one.fill_batch(batch)
-    answer = bench.run(bench.inbox.ask("counts", MODEL, {}, EVER))
+    answer = bench.run(bench.inbox.ask(CountsQuery(), MODEL, EVER))
     assert json.loads(answer.body).items() >= one_by_one.counts.items()
     assert one_by_one.counts["n_units"] == 4 * 4 + 8 * 20
-    assert "counts" in ANSWERS
+
+
+def test_every_kind_is_declared_in_a_file_of_its_name():
+    assert set(compute.KINDS) >= {"counts", "metrics", "reliability", "temperature", "drift"}
+    for name, kind in compute.KINDS.items():
+        assert kind.name == name and kind.query.model_config["frozen"]
+
+
+def test_a_query_that_this_worker_cannot_read_fails_alone(bench, asked):
+    class NewerQuery(Query):
+        kind = "sums"
+        more: int = 1
+
+    with pytest.raises(AnswerFailed, match="Extra inputs"):
+        bench.run(bench.inbox.ask(NewerQuery(), MODEL, EVER))
+    assert json.loads(asked().body)["total"] == 6
+
+
+def test_a_comparison_is_of_two_states(bench):
+    def compare(query, inputs, other, against):
+        return {"totals": [inputs.pane.total, other.pane.total], "against": str(against)}
+
+    bench.put_model()
+    bench.engine(
+        kinds={"sums": ResultKind(SumsQuery, sums, compare=compare), "by_pane": KINDS["by_pane"]}
+    )
+    bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
+    bench.merged("b1")
+    early = Other(Against("window", "PT2H"), MODEL, "", Window(0, 7200))
+    found = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32), against=early))
+    told = json.loads(found.body)
+    assert (told["totals"], told["against"]) == ([3, 3], "window:PT2H")
+    plain = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32)))
+    assert (
+        plain.etag != found.etag
+        and told["state_version"] == found.state_version != plain.state_version
+    )
+    with pytest.raises(CalibrationInputError, match="by_pane is not compared"):
+        bench.run(bench.inbox.ask(ByPaneQuery(), MODEL, EVER, against=early))

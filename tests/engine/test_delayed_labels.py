@@ -22,6 +22,8 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.watermarks import sealed_slice
 from tests.engine.driving import MODEL
 
+pytestmark = pytest.mark.one_server
+
 DAY_S = 86_400
 N_DAYS, A_DAY = 60, 80
 HORIZON_DAYS = 35

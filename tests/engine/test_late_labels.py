@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -23,7 +22,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.connection import connect_async
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import Registry
-from tests.engine.driving import MODEL, Bench
+from tests.engine.driving import MODEL, Bench, eventually
 
 N = 90
 SCORES = np.random.default_rng(7).dirichlet(np.ones(3), N)
@@ -181,7 +180,7 @@ def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
         if first == 200:
             engines[0].abandon() if hasattr(engines[0], "abandon") else engines[0].stop()
     for step in steps:
-        assert bench.merged(step.batch_id, seconds=20).status == "merged"
+        assert bench.merged(step.batch_id).status == "merged"
     stored, expected = stored_panes(bench), final_panes()
     assert stored.keys() == expected.keys()
     for key, pane in expected.items():
@@ -310,12 +309,9 @@ def test_deletion_leaves_no_record(bench):
     bench.merged("p1")
     asyncio.run(_delete(bench, model))
     keys = bench.store.keys.of_model(model.key)
-    for _ in range(200):
-        left = [name for name in bench.client.keys(f"{keys.tag}:*") if b"default/m" in name]
-        if not left:
-            break
-        time.sleep(0.05)
-    assert left == []
+    eventually(
+        lambda: not [name for name in bench.client.keys(f"{keys.tag}:*") if b"default/m" in name]
+    )
     assert int(bench.client.hget(keys.retained, "records") or 0) == 0
 
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS
-from calibrant_server.workers.queries.kinds import (
-    cases,
-    cases_difference,
-    confidence_histogram,
-    label_distribution,
-    roc,
-    stability,
-    temperature_surface,
-    uncertainty,
-)
+from calibrant_server.workers.queries.compute import KINDS
+from calibrant_server.workers.queries.kind import Against, Inputs
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
 
-CONFIG = SimpleNamespace(classes=None)
+EVER = Window(0, 1 << 32)
 
 
 @pytest.fixture(scope="module", params=["binary", "multiclass", "segmentation"])
@@ -38,8 +30,22 @@ def pane(request) -> Pane:
     return filled
 
 
+def inputs(pane: Pane) -> Inputs:
+    config = ModelConfig("default", "m", pane.spec.task, pane.spec.n_classes)
+    return Inputs(config, EVER, pane)
+
+
+def part_and_all(pane: Pane, kind: str, **fields) -> tuple[dict, dict]:
+    """What a kind computes from the accumulators that it declares, and from all."""
+    declared = KINDS[kind]
+    query = declared.query(**fields)
+    wanted = declared.reads(query, compared=False)
+    return declared.compute(query, inputs(read(pane, wanted))), declared.compute(
+        query, inputs(pane)
+    )
+
+
 def read(pane: Pane, wanted) -> Pane:
-    wanted = tuple(sorted(set(wanted)))
     parts = {name: data for name, data in pane.parts().items() if name in wanted}
     return Pane.from_parts(pane.spec, parts, only=wanted)
 
@@ -48,57 +54,73 @@ def read(pane: Pane, wanted) -> Pane:
 def test_stability(pane, slug, monkeypatch):
     monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
     monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)
-    params = dict(zip(("metric", "source"), slug.split(), strict=False))
-    part = read(pane, stability.parts(params))
-    assert stability.answer(part, CONFIG, params, 1) == stability.answer(pane, CONFIG, params, 1)
+    part, whole = part_and_all(
+        pane, "stability", **dict(zip(("metric", "source"), slug.split(), strict=False))
+    )
+    assert part == whole
 
 
-def test_cases(pane):
-    part = read(pane, cases.parts({}))
-    assert cases.answer(part, CONFIG, {}, 1) == cases.answer(pane, CONFIG, {}, 1)
+@pytest.mark.parametrize("fields", [{}, {"include": "sensitivity"}, {"case": "case-7"}])
+def test_cases(pane, fields):
+    part, whole = part_and_all(pane, "cases", **fields)
+    assert part == whole
 
 
-@pytest.mark.parametrize("params", [{"sensitivity": True}, {"case": "case-7"}])
-def test_more_of_cases(pane, params):
-    part = read(pane, cases.parts(params))
-    assert cases.answer(part, CONFIG, params, 1) == cases.answer(pane, CONFIG, params, 1)
-
-
-def test_cases_against_another_models(pane):
-    params = {"against_model": "other"}
-    part = read(pane, cases_difference.parts(params))
-    told = [cases_difference.answer((each, each), CONFIG, params, 1) for each in (part, pane)]
-    assert told[0] == told[1]
-    assert told[0]["comparison"]["ace"]["difference"] == 0.0
+COMPARED = {
+    "cases": {},
+    "disagreement": {},
+    "label_distribution": {},
+    "metrics": {},
+    "reliability": {},
+    "roc": {"scope": "top_label"},
+    "stability": {},
+    "temperature": {"include": "curve"},
+    "uncertainty": {},
+    "calibration_map": {},
+}
 
 
 @pytest.mark.parametrize(
-    ("kind", "params"),
+    "kind",
+    [name for name, kind in KINDS.items() if kind.compare and kind.query.needs.panes == "merged"],
+)
+def test_a_comparison_reads_what_it_declares(pane, kind, monkeypatch):
+    monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
+    declared = KINDS[kind]
+    query = declared.query(**COMPARED[kind])
+    part = read(pane, declared.reads(query, compared=True))
+    against = Against("baseline", "b")
+    found = [declared.compare(query, inputs(each), inputs(each), against) for each in (part, pane)]
+    assert found[0] == found[1]
+    assert found[0]["against"]["baseline"] == "b"
+    if kind == "cases":
+        assert found[0]["comparison"]["ace"]["difference"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
     [
-        (roc, {"scope": "top_label"}),
-        (roc, {"scope": "class:1", "points": 20}),
-        (uncertainty, {}),
-        (label_distribution, {}),
-        (confidence_histogram, {"bins": 60}),
-        (confidence_histogram, {"bins": 60, "case": "case-7"}),
+        ("roc", {"scope": "top_label"}),
+        ("roc", {"scope": "class:1", "points": 20}),
+        ("uncertainty", {}),
+        ("label_distribution", {}),
+        ("confidence_histogram", {"bins": 60}),
+        ("confidence_histogram", {"bins": 60, "case": "case-7"}),
+        ("metrics", {"metrics": "ece,kde_ece(bandwidth=0.05),lp_ece(order=3)"}),
     ],
 )
-def test_other_answers(pane, kind, params):
-    part = read(pane, kind.parts(params))
-    told = kind.answer(pane, CONFIG, params, 1)
-    assert kind.answer(part, CONFIG, params, 1) == told
-    assert not told.get("reason")
+def test_other_kinds(pane, kind, fields):
+    part, whole = part_and_all(pane, kind, **fields)
+    assert part == whole
+    assert not part.get("reason")
 
 
-@pytest.mark.parametrize(
-    "params", [{"bins": 15, "points": 3}, {"bins": 15, "points": 3, "case": "case-7"}]
-)
-def test_losses_over_two_temperatures(pane, params):
+@pytest.mark.parametrize("fields", [{"points": 3}, {"points": 3, "case": "case-7"}])
+def test_losses_over_two_temperatures(pane, fields):
+    kind = KINDS["temperature_surface"]
     if pane.spec.n_classes != 2:
         with pytest.raises(CalibrationInputError):
-            temperature_surface.answer(pane, CONFIG, params, 1)
+            kind.query(**fields).resolved(inputs(pane).config)
         return
-    part = read(pane, temperature_surface.parts(params))
-    assert temperature_surface.answer(part, CONFIG, params, 1) == temperature_surface.answer(
-        pane, CONFIG, params, 1
-    )
+    part, whole = part_and_all(pane, "temperature_surface", **fields)
+    assert part == whole

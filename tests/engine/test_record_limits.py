@@ -10,7 +10,6 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest import partition_loop
 from calibrant_server.workers.ingest.entries import (
     FIELD_OVERHEAD_BYTES,
     LABELS,
@@ -98,12 +97,11 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeyp
         return pack(facts)
 
     monkeypatch.setattr(Facts, "pack", failing)
-    monkeypatch.setattr(partition_loop, "CHILD_TIMEOUT_S", 20.0)
     bench.engine(ground=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)
     bench.deliver(labels(LabelRow("i1", {2: 1}, []), batch_id="good"))
-    assert bench.merged("good", seconds=30).status == "merged"
+    assert bench.merged("good").status == "merged"
     assert bench.merged("bad").status == "dead_lettered"
     [letter] = bench.dead_letters()
     assert b"it does not fit" in letter[b"why"]

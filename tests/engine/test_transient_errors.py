@@ -394,9 +394,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
                 bench.deliver(*(with_ids(f"p{i}", f"i{i}", f"j{i}") for i in run))
                 bench.deliver(*(labels(f"l{i}", f"i{i}", f"j{i}") for i in run))
             statuses = {
-                bench.merged(f"{kind}{i}", seconds=60).status
-                for kind in "pl"
-                for i in range(n_batches)
+                bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)
             }
             assert statuses == {"merged"} and bench.dead_letters() == [] and len(timers) == n_stops
             found = counts(bench)

@@ -17,19 +17,29 @@ from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
 from calibrant_server.workers.queries import window_records
-from calibrant_server.workers.queries.ask import QueryRequest
-from calibrant_server.workers.queries.compute import AnswerFunction, Compute
-from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, answer
+from calibrant_server.workers.queries.ask import QueryRequest, Side
+from calibrant_server.workers.queries.compute import KINDS, Compute
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuery, compute
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
 from calibrant_server.workers.store.windows import Window
 from tests.engine.driving import MODEL, delivery
+
+pytestmark = pytest.mark.one_server
 
 HOUR_S = MODEL.pane_s
 
 
 class Counted:
     counts = {"n_labelled": 0}  # noqa: RUF012
+
+
+def computed_of(records, **fields):
+    """The raters' result over records."""
+    return compute(
+        RatersQuery(**fields), Inputs(MODEL, Window(0, 1 << 32), Counted(), of_records=records)
+    )
 
 
 def prediction(hour, **changes):
@@ -116,7 +126,7 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
 def test_raters_beyond_the_number_told_are_counted(held):
     crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
     records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
-    found = answer(Counted(), MODEL, {"metric": "accuracy"}, 0, records)
+    found = computed_of(records, metric="accuracy")
     assert (found["n_raters"], found["n_raters_over"], len(found["by_rater"])) == (70, 6, 64)
     assert list(found["by_rater"])[:3] == ["r068", "r069", "r000"]
     assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {
@@ -134,11 +144,13 @@ def computed(bench):
     bench.loop().step()
 
     def answer(function=lambda *given: {}):
-        compute = Compute(
-            bench.store, bench.ground, {"raters": AnswerFunction(function, lambda params: ["sums"])}
+        kind = ResultKind(RatersQuery, function, lambda query: ["sums"])
+        question = QueryRequest(
+            "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
-        question = QueryRequest("d", "raters", MODEL.key, "", (0, DAY_S), {}, "r", 0.0)
-        return json.loads(compute.answer(question).body)
+        return json.loads(
+            Compute(bench.store, bench.ground, {"raters": kind}).answer(question).body
+        )
 
     return answer
 
@@ -157,7 +169,8 @@ def test_what_comes_while_records_are_read_is_told(bench, computed):
 def test_a_day_that_goes_by_the_hour_is_news_of_its_records_alone(bench, computed):
     def names():
         state = {
-            kind: bench.run(bench.inbox.state(MODEL, "", kind)) for kind in ("raters", "metrics")
+            kind: bench.run(bench.inbox.state(MODEL, "", KINDS[kind].query.needs))
+            for kind in ("raters", "metrics")
         }
         return [each.name(Window(0, DAY_S)) for each in state.values()]
 
@@ -229,7 +242,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
         facts[name] = Facts(0, row, ratings=ratings)
     told = []
     for slug, of_library in expected["metrics"].items():
-        found = answer(Counted(), MODEL, {"metric": slug, "bins": 5}, 0, Read(facts))
+        found = computed_of(Read(facts), metric=slug, bins=5)
         assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(
             of_library["by_rater"]
         ), slug

@@ -77,8 +77,6 @@ def test_without_to_the_pane_of_now_is_inside():
 def test_back_from_now():
     window = resolve(window="P1D", now=NOON + timedelta(minutes=30))
     assert (window.from_s, window.to_s) == (NOON_S - 24 * HOUR, NOON_S + HOUR)
-    last = resolve(last=2, pane_s=86_400, now=NOON)
-    assert last.to_s - last.from_s == 2 * 86_400 and last.from_s % 86_400 == 0
     assert resolve(window="P99999999D", now=NOON).from_s == 0
 
 
@@ -98,7 +96,6 @@ def test_offsets_are_instants_and_time_before_the_epoch_is_cut():
         ({"from_": NOON, "to": NOON - timedelta(days=1)}, "empty_window"),
         ({"window": "P1M"}, "iso_8601"),
         ({"window": "PT0S"}, "positive"),
-        ({"last": 0}, "positive"),
     ],
 )
 def test_what_cannot_be_resolved(asked, rule):

@@ -19,7 +19,6 @@ from tests.ground.data import shapes
 from tests.ground.panes import (
     FEW,
     SHAPE,
-    SOME,
     SPECS,
     a_histogram,
     assert_same,
@@ -53,7 +52,7 @@ def test_counts(spec: PaneSpec, options: dict[str, Any]) -> None:
 
 
 @every_spec
-@SOME
+@FEW
 @given(options=shapes())
 def test_score_sums(spec: PaneSpec, options: dict[str, Any]) -> None:
     (batch,) = batches_of(spec, options, 1)

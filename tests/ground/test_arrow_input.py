@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import calibrant as cal
 from calibrant import Batch, CalibrationInputError
 from calibrant.input.arrow import Lists, plain, read_column, read_table
 
@@ -50,6 +51,7 @@ PROBABILITIES: dict[str, Callable[[], Any]] = {
     "polars array": lambda: pl.Series(ROWS, dtype=pl.Array(pl.Float64, 3)),
     "polars frame": lambda: pl.DataFrame(ROWS, orient="row"),
     "pandas frame": lambda: pd.DataFrame(ROWS),
+    "pandas objects": lambda: pd.Series([np.array(row) for row in ROWS]),
     "pandas arrow frame": lambda: pd.DataFrame(ROWS, dtype="double[pyarrow]"),
     "numpy": lambda: np.array(ROWS),
 }  # fmt: skip
@@ -276,6 +278,20 @@ def test_chunks_are_joined_in_order() -> None:
     np.testing.assert_array_equal(ragged.offsets, np.arange(1501))
 
 
+def test_integer_arrays_of_labels_are_one_or_several_per_row() -> None:
+    for kind in (np.int8, np.uint64):
+        single, double = (
+            np.array([0, 2, 1, 0], kind),
+            np.array([[0, 1], [2, 2], [1, 0], [0, 0]], kind),
+        )
+        for labels in (single, double):
+            assert batch(labels=labels).digest() == batch(labels=labels.tolist()).digest()
+    assert refused(labels=np.array([[0, 1], [2, -1], [3, 0], [0, 0]])) == [
+        ("/labels/1", "class_range"),
+        ("/labels/2", "class_range"),
+    ]
+
+
 def test_labels_of_nulls_alone() -> None:
     assert batch(labels=pa.nulls(4)).digest() == batch(labels=[None] * 4).digest()
 
@@ -328,6 +344,22 @@ def test_tables() -> None:
     for wrong in (pa.array([1.0]), pa.table([[1], [2]], ["a", "a"])):
         with pytest.raises(CalibrationInputError, match="table"):
             read_table(wrong)
+
+
+@pytest.mark.parametrize("make", [pa.array, pl.Series, pd.Series], ids=str)
+def test_functions_and_panes_take_columns_of_every_library(make: Callable[[Any], Any]) -> None:
+    rng = np.random.default_rng(0)
+    p, labels = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)
+    more = {"units": rng.integers(0, 9, 60), "weights": rng.choice([0.5, 1.0], 60)}
+    made = {name: make(values) for name, values in more.items()}
+    rows = make(p.tolist())
+    found, expected = cal.ece(rows, make(labels), **made), cal.ece(p, labels, **more)
+    assert (found.value, found.interval) == (expected.value, expected.interval)
+    pane = cal.Pane.fill(rows, make(labels), **made)
+    assert pane.digest() == cal.Pane.fill(p, labels, **more).digest()
+    top = cal.brier(make(p[:, 1]), make(labels == 1))
+    assert top.value == cal.brier(p[:, 1], labels == 1).value
+    assert cal.brier(pl.Series(p[:, 1]), pl.Series([None, *(labels[1:] == 1).tolist()])).n == 59
 
 
 def test_what_is_no_column_stays_as_it_is() -> None:

@@ -16,10 +16,9 @@ import pytest
 
 import calibrant as cal
 from calibrant.library import DATA
-from scripts.library_stub import STUB, stub
+from scripts.library_names import PAGE, STUB, page, stub
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "library.md"
 N = 120
 
 
@@ -30,11 +29,34 @@ def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
 
 
+@pytest.fixture
+def pyplot():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
 # What is documented.
 
 
 def test_the_examples_of_the_page_hold() -> None:
     assert doctest.testfile(str(PAGE), module_relative=False).failed == 0
+
+
+def test_the_readme_runs(pyplot) -> None:
+    block = re.search(
+        r"## In Python.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert block is not None
+    p, y = data()
+    space = {"probabilities": p, "labels": y}
+    exec(block[1], space)
+    assert float(space["error"]) == pytest.approx(0.2) and len(space["report"]) == 12
+    assert space["recalibrated"].shape == p.shape
 
 
 def test_documented_names_are_the_exported_names() -> None:
@@ -52,8 +74,9 @@ def test_every_exported_name_is_there_and_documents_itself() -> None:
         cal.eces  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_the_stub_is_that_of_the_metrics() -> None:
-    assert STUB.read_text() == stub(), "run `make stub`"
+def test_stub_and_page_list_the_metrics() -> None:
+    assert STUB.read_text() == stub(), "run `make names`"
+    assert PAGE.read_text() == page(), "run `make names`"
 
 
 def test_the_import_loads_nothing_else() -> None:
@@ -107,6 +130,11 @@ def test_options_reach_the_metric() -> None:
     assert cal.evaluate(p, y, ["ece", "lp_ece"], order=1)["lp_ece"].value == pytest.approx(
         cal.ece(p, y).value, abs=1e-15
     )
+    report = cal.evaluate(p, y, "lp_ece(order=3.0),ece,ece(bins=7)")
+    assert list(report) == ["lp_ece(order=3)", "ece", "ece(bins=7)"]
+    assert report["ece(bins=7)"].value == cal.ece(p, y, bins=7).value
+    assert report["lp_ece(order=3)"].value == cal.lp_ece(p, y, order=3).value
+    assert "lp_ece(order=3)=" in repr(report["lp_ece(order=3)"])
     with pytest.raises(
         cal.CalibrationInputError, match="none of the requested metrics takes the option 'order'"
     ):
@@ -153,6 +181,24 @@ def test_integers_name_units_and_foreign_columns_are_arrays() -> None:
         cal.ece(Series(p), Series(y), units=units) == cal.ece(p, y, units=units.tolist()) == named
     )
     assert named.n_units == N // 3
+
+
+def test_columns_of_arrow_are_those_of_numpy() -> None:
+    pl = pytest.importorskip("polars")
+    p, y = data()
+    units = np.arange(N) // 3
+    found = cal.evaluate(
+        pl.Series(p[:, 1]), pl.Series(y == 1), ["ece", "brier"], units=pl.Series(units)
+    )
+    assert dict(found) == dict(cal.evaluate(p[:, 1], y == 1, ["ece", "brier"], units=units))
+    odds = np.log(p[:, 1]) - np.log1p(-p[:, 1])
+    assert cal.ece(logits=pl.Series(odds), labels=y == 1) == cal.ece(logits=odds, labels=y == 1)
+    assert cal.ece(pl.DataFrame(p), pl.Series(y)) == cal.ece(p, y)
+    ratings = pl.Series([[0, 1], None, [2]])
+    assert cal.ece(p[:3], ratings) == cal.ece(p[:3], [[0, 1], None, [2]])
+    with pytest.raises(cal.CalibrationInputError, match=r"probabilities, row 1: Received null"):
+        cal.ece(pl.Series([0.5, None]), [0, 1])
+    assert cal.ece(pl.Series([], dtype=pl.Float64), []).reason == "no_data"
 
 
 P3, Y3 = data(3)
@@ -350,6 +396,18 @@ def test_panes_survive_bytes_and_pickle() -> None:
         )
 
 
+def test_a_pane_that_was_read_in_part_stays_so() -> None:
+    whole = parts(1)[0]
+    some = cal.Pane.from_parts(whole.spec, whole.parts(), ["scores", "counts"])
+    again = pickle.loads(pickle.dumps(some))
+    assert again.names == ["counts", "scores"] and again == some and some.digest() is None
+    assert repr(again) == repr(whole)
+    assert (
+        repr(cal.Pane.from_parts(whole.spec, whole.parts(), ["scores"]))
+        == "Pane(multiclass: scores)"
+    )
+
+
 def test_a_large_sum_is_stored_within_the_bound_of_a_pane() -> None:
     rng = np.random.default_rng(1)
     panes = [
@@ -408,17 +466,6 @@ def test_a_pane_and_its_rows_give_the_same_sums_and_bins() -> None:
 
 
 # Plots.
-
-
-@pytest.fixture
-def pyplot():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    yield plt
-    plt.close("all")
 
 
 def test_the_diagram_shows_the_table(pyplot) -> None:

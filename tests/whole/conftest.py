@@ -9,9 +9,9 @@ import pytest
 from tests.whole.deployment import Deployment
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One process with its private store, as a newcomer gets it."""
+    """One process with its private store, as a newcomer gets it; no two files use models of one name, and none kills it."""
     with Deployment(tmp_path_factory.mktemp("embedded")) as deployment:
         yield deployment
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import httpx
 
 from tests.conforming import CONFORMING
+from tests.forking import ForkedProcess, run_module
+from tests.ports import reserved_port
 from tests.stores import SERVERS, StoreServer
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _stands_in_the_document(response: httpx.Response) -> None:
@@ -35,16 +28,16 @@ class Deployment:
 
     def __init__(self, directory: Path, n_workers: int = 0, **environment: str) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = reserved_port()
         self.n_workers = n_workers
         self.environment = environment
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, ForkedProcess] = {}
         self.store = StoreServer(
             SERVERS["embedded"] or "", directory / "store", appendfsync="always"
         )
         hooks = {"response": [_stands_in_the_document]}
         self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}", timeout=30, event_hooks=hooks
+            base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S, event_hooks=hooks
         )
 
     def __enter__(self) -> Deployment:
@@ -62,8 +55,8 @@ class Deployment:
             process.terminate()
         for process in self.processes.values():
             try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
+                process.wait(timeout=PATIENCE_S)
+            except TimeoutError:
                 process.kill()
                 process.wait()
         if self.n_workers:
@@ -87,14 +80,10 @@ class Deployment:
         )
         if self.n_workers:
             environment |= {"CALIBRANT_REDIS_URL": self.store.url, "CALIBRANT_DURABILITY": "fsync"}
-        with (self.directory / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", module],
-                env=environment,
-                cwd=self.directory,
-                stdout=log,
-                stderr=log,
-            )
+        self.processes[name] = ForkedProcess(
+            run_module, module,
+            environment=environment, directory=self.directory, log=self.directory / f"{name}.log",
+        )  # fmt: skip
 
     def kill(self, name: str) -> None:
         """SIGKILL a process, without notice."""
@@ -105,21 +94,21 @@ class Deployment:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def wait_ready(self, seconds: float = 40) -> None:
+    def wait_ready(self, seconds: float = PATIENCE_S) -> None:
         """Wait until it answers that it is ready."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                if self.client.get("/readyz", timeout=2).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            if time.monotonic() > deadline:
-                logs = "\n".join(path.read_text()[-2000:] for path in self.directory.glob("*.log"))
-                raise AssertionError(f"the service is not ready:\n{logs}")
-            time.sleep(0.05)
+        try:
+            eventually(self._is_ready, seconds, 0.05)
+        except AssertionError as error:
+            logs = "\n".join(path.read_text()[-2000:] for path in self.directory.glob("*.log"))
+            raise AssertionError(f"the service is not ready:\n{logs}") from error
 
-    def post(self, path: str, body: dict, wait: int = 20, **options: object) -> dict:
+    def _is_ready(self) -> bool:
+        try:
+            return self.client.get("/readyz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def post(self, path: str, body: dict, wait: int = 60, **options: object) -> dict:
         """POST a batch and wait until it is merged."""
         answer = self.client.post(path, json=body, headers={"Prefer": f"wait={wait}"}, **options)  # type: ignore[arg-type]
         assert answer.status_code == 200, answer.text

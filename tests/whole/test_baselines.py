@@ -43,7 +43,7 @@ def test_a_baseline_stays_as_it_was_frozen(played):
     before = played.get("/v1/models/now/metrics", metrics="brier,ece")["metrics"]
     rng = np.random.default_rng(2)
     send(played, "now", rng.random(400), rng.integers(0, 2, 400), "v")
-    found = played.get("/v1/models/now/metrics", metrics="brier,ece", against="first")
+    found = played.get("/v1/models/now/metrics", metrics="brier,ece", against="baseline:first")
     assert (found["n_predictions"], found["against"]["n_predictions"]) == (1000, 600)
     for slug in ("brier", "ece"):
         each = found["metrics"][slug]
@@ -52,11 +52,11 @@ def test_a_baseline_stays_as_it_was_frozen(played):
     low, high = found["metrics"]["brier"]["difference_interval"]
     assert 0 < low < found["metrics"]["brier"]["difference"] < high
     answer = played.client.get(
-        "/v1/models/now/metrics", params={"metrics": "ece", "against": "first"}
+        "/v1/models/now/metrics", params={"metrics": "ece", "against": "baseline:first"}
     )
     again = played.client.get(
         "/v1/models/now/metrics",
-        params={"metrics": "ece", "against": "first"},
+        params={"metrics": "ece", "against": "baseline:first"},
         headers={"If-None-Match": answer.headers["etag"]},
     )
     assert again.status_code == 304
@@ -77,7 +77,7 @@ def test_a_name_holds_one_window(played):
     assert played.client.get(path).status_code == 404
     assert played.client.put(path, json={**window, "slice": "site:A"}).json()["slice"] == "site:A"
     assert played.get("/v1/models/sharp/metrics", by="site")["slices"].keys() == {"A"}
-    unknown = played.client.get("/v1/models/sharp/metrics", params={"against": "none"})
+    unknown = played.client.get("/v1/models/sharp/metrics", params={"against": "baseline:none"})
     assert unknown.json()["errors"][0]["rule"] == "unknown_baseline"
     wrong = played.client.put(path, json={"window": "yesterday"})
     assert wrong.status_code == 422
@@ -88,21 +88,17 @@ def test_one_model_against_another(played):
         "/v1/models/sharp/metrics",
         metrics="ece,brier,kde_ece",
         bins=10,
-        against_model="now",
+        against="model:now",
         slice="site:A",
     )
     for slug in ("ece", "brier", "kde_ece"):
         interval_of(found["metrics"][slug])
     played.client.put("/v1/models/three", json={"classes": 3})
-    wrong = played.client.get("/v1/models/sharp/metrics", params={"against_model": "three"})
+    wrong = played.client.get("/v1/models/sharp/metrics", params={"against": "model:three"})
     assert wrong.json()["errors"][0]["rule"] == "not_comparable"
-    both = played.client.get(
-        "/v1/models/sharp/metrics", params={"against_model": "now", "against": "b"}
-    )
-    assert both.status_code == 422
     assert (
         played.client.get(
-            "/v1/models/sharp/metrics", params={"against_model": "nobody"}
+            "/v1/models/sharp/metrics", params={"against": "model:nobody"}
         ).status_code
         == 404
     )
@@ -120,7 +116,7 @@ def test_every_read_says_what_it_differs_by(played):
         played.client.put("/v1/models/now/baselines/all", json={"window": "P7D"}).status_code == 201
     )
     model = "/v1/models/sharp"
-    for name, against in (("now", {"against_model": "now"}), ("own", {"against": "own"})):
+    for name, against in (("now", {"against": "model:now"}), ("own", {"against": "baseline:own"})):
         if name == "own":
             assert (
                 played.client.put(f"{model}/baselines/own", json={"window": "P7D"}).status_code
@@ -169,24 +165,22 @@ def test_every_read_says_what_it_differs_by(played):
             drift["comparison"]["reference"]["n_predictions"] == tables["against"]["n_predictions"]
         )
     assert drift["against"] == {"baseline": "own"}
-    picture = played.client.get(f"{model}/reliability", params={"against": "own", "format": "svg"})
+    picture = played.client.get(
+        f"{model}/reliability", params={"against": "baseline:own", "format": "svg"}
+    )
     assert (picture.status_code, picture.headers["content-type"][:9]) == (200, "image/svg")
     mass = played.client.get(
-        f"{model}/reliability", params={"against": "own", "binning": "equal_mass"}
+        f"{model}/reliability", params={"against": "baseline:own", "binning": "equal_mass"}
     )
     assert mass.json()["errors"][0]["rule"] == "equal_width"
     for read in (
         *("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"),
         *("roc", "uncertainty", "label-distribution"),
     ):
-        both = played.client.get(
-            f"{model}/{read}", params={"against": "own", "against_model": "now"}
-        )
-        assert both.json()["errors"][0]["rule"] == "one_of"
-        wrong = played.client.get(f"{model}/{read}", params={"against": "none"})
+        wrong = played.client.get(f"{model}/{read}", params={"against": "baseline:none"})
         assert (wrong.status_code, wrong.json()["errors"][0]["rule"]) == (422, "unknown_baseline")
         if read != "drift":
-            three = played.client.get(f"{model}/{read}", params={"against_model": "three"})
+            three = played.client.get(f"{model}/{read}", params={"against": "model:three"})
             assert (three.status_code, three.json()["errors"][0]["rule"]) == (422, "not_comparable")
 
 
@@ -201,21 +195,23 @@ def test_slices_and_parts_of_time_are_compared_one_by_one(played):
     }
     for name, scores in (("now", p), ("sharp", p**2)):
         send(played, name, scores, y, "early", **early)
-    by = played.get(model, metrics="brier", by="site", against_model="now")["slices"]
-    whole = played.get(model, metrics="brier", against_model="now")
+    by = played.get(model, metrics="brier", by="site", against="model:now")["slices"]
+    whole = played.get(model, metrics="brier", against="model:now")
     assert by.keys() == {"A", "B"}
     for each in by.values():
         interval_of(each["metrics"]["brier"])
     assert by["B"]["against"]["n_predictions"] == 200
-    frozen = played.get(model, metrics="brier", by="site", against="own")["slices"]
+    frozen = played.get(model, metrics="brier", by="site", against="baseline:own")["slices"]
     assert {each["against"]["n_predictions"] for each in frozen.values()} == {600}
-    series = played.get(model, metrics="brier", every="P1D", against_model="now")["series"]
+    series = played.get(model, metrics="brier", every="P1D", against="model:now")["series"]
     assert [each["against"]["n_predictions"] for each in series] == [
         200,
         whole["against"]["n_predictions"] - 200,
     ]
     assert sum(each["n_predictions"] for each in series) == whole["n_predictions"] == 800
-    both = played.get(model, metrics="brier", by="site", every="P1D", against="own")["slices"]
+    both = played.get(model, metrics="brier", by="site", every="P1D", against="baseline:own")[
+        "slices"
+    ]
     assert [len(each["series"]) for each in both.values()] == [1, 1]
     [part] = both["B"]["series"]
     assert part["metrics"]["brier"]["difference"] == frozen["B"]["metrics"]["brier"]["difference"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.waiting import eventually
 from tests.whole.deployment import Deployment
 
 
@@ -26,13 +26,6 @@ def send(ageing: Deployment, model: str, at: datetime, n: int = 4, **columns: ob
     return ageing.post(f"/v1/models/{model}/predictions", body)
 
 
-def until(condition, seconds: float = 20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
-
-
 def test_what_was_sealed_stays_as_it_was(ageing):
     path = "/v1/models/waits"
     ageing.client.put(path, json={"task": "binary", "pane": "PT1M", "label_horizon": "PT2H"})
@@ -42,7 +35,7 @@ def test_what_was_sealed_stays_as_it_was(ageing):
     assert (nothing["n_predictions"], nothing["sealed_to"]) == (0, None)
     first = ageing.client.get(f"{path}/metrics", params={"clock": "sealed"}).headers["etag"]
     send(ageing, "waits", at, ids=ids, labels=[0, None, None, None], slices={"site": ["A"] * 4})
-    until(lambda: ageing.get(f"{path}/metrics", clock="sealed")["n_predictions"] == 4)
+    eventually(lambda: ageing.get(f"{path}/metrics", clock="sealed")["n_predictions"] == 4)
     sealed = ageing.client.get(f"{path}/metrics", params={"clock": "sealed"})
     assert sealed.headers["etag"] != first
     assert (sealed.json()["clock"], sealed.json()["n_labelled"]) == ("sealed", 1)
@@ -83,7 +76,7 @@ def test_answers_about_a_merged_day_name_the_day(ageing):
     }
     whole = {"from": day.isoformat(), "to": (day + timedelta(days=1)).isoformat()}
     before = ageing.get("/v1/models/days/metrics", **whole)
-    until(lambda: ageing.get("/v1/models/days/metrics", **asked)["n_predictions"] == 12)
+    eventually(lambda: ageing.get("/v1/models/days/metrics", **asked)["n_predictions"] == 12)
     found = ageing.get("/v1/models/days/metrics", **asked)
     after = ageing.get("/v1/models/days/metrics", **whole)
     assert found["window"] == after["window"] == before["window"]

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.stores import SERVERS, StoreServer, slow_disk
+from tests.waiting import PATIENCE_S, eventually
 from tests.whole.deployment import Deployment
 
 N_CLIENTS = 4
@@ -33,7 +34,7 @@ class Sender(threading.Thread):
         self.refused: list[str] = []
 
     def run(self) -> None:
-        with httpx.Client(base_url=self.base, timeout=3) as client:
+        with httpx.Client(base_url=self.base, timeout=20) as client:
             for number in self.numbers:
                 (self.acknowledged if self._send(client, number) else self.given_up).append(number)
 
@@ -66,7 +67,10 @@ def storm(
     seconds: float,
     victims: tuple[str, ...] | None = None,
 ) -> list[Sender]:
-    """Send while killing; every process that was killed is started again at once."""
+    """Send while killing; every process that was killed is started again at once.
+
+    Kills come at random numbers of acknowledged batches, so that they fall among the batches on any machine.
+    """
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
     senders = [
@@ -78,10 +82,13 @@ def storm(
     everyone = ("store", "http", *(f"worker{i}" for i in range(deployment.n_workers)))
     drawn = list(victims or everyone) * n_kills
     rng.shuffle(drawn)
-    for victim in drawn[:n_kills]:
+    for victim, n_before in zip(drawn, sorted(rng.sample(range(n_batches), n_kills)), strict=False):
+        while sum(len(each.acknowledged) for each in senders) < n_before:
+            if not any(each.is_alive() for each in senders):
+                break
+            time.sleep(0.005)
         deployment.kill(victim)
         deployment.start(victim)
-        time.sleep(rng.uniform(0.0, 0.4))
     for sender in senders:
         sender.join()
     return senders
@@ -112,32 +119,29 @@ def check(deployment: Deployment, senders: list[Sender], n_batches: int) -> None
     ]
 
 
-def settled(deployment: Deployment, path: str, seconds: float = 30) -> dict:
-    deadline = time.monotonic() + seconds
-    while True:
+def settled(deployment: Deployment, path: str) -> dict:
+    def outcome() -> dict | None:
         answer = deployment.get(path)
-        if answer["status"] != "accepted" or time.monotonic() > deadline:
-            return answer
-        time.sleep(0.05)
+        return None if answer["status"] == "accepted" else answer
+
+    return eventually(outcome, pause_s=0.05)
 
 
-@pytest.mark.timeout(240)
-def test_two_thousand_batches_through_thirty_kills(tmp_path):
+def test_a_thousand_batches_through_thirty_kills(tmp_path):
     with Deployment(tmp_path, n_workers=2, CALIBRANT_LEASE="2") as deployment:
-        senders = storm(deployment, seed=20, n_batches=2000, n_kills=30, seconds=100)
-        check(deployment, senders, 2000)
-        assert sum(len(sender.acknowledged) for sender in senders) > 1000
+        senders = storm(deployment, seed=20, n_batches=1000, n_kills=30, seconds=5 * PATIENCE_S)
+        check(deployment, senders, 1000)
+        assert sum(len(sender.acknowledged) for sender in senders) > 500
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the slow disk is compiled")
-@pytest.mark.timeout(240)
 def test_a_slow_disk_loses_nothing_that_was_acknowledged(tmp_path):
     """With the append-only file synced always; killed while a sync takes 50 ms, again and again."""
     deployment = Deployment(tmp_path, n_workers=1, CALIBRANT_LEASE="2")
     deployment.store.environment = slow_disk(tmp_path, 50_000)
     with deployment:
         senders = storm(
-            deployment, seed=6, n_batches=120, n_kills=8, seconds=60, victims=("store",)
+            deployment, seed=6, n_batches=120, n_kills=8, seconds=5 * PATIENCE_S, victims=("store",)
         )
         check(deployment, senders, 120)
         assert sum(len(sender.acknowledged) for sender in senders) > 60
@@ -170,7 +174,7 @@ def test_without_syncing_always_a_slow_disk_does_lose(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
 def test_longer_storms(tmp_path, seed):
     with Deployment(tmp_path, n_workers=3, CALIBRANT_LEASE="2") as deployment:

@@ -10,7 +10,7 @@ import pytest
 from tests.whole.deployment import Deployment
 
 ROOM = 40
-LINES = {"content-type": "application/x-ndjson", "Prefer": "wait=20"}
+LINES = {"content-type": "application/x-ndjson", "Prefer": "wait=60"}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def rated(deployment: Deployment, model: str, **columns: object) -> dict:
 
 def deleted(deployment: Deployment, model: str, name: str) -> dict:
     answer = deployment.client.delete(
-        f"/v1/models/{model}/predictions/{name}", headers={"Prefer": "wait=20"}
+        f"/v1/models/{model}/predictions/{name}", headers={"Prefer": "wait=60"}
     )
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -152,6 +152,9 @@ def test_times_and_parts_of_time(embedded):
         site: sum(part["n_predictions"] for part in each["series"]) for site, each in found.items()
     } == {"A": 2, "B": 1}
     assert len(found["A"]["series"]) == 2
-    for last, n in ((1, 1), (2, 2), (40, 3)):
-        read = embedded.get(f"{path}/metrics", metrics="brier", last=last, to=now.isoformat())
+    for hours, n in ((0, 1), (1, 2), (40, 3)):
+        since = (now - timedelta(hours=hours)).isoformat()
+        read = embedded.get(
+            f"{path}/metrics", metrics="brier", **{"from": since}, to=now.isoformat()
+        )
         assert read["n_predictions"] == n

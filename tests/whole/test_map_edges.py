@@ -78,7 +78,9 @@ def test_a_map_or_the_reason_why_not(filled: Deployment, kind: str, name: str) -
                 assert proven <= set(found), (method, set(found))
                 assert found["objective_after"] <= found["objective_before"] + 1e-12
     for objective in ("nll", "brier", "ece"):
-        answer = client.get(f"{url}/temperature", params={"objective": objective})
+        answer = client.get(
+            f"{url}/temperature", params={"objective": objective, "include": "recommendation"}
+        )
         assert answer.status_code == 200, answer.text
         found = answer.json()
         assert (found["temperature"] is None) == (found["reason"] is not None)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SHOWN = re.findall(r"```sh\n(curl .*?)```\n```json\n(.*?)```", README, re.DOTALL)
 OF_THE_MOMENT = {"window", "state_version"}
@@ -38,6 +40,6 @@ def test_the_commands_answer_as_shown(embedded):
     for command, shown in SHOWN:
         here = command.replace("127.0.0.1:8000", f"127.0.0.1:{embedded.port}")
         done = subprocess.run(
-            ["bash", "-c", here], capture_output=True, text=True, check=True, timeout=60
+            ["bash", "-c", here], capture_output=True, text=True, check=True, timeout=PATIENCE_S
         )
         compare(json.loads(shown), json.loads(done.stdout))

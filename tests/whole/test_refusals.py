@@ -82,7 +82,7 @@ def test_tables_of_their_own_cells_are_read_whatever_the_grid_of_the_scope(embed
     about_state = {"model", "state_version", "window"}
     for path, params in (
         ("cases", {}),
-        ("cases", {"sensitivity": True, "case": "left"}),
+        ("cases", {"include": "sensitivity", "case": "left"}),
         ("cases", {"bins": 100}),
         ("confidence-histogram", {"case": "left"}),
         ("disagreement", {}),
@@ -96,7 +96,7 @@ def test_tables_of_their_own_cells_are_read_whatever_the_grid_of_the_scope(embed
     # Their null reference is drawn with the seed of the state, which no two models share.
     tables = [embedded.get(f"{model}/uncertainty", bins=240)["table"] for model in (plain, coarse)]
     assert tables[0] == tables[1] and len(tables[1]) == 240
-    embedded.get(f"{coarse}/cases", against_model="own-cells")
+    embedded.get(f"{coarse}/cases", against="model:own-cells")
     histogram = embedded.get(f"{coarse}/confidence-histogram")
     assert histogram["bins"] == fine and histogram["mass"] == 24.0
     for path, allowed in (
@@ -123,7 +123,7 @@ def test_weights_of_nothing_are_no_number(embedded):
     [
         "from=0001-01-01T00:00:00%2B23:59",
         "to=9999-12-31T23:59:59-23:59",
-        "last=5&to=1960-01-01T00:00:00Z",
+        "window=PT5H&to=1960-01-01T00:00:00Z",
     ],
 )
 def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):

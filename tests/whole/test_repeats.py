@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import httpx
 import pytest
+
+from tests.waiting import PATIENCE_S, eventually
 
 BINS = 10
 EMPTY = [0.0] * 3600
@@ -44,7 +45,7 @@ def sent(deployment, *histograms: dict, **params: object) -> dict:
     answer = deployment.client.post(
         "/v1/models/totals/histograms",
         json={"histograms": histograms},
-        headers={"Prefer": "wait=20"},
+        headers={"Prefer": "wait=60"},
         params=params,
     )
     assert answer.status_code == 200, answer.text
@@ -71,7 +72,7 @@ def test_a_batch_with_one_conflicting_total_is_refused_whole(coarse):
         "/v1/models/totals/histograms",
         json=total("b", 1, 7),
         params={"partial": True},
-        headers={"Prefer": "wait=20"},
+        headers={"Prefer": "wait=60"},
     )
     assert (alone.json()["status"], alone.json()["errors"][0]["pointer"]) == (
         "rejected",
@@ -136,23 +137,18 @@ def test_who_waits_for_a_model_that_goes_is_told_so(spread):
     told: list[httpx.Response] = []
 
     def post() -> None:
-        with httpx.Client(base_url=spread.client.base_url, timeout=30) as client:
+        with httpx.Client(base_url=spread.client.base_url, timeout=PATIENCE_S) as client:
             body = {"batch_id": "late", "confidences": [0.3], "labels": [1]}
             told.append(
-                client.post(f"{path}/predictions", json=body, headers={"Prefer": "wait=20"})
+                client.post(f"{path}/predictions", json=body, headers={"Prefer": "wait=60"})
             )
 
     waiting = threading.Thread(target=post)
     waiting.start()
     try:
-        deadline = time.monotonic() + 10
-        while (
-            spread.client.get(f"{path}/batches/late").status_code != 200
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.05)
+        eventually(lambda: spread.client.get(f"{path}/batches/late").status_code == 200)
         assert spread.client.delete(path).status_code == 204
-        waiting.join(10)
+        waiting.join(PATIENCE_S)
     finally:
         for i in range(2):
             spread.start(f"worker{i}")

@@ -140,12 +140,16 @@ def test_options_reach_the_metric(voted):
     deployment, _, pane = voted
     options = {"bandwidth": 0.05, "leave": "instance", "norm": 2, "loss_weight": "n"}
     slugs = ["kde_ece", "ece_sweep", "squared_loss", "calibration_loss"]
-    found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), **options)["metrics"]
+    brackets = ["bandwidth=0.05,leave=instance", "norm=2", "loss_weight=n", "loss_weight=n"]
+    asked = [f"{slug}({each})" for slug, each in zip(slugs, brackets, strict=True)]
+    found = deployment.get(f"{VOTED}/metrics", metrics=",".join([*asked, *slugs]))["metrics"]
+    assert list(found) == [*asked, *slugs]
     expected = compute_metrics(View(pane, PaneQuery(options=options)), slugs)
     plain = compute_metrics(View(pane, PaneQuery()), slugs)
-    for slug in slugs:
-        close(found[slug]["value"], expected[slug]["value"])
-        assert found[slug]["value"] != pytest.approx(plain[slug]["value"], rel=1e-6), slug
+    for key, slug in zip(asked, slugs, strict=True):
+        close(found[key]["value"], expected[slug]["value"])
+        close(found[slug]["value"], plain[slug]["value"])
+        assert found[key]["value"] != pytest.approx(plain[slug]["value"], rel=1e-6), slug
 
 
 @pytest.mark.parametrize("subsets", ["nested", "independent"])
@@ -175,10 +179,11 @@ def test_single_raters_stand_beside_several(voted):
 @pytest.mark.parametrize("source", ["replicates", "sample"])
 def test_the_kernel_error_has_its_curve(voted, source):
     deployment, _, pane = voted
-    asked = {"source": source, "leave": "instance"}
-    found = deployment.get(f"{VOTED}/stability", metric="kde_ece", **asked)
+    asked = "kde_ece(leave=instance)"
+    found = deployment.get(f"{VOTED}/stability", metric=asked, source=source)
     view = View(pane, PaneQuery(options={"leave": "instance"}))
-    close(found, json.loads(json.dumps(stability(view, "kde_ece", source=source))))
+    expected = stability(view, "kde_ece", source=source) | {"metric": asked}
+    close(found, json.loads(json.dumps(expected)))
     assert (
         found["exact"] is (source == "sample") and found["baselines"]["mean"]["leave"] == "instance"
     )
@@ -214,16 +219,18 @@ def test_a_window_without_data_has_no_curve(voted):
     "options",
     [
         {},
-        {"bins": 20, "edges": "left", "raters": "majority", "missing": "skip_class"},
-        {"bins": 10, "membership": "soft", "background": "in", "frequency_bins": 5},
+        {"bins": 20, "raters": "majority", "options": {"edges": "left", "missing": "skip_class"}},
+        {"bins": 10, "frequency_bins": 5, "options": {"membership": "soft", "background": "in"}},
     ],
 )
 def test_cases_are_those_of_the_library(scanned, options):
     deployment, _, pane = scanned
-    found = deployment.get(f"{SCANS}/cases", **options)
-    asked = dict(options)
-    frequency_bins = asked.pop("frequency_bins", None)
-    plain = {name: asked.pop(name) for name in ("bins", "edges", "raters") if name in asked}
+    plain = dict(options)
+    asked = plain.pop("options", {})
+    brackets = ",".join(f"{name}={value}" for name, value in asked.items())
+    found = deployment.get(f"{SCANS}/cases", **plain, metric=f"ml1_ece({brackets})")
+    frequency_bins = plain.pop("frequency_bins", None)
+    plain |= {name: asked.pop(name) for name in ("edges",) if name in asked}
     expected = cases_of(View(pane, PaneQuery(**plain, options=asked)), frequency_bins)
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
     close(found, json.loads(json.dumps(expected)))
@@ -249,7 +256,9 @@ def blunted(scanned):
 
 def test_models_are_compared_over_their_cases(scanned, blunted):
     deployment, _, pane = scanned
-    found = deployment.get(f"{SCANS}/cases", against_model="blunt", membership="soft")
+    found = deployment.get(
+        f"{SCANS}/cases", against="model:blunt", metric="ml1_ece(membership=soft)"
+    )
     other = filled(blunted, "segmentation")[1]
     views = [View(each, PaneQuery(options={"membership": "soft"})) for each in (pane, other)]
     expected = compare_case_errors(*(case_errors(view) for view in views))
@@ -259,9 +268,9 @@ def test_models_are_compared_over_their_cases(scanned, blunted):
     close(found["comparison"], expected)
     ace = found["comparison"]["ace"]
     assert (ace["n"], len(ace["only_here"]), ace["only_there"], found["n_cases"]) == (8, 4, [], 12)
-    refused = deployment.client.get(f"{SCANS}/cases", params={"against_model": "nobody"})
+    refused = deployment.client.get(f"{SCANS}/cases", params={"against": "model:nobody"})
     assert refused.status_code == 404
-    nothing = deployment.get(f"{SCANS}/cases", against_model="blunt", to="2020-01-01T00:00:00Z")
+    nothing = deployment.get(f"{SCANS}/cases", against="model:blunt", to="2020-01-01T00:00:00Z")
     assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
 
 
@@ -269,10 +278,10 @@ def test_cases_are_paired_with_a_baselines(scanned):
     deployment, _, _ = scanned
     made = deployment.client.put(f"{SCANS}/baselines/frozen", json={"window": "P7D"})
     assert made.status_code == 201, made.text
-    found = deployment.get(f"{SCANS}/cases", against="frozen")
+    found = deployment.get(f"{SCANS}/cases", against="baseline:frozen")
     ace = found["comparison"]["ace"]
     assert (found["against"], ace["n"], ace["difference"], ace["reason"]) == (
-        "frozen",
+        {"baseline": "frozen"},
         12,
         0.0,
         "constant_difference",
@@ -283,10 +292,13 @@ def test_cases_and_metrics_agree(scanned):
     deployment, _, _ = scanned
     slugs = ("ml1_ece", "ml1_ace", "ml1_mce")
     for binning in ("hard", "soft"):
-        summary = deployment.get(f"{SCANS}/cases", membership=binning)["summary"]
+        summary = deployment.get(f"{SCANS}/cases", metric=f"ml1_ece(membership={binning})")[
+            "summary"
+        ]
         for average in ("macro", "micro", "micro_pooled"):
-            query = {"metrics": ",".join(slugs), "binning": binning, "average": average}
-            found = deployment.get(f"{SCANS}/metrics", **query)["metrics"]
+            asked = ",".join(f"{slug}(average={average})" for slug in slugs)
+            found = deployment.get(f"{SCANS}/metrics", metrics=asked, binning=binning)["metrics"]
+            found = {key.partition("(")[0]: each for key, each in found.items()}
             for slug in slugs:
                 assert found[slug]["value"] == summary[slug.removeprefix("ml1_")][average]["value"]
                 assert found[slug]["classes"] == (
@@ -307,7 +319,9 @@ def test_one_case_has_its_table(scanned):
 
 def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
     deployment, _, _ = scanned
-    answer = deployment.client.get(f"{SCANS}/cases", params={"bins": 8, "membership": "soft"})
+    answer = deployment.client.get(
+        f"{SCANS}/cases", params={"bins": 8, "metric": "ml1_ece(membership=soft)"}
+    )
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["rule"]) == (422, "/bins", "bins_not_exact")
     assert "10, 12, 15, 20" in error["detail"]
@@ -432,9 +446,11 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
 
 def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
     deployment, _, _ = scanned
-    found = deployment.get(f"{SCANS}/cases", sensitivity="true", membership="soft")["sensitivity"]
+    found = deployment.get(
+        f"{SCANS}/cases", include="sensitivity", metric="ml1_ece(membership=soft)"
+    )["sensitivity"]
     assert [row["bins"] for row in found] == [5, 10, 20, 50, 100]
-    twenty = deployment.get(f"{SCANS}/cases", bins=20, membership="soft")["summary"]
+    twenty = deployment.get(f"{SCANS}/cases", bins=20, metric="ml1_ece(membership=soft)")["summary"]
     assert found[2]["mce"]["value"] == twenty["mce"]["macro"]["value"]
 
 
@@ -596,7 +612,15 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
             cal.fit_temperature(**arguments).to_dict(), scored.json()["temperature"], f"{model}, T"
         )
         window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
-        found = cal.Pane.fill(**arguments, spec=spec).evaluate(list(METRICS)).to_dict()
+        pane = cal.Pane.fill(**arguments, spec=spec)
+        for result, kind, asked in (
+            (pane.reliability(), "reliability", {}),
+            (pane.temperature(), "temperature", {"include": "curve"}),
+        ):
+            served = deployment.get(f"/v1/models/{model}/{kind}", **asked)
+            shown = result.to_dict()
+            equal(shown, {name: served[name] for name in shown}, f"{model}, pane, {kind}")
+        found = pane.evaluate(list(METRICS)).to_dict()
         for each in found["metrics"].values():
             if "classes" in each:
                 each["classes"] = (

@@ -58,7 +58,7 @@ def test_every_value_of_a_slice_in_one_answer(played):
 
 def test_the_last_panes(played):
     found = played.get(
-        "/v1/models/played/metrics", metrics="ece", last=24, to="2026-03-03T00:00:00Z"
+        "/v1/models/played/metrics", metrics="ece", window="PT24H", to="2026-03-03T00:00:00Z"
     )
     assert found["window"] == {"from": "2026-03-02T00:00:00Z", "to": "2026-03-03T00:00:00Z"}
     assert found["n_labelled"] == 160

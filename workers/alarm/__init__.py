@@ -1,1 +1,1 @@
-"""The alarm in the engine: detectors that sealed cohorts advance, episodes, and the word to those who asked for it."""
+"""The alarm in the engine: sealed cohorts advance detectors, detectors open episodes, and receivers are notified."""

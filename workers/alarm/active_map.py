@@ -1,7 +1,7 @@
-"""The calibration map in force, as the alarm sees it: it changes with the order that a promotion leaves in the stream.
+"""The active calibration map of the alarm. It changes with the command that a promotion appends to the stream.
 
-What a map was fitted to is no evidence about it: cohorts that begin before the end of its window are closed to detectors
-that bet on mapped scores.
+The data that a map was fitted to are no evidence about it. Cohorts that begin before the end of its window are closed
+to detectors that bet on mapped scores.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class InForce:
 
     Attributes
     ----------
-    version : its number as text, None where none is in force
+    version : its number as text, None if no map is active
     fitted_to_s : end of the window that it was fitted to, in seconds
-    fitted : method, scope, class and parameters; None where there is no map, or it cannot be read any more
+    fitted : method, scope, class and parameters; None if there is no map or it is unreadable
     """
 
     version: str | None = None
@@ -33,25 +33,25 @@ class InForce:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a map is in force that cannot be read."""
+        """Whether the active map is unreadable."""
         return self.version is not None and self.fitted is None
 
     def closed_to(self, bucket_s: int, last: int | None) -> int | None:
-        """The last cohort that is closed to detectors under this map, where `last` was closed before."""
+        """Return the last cohort closed to detectors under this map; `last` was closed before."""
         if self.fitted_to_s is None:
             return last
         inside = (self.fitted_to_s - 1) // bucket_s * bucket_s
         return inside if last is None else max(last, inside)
 
     def to_json(self) -> bytes:
-        """As kept: the formula stays where versions are."""
+        """Return the stored form. The formula is stored with the versions."""
         return json.dumps({"version": self.version, "fitted_to_s": self.fitted_to_s}).encode()
 
 
 def promoted_map(
     node: Any, keys: PartitionKeys, config: ModelConfig, version: str | None
 ) -> InForce:
-    """A version as it is promoted."""
+    """Create from a version at its promotion."""
     if version is None:
         return InForce()
     text = node.hget(keys.map_versions(config.key, config.generation), f"v{version}")
@@ -65,7 +65,7 @@ def promoted_map(
 
 
 def read_in_force(node: Any, keys: PartitionKeys, config: ModelConfig) -> InForce:
-    """The map that the model's detectors know of."""
+    """Return the map that the model's detectors use."""
     text = node.hget(keys.detectors(config.key, config.generation), MAP_IN_FORCE)
     return (
         InForce() if text is None else promoted_map(node, keys, config, json.loads(text)["version"])

@@ -1,7 +1,7 @@
 """A sealed cohort, written into the commit that it is sealed in.
 
-Everything here only adds to a commit: detectors, looks, episodes and deliveries change together with what sealed the
-cohort, or not at all.
+Functions here only add to a commit. Detectors, cohort results, episodes and deliveries change together with the seal of
+the cohort, or not at all.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def advance_detectors(
     token: bytes,
     now_s: float,
 ) -> list[Episode]:
-    """Let the detectors of a model see a cohort of one pane that is sealed in this commit.
+    """Advance the detectors of a model by a cohort of one pane that is sealed in this commit.
 
     Parameters
     ----------
-    commit : that seals the cohort
+    commit : the commit that seals the cohort
     config : the model, with a label horizon
     cohort : its start in seconds since the epoch; cohorts come in order, and one that came before changes nothing
     panes_by_slice : the sealed panes of the cohort merged, `""` for all rows
-    held_states : what stands in the store
-    token : of the commit
+    held_states : the stored state
+    token : token of the commit
     now_s : the clock
 
     Returns
     -------
-    alarms that went off.
+    alarms that were raised.
     """
     writing = Writing(commit, config, held_states, token, now_s)
     tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
@@ -72,7 +72,7 @@ def advance_detectors(
 
 
 def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode]:
-    """As `advance_detectors`, from what each detector is to see."""
+    """Like `advance_detectors`, from the evidence of each detector."""
     settings, held = writing.settings, writing.held
     names = watched(held.detectors, [*whole.cohorts, *whole.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
@@ -115,7 +115,7 @@ def _episodes(
     looks: Mapping[str, CohortResult],
     threshold: float,
 ) -> list[Episode]:
-    """Close the episodes that are over and begin those of alarms that went off at this cohort."""
+    """Close the episodes that ended and open those of alarms raised at this cohort."""
     raised: list[Episode] = []
     told = who_alarms({**before, **after})  # of those that are watched
     for name, each in after.items():
@@ -134,11 +134,11 @@ def _episodes(
 
 
 def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
-    """Whether it is the model or a rater, from the raters' own detectors; None where there are none."""
+    """Attribute an alarm to model or rater from the raters' own detectors; None if there are none."""
     own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
     alarmed = [each for each in own.values() if each.in_alarm]
     states = [each.state for each in alarmed if each.state is not None]
-    # A rater of few cases would be quiet whatever he thinks.
+    # A rater with few cases raises no alarm whatever they rate.
     least = max(
         MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0)
     )
@@ -153,7 +153,7 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
 
 
 def title_of(name: str, told: Mapping[str, object] | None) -> str:
-    """The title of an alarm: what it is about, and whose labels if they alone changed."""
+    """Return the title of an alarm: its subject, and the raters if only their labels changed."""
     if told is not None and told["title"] == RATER_SHIFT:
         raters = told["raters"]
         assert isinstance(raters, list)
@@ -165,7 +165,7 @@ def title_of(name: str, told: Mapping[str, object] | None) -> str:
 
 
 def advised(advice: dict[str, Any], told: Mapping[str, object] | None) -> dict[str, Any]:
-    """What to do about an alarm, whose labels if they alone changed coming first."""
+    """Recommend an action on an alarm; ask the raters first if only their labels changed."""
     if told is None or told["title"] != RATER_SHIFT:
         return advice
     raters = told["raters"]
@@ -228,9 +228,9 @@ def _raised(
 def since_change(
     looks: list[CohortResult], start: int | None, until: int | None
 ) -> tuple[UnitTable, UnitTable]:
-    """The cohorts from the start of a change until the alarm, and those after it.
+    """Return the cohorts from the start of a change until the alarm, and those after it.
 
-    A change that began after the alarm, which nobody has acknowledged meanwhile, is parted in the middle.
+    If the change began after the alarm, which is still unacknowledged, split its cohorts in the middle.
     """
     begun = [look for look in looks if start is None or look.cohort >= start]
     if begun and start is not None and until is not None and start > until:

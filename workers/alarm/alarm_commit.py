@@ -1,4 +1,4 @@
-"""A commit in which a model's alarm changes: detectors, looks, episodes, deliveries and what meters show, all together."""
+"""A commit that changes a model's alarm: detectors, cohort results, episodes, deliveries and gauges together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 @dataclass(frozen=True)
 class Writing:
-    """A commit in which a model's alarm changes, its token and the clock."""
+    """A commit that changes a model's alarm, with its token and the clock."""
 
     commit: Commit
     config: ModelConfig
@@ -42,7 +42,7 @@ class Writing:
         return AlarmSettings.of(self.config)
 
     def detectors(self, changed: Mapping[str, Detector]) -> None:
-        """Write detectors and the version that answers rest on."""
+        """Write detectors and the version that results depend on."""
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
         fields: dict[str, bytes] = {name: each.pack() for name, each in changed.items()}
         self.commit.set_fields(key, {**fields, LAST_CHANGE: self.token})
@@ -51,13 +51,13 @@ class Writing:
         self.commit.set_fields(self.commit.keys.summaries, {self.config.key: summary})
 
     def episode(self, episode: Episode, kind: str) -> None:
-        """Write a change of an episode, and have everybody told."""
+        """Write a change of an episode and notify all receivers."""
         fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
         self.commit.set_fields(self.commit.keys.episodes, fields)
         self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
 
     def tell(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
-        """Have a message delivered to every receiver; returns the ids."""
+        """Enqueue a message to each receiver; return the ids."""
         made = [
             delivery_of(
                 self.config.key,
@@ -83,21 +83,21 @@ class Writing:
             self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
 
     def look(self, name: str, last: int | None, look: CohortResult) -> None:
-        """Write what a cohort said to a detector whose last one was `last`; looks that have become old go."""
+        """Write the result of a cohort for a detector whose last cohort was `last`; drop expired results."""
         key = self.commit.keys.looks(self.config.key, self.config.generation, name)
         self.commit.set_fields(key, {str(look.cohort): look.pack()})
         self.held.note(name, look)
         self.drop_looks(name, last, look.cohort)
 
     def drop_looks(self, name: str, last: int | None, cohort: int | None) -> None:
-        """Drop the looks that are old once a detector's last cohort moves on."""
+        """Drop the results that expire when a detector's last cohort advances."""
         lost = [] if cohort is None else lost_looks(name, last, cohort, self.settings.bucket_s)
         if lost:
             key = self.commit.keys.looks(self.config.key, self.config.generation, name)
             self.commit.drop_fields(key, [str(start) for start in lost])
 
     def in_force(self, promoted: InForce) -> None:
-        """Write which calibration map is in force."""
+        """Write the active calibration map."""
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
         self.commit.set_fields(key, {MAP_IN_FORCE: promoted.to_json()})
         self.held.in_force = promoted
@@ -106,7 +106,7 @@ class Writing:
 def summary_of(
     config: ModelConfig, settings: AlarmSettings, detectors: Mapping[str, Detector]
 ) -> bytes:
-    """What meters show of a model, so that they need no detector."""
+    """Write the gauges of a model, so that reading them needs no detector."""
     main = detectors.get(detector_name(settings.scopes[0], ""))
     state = None if main is None else main.state
     n = n_asked(detectors, settings)

@@ -1,4 +1,4 @@
-"""Alarms and deliveries as the door reads them."""
+"""Reads of alarms and deliveries for the HTTP service."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
     partition_in,
     read_episodes,
 )
+from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
 
 KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class AlarmBook:
-    """Reads for the event loop; `kept_up` carries a read through passing trouble."""
+    """Reads for the event loop; `kept_up` repeats a read after transient errors."""
 
     def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
         self._client, self._keys, self._kept_up = client, keys, kept_up
 
     async def episodes(self, tenant: str) -> list[Episode]:
-        """All episodes of a tenant, the newest first."""
+        """Return all episodes of a tenant, newest first."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.episodes))
         mine = [each for hash_ in found for each in read_episodes(hash_) if each.tenant == tenant]
         return sorted(mine, key=lambda each: (-each.raised_s, each.id))
 
     async def episode(self, tenant: str, alarm_id: str) -> Episode | None:
-        """One episode, or None."""
+        """Return one episode, or None."""
         number = partition_in(alarm_id)
         if number is None or number >= self._keys.partitions:
             return None
@@ -42,12 +46,12 @@ class AlarmBook:
         return episode if episode is not None and episode.tenant == tenant else None
 
     async def numbers(self) -> list[int]:
-        """The number of the last change of an episode, partition by partition."""
+        """Return the number of the last change of an episode, per partition."""
         found = await self._of_each(lambda pipe, keys: pipe.hget(keys.episodes, LAST_NUMBER))
         return [int(number or 0) for number in found]
 
     async def changed_since(self, tenant: str, numbers: list[int]) -> list[tuple[int, Episode]]:
-        """Partition and episode of every change after these numbers, in the order in which they were made."""
+        """Return partition and episode of each change after these numbers, in the order of the changes."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.episodes))
         changed = [
             (partition, each)
@@ -58,12 +62,24 @@ class AlarmBook:
         return sorted(changed, key=lambda pair: (pair[1].changed_s, pair[0], pair[1].number))
 
     async def summaries(self) -> dict[str, dict[str, Any]]:
-        """What meters show, by `tenant/model`."""
+        """Return the gauges by `tenant/model`."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
 
+    async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
+        """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
+        settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
+        name = detector_name(settings.scopes[0], slice_)
+        hash_ = keys.detectors(model.key, model.generation)
+        packed = await self._kept_up(lambda: self._client.hget(hash_, name))
+        detector = None if packed is None else Detector.unpack(packed)
+        if detector is None or detector.begun is None or detector.last is None:
+            return None
+        end = detector.last + settings.bucket_s
+        return Window(detector.begun, min(end, detector.begun + settings.reference_s))
+
     async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
-        """Deliveries of a model, the newest first."""
+        """Return the deliveries of a model, newest first."""
         keys = self._keys.of_model(model.key)
 
         async def once() -> list[Any]:
@@ -80,7 +96,7 @@ class AlarmBook:
         return sorted(mine, key=lambda each: (-each.made_s, each.id))
 
     async def _of_each(self, ask: Callable[[Any, Any], Any]) -> list[Any]:
-        """The same read of every partition."""
+        """Run the same read on each partition."""
 
         async def once() -> list[Any]:
             async with self._client.pipeline(transaction=False) as pipe:

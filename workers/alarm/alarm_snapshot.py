@@ -1,8 +1,7 @@
-"""The alarm of one model as answers read it, all as it was at one moment."""
+"""A consistent snapshot of a model's alarm, for queries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,19 +24,19 @@ DUPLICATES = "duplicates"
 
 @dataclass(frozen=True)
 class AlarmView:
-    """What is held of a model's alarm, and of the detector that is asked about.
+    """The stored state of a model's alarm and of the requested detector.
 
     Attributes
     ----------
-    version : of the last change, empty where there was none
-    name : of the detector that is asked about
-    looks : of that detector, oldest first
-    window : that is asked about
-    in_force : the calibration map in force
-    rater_looks : who rated, by cohort
-    n_duplicates : predictions and labels that came again and were dropped
-    episode : the asked detector's alarm that is not closed, None without
-    sealed : the sealed panes since the baseline merged, where the answer asks for them
+    version : version of the last change, empty if there was none
+    name : name of the requested detector
+    looks : cohort results of that detector, oldest first
+    window : the requested window
+    in_force : the active calibration map
+    rater_looks : raters by cohort
+    n_duplicates : repeated predictions and labels that were dropped
+    episode : the requested detector's open alarm, or None
+    sealed : the merged sealed panes since the baseline, if the query needs them
     """
 
     version: bytes
@@ -52,7 +51,7 @@ class AlarmView:
     sealed: Pane | None = None
 
     def since_baseline(self, config: ModelConfig) -> Window | None:
-        """The cohorts that the asked detector has seen since its baseline."""
+        """The cohorts processed by the requested detector since its baseline."""
         each = self.detector
         if each is None or each.begun is None or each.last is None:
             return None
@@ -69,12 +68,10 @@ def read_view(
     config: ModelConfig,
     slice_: str,
     window: Window,
-    params: Mapping[str, Any],
+    scope: str | None = None,
 ) -> AlarmView:
-    """Read the alarm of a model; `scope` in the parameters names a class, where classes are watched."""
-    name = detector_name(
-        params.get("scope") or AlarmSettings.of(config).scopes[0], plain_slice(slice_)
-    )
+    """Read the alarm of a model; `scope` names a class if classes are watched."""
+    name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     with node.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.detectors(config.key, config.generation))
         pipe.hgetall(keys.looks(config.key, config.generation, name))
@@ -96,11 +93,11 @@ def read_view(
 
 
 def _episode(node: Any, keys: PartitionKeys, detector: Detector | None) -> Episode | None:
-    """The alarm of a detector that is not closed; when it went off and why does not change."""
+    """Return the open alarm of a detector; its time and cause do not change."""
     text = node.hget(keys.episodes, detector.episode) if detector and detector.episode else None
     return None if text is None else Episode.from_json(text)
 
 
 def alarm_version(last_change: bytes | None, duplicates: bytes | None) -> bytes:
-    """What an answer about an alarm rests on beside panes."""
+    """Return what a result about an alarm depends on in addition to panes."""
     return (last_change or b"") + b"|" + (duplicates or b"") if last_change or duplicates else b""

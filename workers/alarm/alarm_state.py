@@ -1,4 +1,4 @@
-"""What a model's alarm is at now, as the store has it: detectors, their looks, episodes."""
+"""The current stored state of a model's alarm: detectors, their cohort results, episodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class Held:
-    """Detectors by name, read once; looks and episodes read when they are asked for.
+    """Detectors by name, read once. Cohort results and episodes are read on request.
 
-    Read after the token: what has changed since then makes the commit be refused.
+    Read after the token: the store rejects the commit if anything changed since then.
     """
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
@@ -33,47 +33,47 @@ class Held:
 
     @cached_property
     def detectors(self) -> dict[str, Detector]:
-        """By name; kept up as changes are written into a commit."""
+        """Detectors by name, updated as changes are written into a commit."""
         key = self._keys.detectors(self.config.key, self.config.generation)
         return read_detectors(self._node.hgetall(key))
 
     @cached_property
     def in_force(self) -> InForce:
-        """The calibration map in force."""
+        """The active calibration map."""
         return read_in_force(self._node, self._keys, self.config)
 
     @cached_property
     def is_rated(self) -> bool:
-        """Whether named raters have rated."""
+        """Whether named raters rated."""
         marks = self._keys.marks(self.config.key, self.config.generation)
         return self._node.hget(marks, RATED) is not None
 
     def rows(self, seen: Seen) -> CohortRows:
-        """The retained records of a cohort."""
+        """Return the retained records of a cohort."""
         return read_rows(self._node, self._keys, self.config, seen)
 
     @cached_property
     def gathered(self) -> PartialCohort | None:
-        """The cohort of which not everything is sealed yet."""
+        """The cohort that is only partly sealed."""
         data = self._node.hget(self._keys.gathered, f"{self.config.key}|{self.config.generation}")
         return None if data is None else PartialCohort.unpack(data)
 
     def note(self, name: str, look: CohortResult) -> None:
-        """A look that is written into the commit at hand."""
+        """Add a cohort result that is written into the current commit."""
         self._noted.setdefault(name, []).append(look)
 
     def looks(self, name: str) -> list[CohortResult]:
-        """The kept looks of a detector, oldest first."""
+        """Return the stored cohort results of a detector, oldest first."""
         key = self._keys.looks(self.config.key, self.config.generation, name)
         return [*read_looks(self._node.hgetall(key)), *self._noted.get(name, [])]
 
     def episode(self, alarm_id: str) -> Episode | None:
-        """An episode, or None."""
+        """Return an episode, or None."""
         text = self._node.hget(self._keys.episodes, alarm_id)
         return None if text is None else Episode.from_json(text)
 
     def next_number(self) -> int:
-        """The number of one more change of an episode."""
+        """Return the number of the next change of an episode."""
         if self._number is None:
             self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
         self._number += 1
@@ -81,13 +81,13 @@ class Held:
 
 
 def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
-    """Detectors by name from a model's hash, which also holds its last change and the map in force.
+    """Read detectors by name from a model's hash, which also holds its last change and the active map.
 
-    One that cannot be read begins anew: sealing must not stand still for it.
+    An unreadable detector starts again: sealing must not stop because of it.
     """
     detectors = {}
     for name, data in sorted(found.items()):
-        if b"|" in name:  # else it is about all of them
+        if b"|" in name:  # otherwise the field applies to all detectors
             try:
                 detectors[name.decode()] = Detector.unpack(data)
             except (PackingError, KeyError, TypeError):
@@ -96,7 +96,7 @@ def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
 
 
 def read_looks(found: dict[bytes, bytes]) -> list[CohortResult]:
-    """Looks from a detector's hash, oldest first."""
+    """Read cohort results from a detector's hash, oldest first."""
     return [
         CohortResult.unpack(cohort, data)
         for cohort, data in sorted((int(cohort), data) for cohort, data in found.items())

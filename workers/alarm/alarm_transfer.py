@@ -1,7 +1,7 @@
-"""A model's alarm as lines, out of one store and into another: detectors, what cohorts said, episodes.
+"""A model's alarm as lines of an export: detectors, cohort results, episodes.
 
-Deliveries to receivers stay where they are: they were made, and are made, once. An episode's id names its partition, which
-may be another one where it comes to.
+Deliveries to receivers are not exported: each is made once. An episode's id names its partition, which may differ in the
+store that imports it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = frozenset({DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, 
 async def alarm_lines(
     client: Any, keys: PartitionKeys, config: ModelConfig
 ) -> AsyncIterator[dict[str, Any]]:
-    """Every line of a model's alarm."""
+    """Return all lines of a model's alarm."""
     name = (config.key, config.generation)
     detectors = await client.hgetall(keys.detectors(*name))
     for field, packed in sorted(detectors.items()):
@@ -77,7 +77,7 @@ async def alarm_lines(
 
 
 async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> list[bytes]:
-    """The episodes of a generation, by id."""
+    """Return the episodes of a generation by id."""
     found = await client.hgetall(keys.episodes)
     return [
         text
@@ -88,7 +88,7 @@ async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> 
 
 
 class AlarmLines:
-    """Puts lines of an alarm into a commit."""
+    """Writer of lines of an alarm into a commit."""
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self._config = node, keys, config
@@ -96,7 +96,7 @@ class AlarmLines:
         self._number: int | None = None
 
     def put(self, line: Mapping[str, Any], commit: Commit) -> None:
-        """Put one line; raises PackingError where it holds what no alarm does."""
+        """Write one line; raise PackingError if it is not a line of an alarm."""
         kind, keys = line["type"], self._keys
         if kind == CHANGE:
             commit.set_fields(
@@ -138,7 +138,7 @@ class AlarmLines:
             )
 
     def _episode(self, holds: Mapping[str, Any], commit: Commit) -> None:
-        """An episode under the next number: changes are counted by the partition."""
+        """Return an episode under the next number; the partition counts changes."""
         if self._number is None:
             self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
         self._number += 1
@@ -153,7 +153,7 @@ class AlarmLines:
         commit.set_fields(self._keys.episodes, fields)
 
     def _id(self, alarm_id: str, of: str) -> str:
-        """The id here of an episode of a model: another partition, and under another name another id."""
+        """Return the local id of an imported episode: partition and model name are part of the id."""
         if partition_in(alarm_id) is None:
             raise ValueError(f"{alarm_id!r} is not the id of an alarm")
         head, _, tail = alarm_id.split("_")

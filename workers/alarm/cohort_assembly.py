@@ -1,7 +1,7 @@
-"""From sealed panes to the alarm's cohorts: a cohort may be longer than a pane, a day of hours say.
+"""From sealed panes to the alarm's cohorts. A cohort may be longer than a pane, for example a day of hours.
 
-What is sealed of it is gathered, and when its last pane is sealed, a later one is, or its time is over without any, the
-detectors see it. Each step stands in the commit that seals the pane.
+Sealed parts are collected. Detectors process the cohort when its last pane or a later one is sealed, or when its time is
+over without any. Each step is part of the commit that seals the pane.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def take_sealed(
     end_s: int,
     panes: Mapping[str, Pane],
 ) -> None:
-    """Let the alarm have what is sealed in a commit: the panes of every slice from `start_s` to `end_s`."""
+    """Pass what a commit seals to the alarm: the panes of each slice from `start_s` to `end_s`."""
     writing = _writing(commit, keys, node, config)
     settings, held = writing.settings, writing.held
     length_s = settings.bucket_s
@@ -57,7 +57,7 @@ def take_sealed(
 def close_gathered(
     node: Any, keys: PartitionKeys, config: ModelConfig, sealed_until_s: float
 ) -> Commit | None:
-    """The commit that lets detectors see a gathered cohort of which no more can come, None where there is none."""
+    """Return the commit that advances detectors by a collected cohort that can no longer grow, or None."""
     if config.label_horizon_s is None:
         return None
     commit = Commit(keys)
@@ -70,7 +70,7 @@ def close_gathered(
 
 
 def _see(writing: Writing, whole: PartialCohort) -> None:
-    """Let detectors see a cohort, and forget what was kept until they have."""
+    """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
     advance_cohort(writing, whole.start_s, whole_of(writing.held, writing.settings, whole))
     commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])

@@ -1,4 +1,4 @@
-"""A cohort that is whole: what each detector is to see of it, from its panes or, where they say more, from its rows."""
+"""The evidence of a complete cohort for each detector, from its panes or, where they contain more, from its rows."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ WHY_PASSED = {
 
 @dataclass(frozen=True)
 class RaterLook:
-    """Who rated a cohort.
+    """Raters of a cohort.
 
     Attributes
     ----------
-    raters : predictions rated, by name, of raters with a detector of their own
-    n_raters : named ones
-    over : named ones without a detector of their own
+    raters : number of rated predictions by name, for raters with their own detector
+    n_raters : number of named raters
+    over : number of named raters without their own detector
     alpha, n : Krippendorff's alpha of all ratings, and the predictions with several
     """
 
@@ -62,20 +62,20 @@ class RaterLook:
 
     @classmethod
     def from_json(cls, text: bytes) -> RaterLook:
-        """Read one; names of later versions are passed over."""
+        """Read the stored form; skip names of later versions."""
         kept = json.loads(text)
         return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
 
 
 @dataclass(frozen=True)
 class Whole:
-    """What detectors are to see.
+    """Evidence for detectors.
 
     Attributes
     ----------
-    cohorts : by detector
-    passed : why there is none, by detector of all rows (a word of `WHY_PASSED`)
-    raters : who rated; None where nobody is known to
+    cohorts : cohorts by detector
+    passed : why there is none, by detector of all rows (a code of `WHY_PASSED`)
+    raters : raters of the cohort; None if none is known
     """
 
     cohorts: Mapping[str, DetectorCohort]
@@ -84,7 +84,7 @@ class Whole:
 
 
 def whole_of(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
-    """Everything that detectors are to see of a cohort."""
+    """Return the complete evidence of a cohort for its detectors."""
     in_force, cohorts, raters = held.in_force, dict(gathered.cohorts), None
     if _takes_rows(held, settings, gathered):
         rows = held.rows(gathered.seen)

@@ -1,4 +1,4 @@
-"""Looks: what each cohort said to each detector, kept for the history and for effects since a change."""
+"""Results of each cohort for each detector, stored for the history and for effects since a change."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LOOK_FORMAT = 1
 
 @dataclass(frozen=True)
 class CohortResult:
-    """What one cohort said to one detector: the history, and the tables that effects are computed from.
+    """Result of one cohort for one detector: the history, and the tables for effects.
 
     Attributes
     ----------
     cohort : its start in seconds
-    log_evidence, log_sr : after the cohort; nan where no detector ran yet
-    log_threshold : at the cohort
+    log_evidence, log_sr : values after the cohort; nan if no detector ran yet
+    log_threshold : value at the cohort
     table : UnitTable, to the nearest float32
     coverage : int64 (2, n_bins)
     """
@@ -61,7 +61,7 @@ class CohortResult:
 
 
 def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
-    """What a cohort said to a detector that has just seen it."""
+    """Return the result of a cohort for a detector that has just processed it."""
     state = detector.state
     seen = state is not None and state.n_cohorts > 0
     return CohortResult(
@@ -75,13 +75,13 @@ def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> Coh
 
 
 def kept_cohorts(name: str) -> int:
-    """How many looks of a detector are kept: fewer of a slice and of a rater."""
+    """Return how many results of a detector are stored; fewer for a slice or a rater."""
     of_all = name.endswith("|") and rater_in(name) is None
     return KEPT_COHORTS if of_all else KEPT_COHORTS_OF_SLICE
 
 
 def lost_looks(name: str, last: int | None, cohort: int, bucket_s: int) -> list[int]:
-    """Cohorts whose looks are dropped when `cohort` comes after `last`."""
+    """Return the cohorts whose results are dropped when `cohort` follows `last`."""
     reach = kept_cohorts(name) * bucket_s
     if last is None:
         return []

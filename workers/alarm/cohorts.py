@@ -1,7 +1,7 @@
-"""Cohorts: what a sealed slice of time holds for each detector, gathered where it is longer than a pane.
+"""Cohorts: the contents of a sealed time slice for each detector, collected if it is longer than a pane.
 
-A detector is named `scope|slice`. The scope says what is bet on: `score`, `class:INDEX`, or `rater:NAME` for the labels of
-one rater alone.
+A detector is named `scope|slice`. The scope names the subject of its bets: `score`, `class:INDEX`, or `rater:NAME` for the
+labels of one rater alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DetectorCohort:
     start_s : seconds since the epoch
     table : UnitTable
     coverage : int64 (2, n_bins), predictions and labelled predictions
-    slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None where the table is exact
+    slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None if the table is exact
     """
 
     start_s: int
@@ -53,15 +53,15 @@ class DetectorCohort:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was sealed of a cohort, whatever is bet on.
+    """Sealed contents of a cohort, for any scope.
 
     Attributes
     ----------
-    n : predictions
-    starts : of its panes, in seconds
-    has_units : units were named, so that several panes may hold the same
-    has_ratings : some prediction has several ratings
-    has_histograms : some came as plain histograms, which no record tells of
+    n : number of predictions
+    starts : starts of its panes, in seconds
+    has_units : whether units were named, so that several panes may contain the same unit
+    has_ratings : whether some prediction has several ratings
+    has_histograms : whether some arrived as plain histograms, which have no records
     """
 
     n: int = 0
@@ -72,7 +72,7 @@ class Seen:
 
     @classmethod
     def of(cls, pane: Pane | None, starts: Iterable[int]) -> Seen:
-        """Of the pane of all rows."""
+        """Create from the pane of all rows."""
         if pane is None:
             return cls(starts=tuple(starts))
         counts = pane.counts
@@ -85,7 +85,7 @@ class Seen:
         )
 
     def joined(self, more: Seen) -> Seen:
-        """With one more pane's."""
+        """Return the sum with one more pane's."""
         return Seen(
             self.n + more.n,
             self.starts + more.starts,
@@ -97,14 +97,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class PartialCohort:
-    """What is sealed of a cohort that is longer than a pane and not sealed to its end.
+    """The sealed part of a cohort that is longer than a pane and not completely sealed.
 
     Attributes
     ----------
-    start_s, end_s : of the cohort
-    cohorts : by detector, so far
-    made_of : names the settings and the map that the tables rest on
-    seen : of all rows
+    start_s, end_s : start and end of the cohort
+    cohorts : cohorts by detector, so far
+    made_of : name of the settings and the map that the tables depend on
+    seen : contents of all rows
     """
 
     start_s: int
@@ -114,7 +114,7 @@ class PartialCohort:
     seen: Seen = field(default_factory=Seen)
 
     def joined(self, more: Mapping[str, DetectorCohort], seen: Seen, made_of: str) -> PartialCohort:
-        """With one more pane's; tables that rest on something else are left behind."""
+        """Return the sum with one more pane's; drop tables that depend on other settings or another map."""
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
             held = cohorts.get(name)
@@ -164,17 +164,17 @@ class PartialCohort:
 
 
 def detector_name(scope: str, slice_: str) -> str:
-    """The name of a detector of a model."""
+    """Return the name of a detector of a model."""
     return f"{scope}|{slice_}"
 
 
 def parts_of(name: str) -> tuple[str, str]:
-    """Scope and slice of a detector."""
+    """Return scope and slice of a detector."""
     scope, _, slice_ = name.partition("|")
     return scope, slice_
 
 
 def rater_in(name: str) -> str | None:
-    """Whose labels a detector sees alone, None where it sees those of all."""
+    """Return the rater whose labels alone a detector uses; None if it uses all."""
     scope, _ = parts_of(name)
     return scope.removeprefix(RATER) if scope.startswith(RATER) else None

@@ -1,4 +1,4 @@
-"""Orders about a model's alarm, written into the commit that consumes them."""
+"""Effects of commands on a model's alarm, written into the commit that consumes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT_DELIVERIES = 200
 
 
 def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
-    """Take note of an alarm: its detector watches for change anew. An alarm that is not open stays as it is."""
+    """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
     episode = writing.held.episode(alarm_id)
     if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
         return
@@ -36,7 +36,7 @@ def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None
 
 
 def promote_detectors(writing: Writing, in_force: InForce) -> None:
-    """Begin anew under another calibration map, where bets are on mapped scores: nothing seen, episodes closed."""
+    """Reset detectors of mapped scores under another calibration map and close their episodes."""
     settings, changed = writing.settings, {}
     writing.in_force(in_force)
     for name, detector in writing.held.detectors.items() if settings.is_mapped else ():
@@ -48,7 +48,7 @@ def promote_detectors(writing: Writing, in_force: InForce) -> None:
 
 
 def try_webhooks(writing: Writing, about: str) -> None:
-    """Send a message to every receiver that tells nothing but that it arrives."""
+    """Send a test message to each receiver."""
     writing.tell(TEST, about, {"model": writing.config.model})
 
 
@@ -58,7 +58,7 @@ def note_attempt(
     attempt: Mapping[str, Any],
     log: Mapping[str, float],
 ) -> None:
-    """Write what became of an attempt to deliver; `log` holds the time of every delivery that is done, by id."""
+    """Write the outcome of a delivery attempt; `log` holds the time of each completed delivery by id."""
     if delivery is None or len(delivery.attempts) != attempt["n"]:
         return
     after = delivery.attempted(attempt["at_s"], attempt["status"], attempt["error"])

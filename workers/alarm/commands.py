@@ -1,6 +1,6 @@
-"""Orders about a model's alarm, as entries of its partition's stream: acknowledge, promote, test, attempted.
+"""Commands about a model's alarm, as entries of its partition's stream: acknowledge, promote, test, attempted.
 
-So that every change goes through the token chain. Each may come twice: what was done already changes nothing.
+Each change therefore goes through the token chain. A repeated command changes nothing.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ ACKNOWLEDGE, PROMOTE, TEST, ATTEMPTED = "acknowledge", "promote", "test", "attem
 
 
 def acknowledgement(alarm_id: str, by: str, note: str | None) -> dict[str, Any]:
-    """The order to take note of an alarm."""
+    """Return the command to acknowledge an alarm."""
     return {"op": ACKNOWLEDGE, "alarm": alarm_id, "by": by, "note": note}
 
 
 def promotion(map_version: str | None) -> dict[str, Any]:
-    """The order to begin anew under another calibration map."""
+    """Return the command to restart under another calibration map."""
     return {"op": PROMOTE, "map_version": map_version}
 
 
 def trial(about: str) -> dict[str, Any]:
-    """The order to send a test to every receiver; `about` tells one test from another."""
+    """Return the command to send a test to each receiver; `about` distinguishes tests."""
     return {"op": TEST, "about": about}
 
 
 def attempt(
     delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
 ) -> dict[str, Any]:
-    """The order to note what became of an attempt to deliver."""
+    """Return the command to record the outcome of a delivery attempt."""
     told = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
     return {"op": ATTEMPTED, "delivery": delivery.id, "attempt": told}
 
@@ -53,7 +53,7 @@ def attempt(
 def write_order(
     node: Any, keys: PartitionKeys, entry: IngestEntry, commit: Commit, token: bytes
 ) -> None:
-    """Put what an order does into the commit that consumes it; raises EntryError where it is none."""
+    """Write the effects of a command into the commit that consumes it; raise EntryError if it is not a command."""
     try:
         order: dict[str, Any] = json.loads(entry.payload)
         config = read_configs(node, keys.models, [entry.model]).get(entry.model)

@@ -1,7 +1,7 @@
-"""Deliveries: what is sent to whom, signed as Standard Webhooks asks, and when it is tried again.
+"""Deliveries: messages to receivers, signed according to Standard Webhooks, with their retries.
 
-A delivery has one id for good, made of what it is about and where it goes: a receiver that has seen the id has seen
-the message. It stands in the store from the commit of what it tells until it is done, so a restart loses none.
+A delivery has one permanent id, made of its subject and its receiver. A receiver that knows the id has the message. A
+delivery is stored from the commit of its subject until it is completed, so a restart loses none.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class WebhookDelivery:
 
     Attributes
     ----------
-    body : JSON text, as it is signed and sent
+    body : JSON text, as signed and sent
     due_s : when to try next, seconds since the epoch
-    attempts : each with at_s, status (None without an answer), error
+    attempts : each with at_s, status (None without a response), error
     """
 
     id: str
@@ -56,12 +56,12 @@ class WebhookDelivery:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> WebhookDelivery:
-        """Read a delivery; names of later versions are passed over."""
+        """Read a delivery; skip names of later versions."""
         kept = json.loads(text)
         return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
 
     def attempted(self, at_s: float, status: int | None, error: str | None) -> WebhookDelivery:
-        """After one more attempt: done, given up, or due again later."""
+        """Return the delivery after one more attempt: completed, abandoned, or due again."""
         attempts = [*self.attempts, {"at_s": at_s, "status": status, "error": error}]
         n = len(attempts)
         if status is not None and 200 <= status < 300:
@@ -74,7 +74,7 @@ class WebhookDelivery:
 
 
 def pause_s(delivery_id: str, n_attempts: int) -> float:
-    """Seconds to the next attempt, up to a tenth more by the id, so that receivers are not called all at once."""
+    """Return the seconds to the next attempt, up to 10 % longer by id, so that receivers are not called at once."""
     spread = blake2b(f"{delivery_id}|{n_attempts}".encode(), digest_size=2).digest()
     return PAUSES_S[n_attempts - 1] * (1.0 + int.from_bytes(spread, "big") / 655_360)
 
@@ -89,7 +89,7 @@ def delivery_of(
     now_s: float,
     at: str,
 ) -> WebhookDelivery:
-    """A message of a kind about something, to one receiver; `at` is its instant as text."""
+    """Create a message to one receiver; `at` is its timestamp as text."""
     named = f"{model}|{generation}|{url}|{kind}|{about}".encode()
     body = json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"))
     return WebhookDelivery(
@@ -99,12 +99,12 @@ def delivery_of(
 
 
 def new_secret() -> str:
-    """A secret for a receiver who brought none."""
+    """Create a secret for a receiver without one."""
     return SECRET_PREFIX + base64.b64encode(token_bytes(24)).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret.
+    """Return the key in a secret.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def key_of(secret: str) -> bytes:
 
 
 def signed_headers(delivery_id: str, timestamp_s: int, body: bytes, secret: str) -> dict[str, str]:
-    """The headers of a message.
+    """Return the headers of a message.
 
     Source
     ------

@@ -1,8 +1,8 @@
-"""Detectors of a model: one a slice and scope, advanced by each sealed cohort in the commit that seals it.
+"""Detectors of a model: one per slice and scope, advanced by each sealed cohort in the commit that seals it.
 
-Cohorts are numbered by their start in seconds, which keeps their order whatever
-the length of a cohort, and the last one seen is a watermark: a cohort that comes again changes nothing. A cohort
-without labelled units of a slice is no look at it: its detector stands still.
+Cohorts are numbered by their start in seconds, which keeps their order for any length of a cohort. The last processed
+cohort is a watermark: a repeated cohort changes nothing. A cohort without labelled units of a slice is not an evaluation
+of that slice: its detector is paused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 Ints = NDArray[np.int64]
 FORMAT = 1
-# A model's slices beyond these are not watched, and the verdict says so: each costs all others some sensitivity.
+# Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
 NOTHING = InForce()
 _MAX_BYTES = 1 << 19
@@ -42,22 +42,22 @@ _MAX_BYTES = 1 << 19
 
 @dataclass(frozen=True)
 class Detector:
-    """What is held of one detector.
+    """Stored state of one detector.
 
     Attributes
     ----------
-    made_of : name of the settings that its evidence rests on
+    made_of : name of the settings that its evidence depends on
     begun : first cohort since the baseline, None before it
-    state : None while the reference is gathered that it needs
+    state : None while its reference is being collected
     baseline : all cohorts since the baseline
     coverage : int64 (2, n_bins), their predictions and labelled predictions
     reference : the first cohorts, for comparison
     watch : over the scores, None until there is a reference
-    total : all cohorts ever, for counters that only grow
-    last : the last cohort seen or closed
-    episode : the alarm that is not closed yet
-    map_version : calibration map in force
-    n_passed, why_passed : cohorts that could not be read for it since the baseline, and why the last could not
+    total : all cohorts ever, for counters that only increase
+    last : the last processed or closed cohort
+    episode : the open alarm
+    map_version : the active calibration map
+    n_passed, why_passed : number of cohorts skipped since the baseline, and the reason for the last
     """
 
     made_of: str
@@ -78,7 +78,7 @@ class Detector:
     def begin(
         cls, settings: AlarmSettings, in_force: InForce = NOTHING, last: int | None = None
     ) -> Detector:
-        """A detector that has seen nothing; cohorts up to `last`, and those the map was fitted to, are closed to it."""
+        """Create a detector without evidence; cohorts up to `last`, and those the map was fitted to, are closed to it."""
         if settings.is_mapped:
             last = in_force.closed_to(settings.bucket_s, last)
         version, state = in_force.version if settings.is_mapped else None, None
@@ -87,17 +87,17 @@ class Detector:
         return cls(settings.made_of, state=state, last=last, map_version=version)
 
     def is_open(self, start_s: int) -> bool:
-        """Whether a cohort lies behind the last one that was seen or closed."""
+        """Whether a cohort is at or before the last processed or closed one."""
         return self.last is None or start_s > self.last
 
     @property
     def in_alarm(self) -> bool:
-        """Whether its alarm went off and nobody took note."""
+        """Whether its alarm is raised and not acknowledged."""
         return self.state is not None and self.state.alarmed_at is not None
 
     @property
     def log_evidence(self) -> float:
-        """Log evidence since the baseline, 0 where there is none."""
+        """Log evidence since the baseline, 0 if there is none."""
         return 0.0 if self.state is None else self.state.log_mixed_evidence
 
     def pack(self) -> bytes:
@@ -151,9 +151,9 @@ class Detector:
 def watched(
     held: Mapping[str, Detector], cohorts: Iterable[str], settings: AlarmSettings
 ) -> list[str]:
-    """The detectors of a model: those there are, then new ones as far as there is room, all rows first.
+    """Return the detectors of a model: existing ones, then new ones up to the limit, all rows first.
 
-    Those of classes and raters that the settings name no longer are none.
+    Detectors of classes and raters that the settings no longer name are excluded.
     """
     still = asked(held, settings)
     new = sorted(
@@ -163,7 +163,7 @@ def watched(
 
 
 def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
-    """The detectors that the settings still ask for: of their scopes, and of as many raters by name."""
+    """Return the detectors that the settings still name, by scope and by number of raters."""
     names = list(held)
     raters = sorted(name for name in names if rater_in(name) is not None)[
         : settings.rater_detectors
@@ -172,21 +172,21 @@ def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
 
 
 def n_asked(held: Iterable[str], settings: AlarmSettings) -> int:
-    """How many detectors share the rate of false alarms, at least one."""
+    """Return how many detectors share the false-alarm rate, at least one."""
     return max(1, len(asked(held, settings)))
 
 
 def watched_raters(
     held: Mapping[str, Detector], raters: Iterable[str], settings: AlarmSettings
 ) -> list[str]:
-    """Raters with a detector of their own: those that have one, then others by name as far as there is room."""
+    """Return raters with their own detector: those that have one, then others by name up to the limit."""
     known = sorted(rater for name in held if (rater := rater_in(name)) is not None)
     new = sorted(set(raters) - set(known))
     return [*known, *new][: settings.rater_detectors]
 
 
 def passed_over(detector: Detector, start_s: int, why: str) -> Detector:
-    """A detector after a cohort that cannot be read for it; one at or below its last changes nothing."""
+    """Return a detector after a skipped cohort; one at or below its last changes nothing."""
     if not detector.is_open(start_s):
         return detector
     state = detector.state
@@ -206,7 +206,7 @@ def advanced(
     threshold: float,
     in_force: InForce = NOTHING,
 ) -> Detector:
-    """A detector after one more cohort; one at or below its last changes nothing."""
+    """Return a detector after one more cohort; one at or below its last changes nothing."""
     if not detector.is_open(cohort.start_s):
         return detector
     detector = renewed(detector, settings, in_force)
@@ -239,14 +239,14 @@ def advanced(
 
 
 def renewed(detector: Detector, settings: AlarmSettings, in_force: InForce = NOTHING) -> Detector:
-    """The detector itself, or one that has seen nothing where its evidence rests on other settings."""
+    """Return the detector, or a reset one if its evidence depends on other settings."""
     return (
         detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
     )
 
 
 def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:
-    """The reference grows, or the watch sees the cohort's scores."""
+    """Extend the reference, or pass the cohort's scores to the watch."""
     if detector.watch is not None:
         return replace(detector, watch=see(detector.watch, cohort.start_s, cohort.table.occupancy))
     reference = detector.reference
@@ -264,7 +264,7 @@ def _against_reference(detector: Detector, settings: AlarmSettings) -> Detector:
 
 
 def flagged_names(held: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
-    """Slices with evidence enough that at most a share of those flagged are so by chance."""
+    """Return slices with enough evidence that at most the given share of flagged ones is due to chance."""
     evidence = {
         name: held[name].log_evidence
         for name in asked(held, settings)
@@ -274,10 +274,10 @@ def flagged_names(held: Mapping[str, Detector], settings: AlarmSettings) -> list
 
 
 def promoted(detector: Detector, settings: AlarmSettings, in_force: InForce) -> Detector:
-    """A detector that begins anew: nothing seen, what was seen stays closed."""
+    """Return a reset detector; processed cohorts stay closed."""
     return replace(Detector.begin(settings, in_force, detector.last), total=detector.total)
 
 
 def known(config: ModelConfig) -> bool:
-    """Whether a model has an alarm at all: cohorts are sealed."""
+    """Whether a model has an alarm: its cohorts are sealed."""
     return config.label_horizon_s is not None

@@ -1,4 +1,4 @@
-"""A detector's verdict with everything that is told beside it: labels, raters, agreement, the other detectors."""
+"""The drift report: a detector's verdict with labels, raters, agreement and the other detectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LN10 = math.log(10.0)
 def told_of(
     detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int
 ) -> dict[str, Any]:
-    """The verdict of a detector that has a state, JSON-able."""
+    """Return the verdict of a detector that has a state, as JSON values."""
     state = detector.state
     assert state is not None
     start, alarmed_at = _change_of(state, alarm)
@@ -78,9 +78,9 @@ def told_of(
 
 
 def _change_of(state: DetectorState, alarm: AlarmView) -> tuple[int | None, int | None]:
-    """Start of change and cohort of the alarm that is on, or was acknowledged; None where there is neither.
+    """Return start of change and cohort of the open or acknowledged alarm, or None.
 
-    A start of change is only told of an alarm: without one it is where luck was worst.
+    Only alarms have a start of change: without one, it is the place with the most unlikely data.
     """
     if state.alarmed_at is not None:
         return state.start_of_change, state.alarmed_at
@@ -90,14 +90,14 @@ def _change_of(state: DetectorState, alarm: AlarmView) -> tuple[int | None, int 
 
 
 def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | None) -> str | None:
-    """What the alarm is about as things stand, or, once it is acknowledged, was about."""
+    """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
     if detector.in_alarm:
         return title_of(alarm.name, who)
     return None if alarm.episode is None else alarm.episode.title
 
 
 def _recent(look: CohortResult) -> dict[str, Any]:
-    """A cohort of the last ones, as a curve needs it."""
+    """Return a recent cohort as a point of the curve."""
     return {
         "from": at(look.cohort),
         "evidence_log10": log10_of(look.log_evidence),
@@ -107,7 +107,7 @@ def _recent(look: CohortResult) -> dict[str, Any]:
 
 
 def _since(row: dict[str, Any]) -> dict[str, Any]:
-    """A bin since the change; the start was picked from the same data, so no sequence holds."""
+    """Return a bin since the change. Its start was chosen from the same data, so no confidence sequence holds."""
     return {
         name: row[name]
         for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")
@@ -120,7 +120,7 @@ def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] |
 
 
 def passed_over(detector: Detector) -> dict[str, Any]:
-    """Cohorts that could not be read for a detector, and why."""
+    """Return the cohorts that a detector skipped, with reasons."""
     why = detector.why_passed
     return {
         "n": detector.n_passed,
@@ -130,7 +130,7 @@ def passed_over(detector: Detector) -> dict[str, Any]:
 
 
 def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]:
-    """Every other detector of a slice or class in a line, those first that stand out among all."""
+    """Return each other detector of a slice or class in one entry, flagged ones first."""
     marked = flagged_names(alarm.detectors, settings)
     others = [
         name
@@ -163,7 +163,7 @@ def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict
 
 
 def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
-    """Which predictions have labels, and how long those took, as sealed."""
+    """Return label coverage and delays as sealed."""
     told = coverage_of(detector.coverage)
     if alarm.sealed is None or rater_in(alarm.name) is not None:
         return told | {"gradient": None, "delay": None}
@@ -172,7 +172,7 @@ def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
 
 
 def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
-    """Who labels: raters' own detectors, how many there are, agreement; and what was not counted."""
+    """Return raters' own detectors, their number and agreement, and what was not counted."""
     last = max(alarm.rater_looks, default=None)
     look = None if last is None else alarm.rater_looks[last]
     rows = [

@@ -1,7 +1,7 @@
-"""Episodes: an alarm from going off to being acknowledged or closed, and who is told.
+"""Episodes: an alarm from its start to its acknowledgement or end, with its notifications.
 
-An episode's id is made of the detector and the cohort at which it went off, and names its partition: the same alarm
-has the same id however often its commit is prepared.
+An episode's id is made of the detector and the cohort that raised it, and names its partition. The same alarm has the
+same id however often its commit is prepared.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Episode:
 
     Attributes
     ----------
-    number : of its last change, counted by the partition
-    title : what it is about, in a few words
+    number : number of its last change, counted by the partition
+    title : its subject in a few words
     cohort, start_of_change : starts in seconds
-    evidence_log10, sr_log10, threshold : when it went off
-    effect, recommended_action : what was known then
-    changed_s : of its last change, seconds since the epoch
+    evidence_log10, sr_log10, threshold : values when it was raised
+    effect, recommended_action : values at that time
+    changed_s : time of its last change, seconds since the epoch
     """
 
     id: str
@@ -67,12 +67,12 @@ class Episode:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Episode:
-        """Read an episode; names of later versions are passed over."""
+        """Read an episode; skip names of later versions."""
         kept = json.loads(text)
         return cls(**{name: kept.get(name) for name in cls.__dataclass_fields__})
 
     def acknowledged(self, by: str, note: str | None, now_s: float, number: int) -> Episode:
-        """Somebody took note."""
+        """Return the acknowledged episode."""
         return replace(
             self,
             status=ACKNOWLEDGED,
@@ -83,12 +83,12 @@ class Episode:
         )
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
-        """What it was about is over."""
+        """Return the closed episode."""
         return replace(self, status=CLOSED, closed_because=because, changed_s=now_s, number=number)
 
 
 def shown(episode: Episode) -> dict[str, Any]:
-    """An episode as clients and receivers see it."""
+    """Return an episode as sent to clients and receivers."""
     start = episode.start_of_change
     return {
         "id": episode.id,
@@ -114,7 +114,7 @@ def shown(episode: Episode) -> dict[str, Any]:
 
 
 def at(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339."""
+    """Return seconds since the epoch as RFC 3339."""
     return rfc3339(datetime.fromtimestamp(seconds, UTC))
 
 
@@ -124,22 +124,22 @@ def interval(start_s: int, length_s: int) -> dict[str, str]:
 
 
 def episode_id(partition: int, model: str, generation: str, detector: str, cohort: int) -> str:
-    """The id of an alarm."""
+    """Return the id of an alarm."""
     named = f"{model}|{generation}|{detector}|{cohort}".encode()
     return f"al_{partition:03d}_{blake2b(named, digest_size=10).hexdigest()}"
 
 
 def partition_in(alarm_id: str) -> int | None:
-    """The partition that an alarm's id names, or None where it is no such id."""
+    """Return the partition that an alarm's id names; None if it is not such an id."""
     found = _ID.fullmatch(alarm_id)
     return int(found[1]) if found else None
 
 
 def read_episodes(found: Mapping[bytes, bytes]) -> list[Episode]:
-    """The episodes of a partition, without the number of the last change."""
+    """Return the episodes of a partition, without the number of the last change."""
     return [Episode.from_json(text) for name, text in found.items() if name != LAST_NUMBER.encode()]
 
 
 def log10_of(log_value: float) -> float | None:
-    """A natural logarithm in decades, None where there is no number."""
+    """Convert a natural logarithm to decades; None if there is no number."""
     return log_value / _LN10 if math.isfinite(log_value) else None

@@ -1,4 +1,4 @@
-"""What a deleted model's alarm leaves: its detectors and looks, its episodes, and deliveries that nobody waits for."""
+"""Removal of a deleted model's alarm: detectors, cohort results, episodes and obsolete deliveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibrant_server.workers.store.keys import PartitionKeys
 def remove_alarm(
     node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str
 ) -> list[str]:
-    """Remove the fields of a generation in shared hashes; returns its own keys, to be unlinked. Repeats harmlessly."""
+    """Remove the fields of a generation in shared hashes; return its own keys, to be unlinked. Safe to repeat."""
     episodes = [
         each.id
         for each in read_episodes(node.hgetall(keys.episodes))

@@ -1,7 +1,7 @@
-"""The tables of a cohort from its retained records: who said what of which unit, whole rows, every pane of the cohort.
+"""The tables of a cohort from its retained records: ratings, raters, units and complete rows of all its panes.
 
-Read when the cohort is whole, in the commit that lets detectors see it. Where every prediction came with an id they
-stand in place of the panes' tables; where some did not, only what is said of single raters comes from here.
+Read when the cohort is complete, in the commit that advances the detectors. If each prediction has an id, they replace
+the panes' tables. Otherwise only the tables of single raters come from here.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import ALL_ROWS
 
-# More rows than these are not read: panes speak for such a cohort. As many take ten seconds and half a gigabyte.
+# Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
 MAX_ROWS = 200_000
 _A_READ = 20_000
 
 
 @dataclass(frozen=True)
 class CohortRows:
-    """The rows of a cohort that count, in the order of their ids.
+    """The counted rows of a cohort, in the order of their ids.
 
     Attributes
     ----------
     facts : id and record of each
-    are_all : whether there are no others
+    are_all : whether they are all rows of the cohort
     """
 
     facts: list[tuple[str, Facts]]
@@ -46,7 +46,7 @@ class CohortRows:
 
     @property
     def raters(self) -> dict[str, int]:
-        """Named raters with the number of rows that each has rated, by name."""
+        """Named raters with the number of rows that each rated, by name."""
         found: dict[str, int] = {}
         for _, each in self.facts:
             for rater, rating in each.ratings.items():
@@ -66,9 +66,9 @@ def read_rows(node: Any, keys: PartitionKeys, config: ModelConfig, seen: Seen) -
 
 
 def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None:
-    """All rows as one batch, units named alike whatever they came as; None without a row.
+    """Return all rows as one batch with uniformly named units; None without rows.
 
-    Every row counts once and is of no case; `as_sent` with its weight, and with its case where all rows have one.
+    Each row counts once and has no case. With `as_sent`, it has its weight, and its case if all rows have one.
     """
     predictions = [each.prediction for _, each in rows.facts if each.prediction is not None]
     if not predictions:
@@ -92,7 +92,7 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
 
 
 def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Prediction:
-    """A row as those beside it: by its unit where some share one, as probabilities where not all are logits."""
+    """Return a row in the form of the others: by unit if some share one, as probabilities unless all are logits."""
     scores = prediction.scores
     if mixed and prediction.is_logits:
         power = np.exp(scores - scores.max())
@@ -103,7 +103,7 @@ def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Pred
 
 
 def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
-    """A row with no more than what is kept of it."""
+    """Return a row from its stored values only."""
     return replace(
         prediction,
         weight=prediction.weight if weight else None,
@@ -114,7 +114,7 @@ def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
 def row_cohorts(
     rows: CohortRows, batch: Batch, settings: AlarmSettings, in_force: InForce, start_s: int
 ) -> dict[str, DetectorCohort]:
-    """The cohort of every detector but the raters' own."""
+    """Return the cohort of each detector except the raters' own."""
     if settings.is_mapped and in_force.is_lost:
         return {}
     fitted, raters = in_force.fitted if settings.is_mapped else None, settings.raters
@@ -137,7 +137,7 @@ def rater_cohorts(
     in_force: InForce,
     start_s: int,
 ) -> dict[str, DetectorCohort]:
-    """The cohort of each named rater's own detector: all rows, labelled by that rater alone."""
+    """Return the cohort of each named rater's own detector: all rows, labelled by that rater alone."""
     if settings.is_mapped and in_force.is_lost:
         return {}
     fitted = in_force.fitted if settings.is_mapped else None
@@ -151,7 +151,7 @@ def rater_cohorts(
 
 
 def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
-    """The batch of the rows with no label but one rater's."""
+    """Return the batch of the rows with one rater's labels only."""
     entries = [
         (place, facts.ratings[rater].klass)
         for place, (_, facts) in enumerate(rows.facts)
@@ -162,7 +162,7 @@ def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
 
 
 def agreement_of(batch: Batch) -> dict[str, Any]:
-    """Krippendorff's alpha of a cohort, and on how many predictions it rests."""
+    """Return Krippendorff's alpha of a cohort and the number of its predictions."""
     several = batch.row_total >= 2
     return {"alpha": krippendorff_alpha(batch.label_counts[several]), "n": int(several.sum())}
 

@@ -1,4 +1,4 @@
-"""What is declared of a model's alarm, read from its configuration; the door has checked it."""
+"""Settings of a model's alarm from its configuration, validated by the HTTP service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_RATERS = 8
 
 @dataclass(frozen=True)
 class Webhook:
-    """Who is told: a URL, and the secret that signs what is sent there."""
+    """A webhook receiver: a URL, and the secret that signs messages to it."""
 
     url: str
     secret: str
@@ -37,17 +37,17 @@ class AlarmSettings:
 
     Attributes
     ----------
-    tolerance : gap that is no drift
+    tolerance : largest gap that is not drift
     false_alarms : how often an alarm may be false, over all detectors of the model
     bucket : length of a cohort
     against : `tolerance` (is the model calibrated?) or `reference` (did calibration change?)
-    reference : length of the first cohorts that later ones are compared with
+    reference : length of the first cohorts, the reference of later ones
     bets : `score` (top label, or positive class of a binary model), or indices of classes
-    scores : `mapped` (by the calibration map in force, as they were sent where there is none) or `raw`
+    scores : `mapped` (by the active calibration map; as sent if there is none) or `raw`
     raters : label policy, or `rater:NAME` for the labels of one rater
-    rater_detectors : how many named raters have a detector of their own
-    false_flags : share of flagged slices that may be so by chance
-    webhooks : who is told
+    rater_detectors : how many named raters have their own detector
+    false_flags : share of flagged slices that may be due to chance
+    webhooks : the receivers
     """
 
     tolerance: float = DEFAULT_TOLERANCE
@@ -64,7 +64,7 @@ class AlarmSettings:
 
     @classmethod
     def of(cls, config: ModelConfig) -> AlarmSettings:
-        """The settings of a model; what is not declared has its default, names of later versions are passed over."""
+        """Return the settings of a model with defaults; skip names of later versions."""
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in config.alarm.items() if name in known}
         if isinstance(given.get("bets"), list):
@@ -86,11 +86,11 @@ class AlarmSettings:
 
     @property
     def run_length(self) -> float:
-        """Cohorts, on average, until a false alarm of any detector."""
+        """Mean number of cohorts until a false alarm of any detector."""
         return FalseAlarms.parse(self.false_alarms).run_length(self.bucket_s)
 
     def threshold(self, n_detectors: int) -> float:
-        """Threshold of each of so many detectors."""
+        """Return the threshold of each of `n` detectors."""
         return threshold_of(self.run_length, n_detectors)
 
     @property
@@ -100,24 +100,24 @@ class AlarmSettings:
 
     @property
     def rater(self) -> str | None:
-        """Whose labels alone count, None where a policy says."""
+        """The rater whose labels alone count; None if a policy applies."""
         return self.raters.removeprefix(ONE_RATER) if self.raters.startswith(ONE_RATER) else None
 
     @property
     def policy(self) -> str:
-        """The label policy of what is known by no rater: that of panes."""
+        """The label policy of data without named raters: that of panes."""
         return "mean" if self.rater is not None else self.raters
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """What is watched in every slice: the score itself, or classes."""
+        """What is watched in each slice: the score itself, or classes."""
         if isinstance(self.bets, str):
             return (OWN_SCORE,)
         return tuple(f"class:{index}" for index in self.bets)
 
     @property
     def made_of(self) -> str:
-        """Names what evidence rests on: gathered under other settings, it does not add to it."""
+        """Name of what evidence depends on. Evidence under other settings is not added to it."""
         judged: list[Any] = [self.tolerance, self.bucket_s, self.against, self.reference_s]
         parts = [*judged, self.raters, self.scores]
         return blake2b(repr(parts).encode(), digest_size=6).hexdigest()

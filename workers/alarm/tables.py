@@ -1,10 +1,10 @@
-"""The tables of a cohort from its sealed panes, as far as panes carry them.
+"""The tables of a cohort from its sealed panes, if panes contain them.
 
-A pane keeps sums by unit of the model's own score, as it was sent. Of a class, or under a map, there are cells, which
-carry no units: they are a unit-weighted table only where every prediction is a unit of its own and has weight one.
-Elsewhere the sums by unit are mapped, between the ends where the mapped scores must lie. Classes whose predictions share
-units, a map that needs whole rows, and the labels of one rater are not in a pane at all. Plain histograms count beside
-predictions where they weigh every unit as one.
+A pane stores sums by unit of the model's own score, as sent. For a class, or under a map, there are cells without units.
+They form a unit-weighted table only if each prediction is its own unit and has weight one. Otherwise the sums by unit are
+mapped, between the bounds of the mapped scores. A pane does not contain classes whose predictions share units, a map that
+needs complete rows, or the labels of one rater. Plain histograms count in addition to predictions if they give each unit
+weight one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOTHING = InForce()
 def tables_of(
     settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], in_force: InForce = NOTHING
 ) -> dict[str, DetectorCohort]:
-    """The cohort of every detector from the panes of its slice; what a pane does not carry is left out."""
+    """Return the cohort of each detector from the panes of its slice; omit what a pane does not contain."""
     found: dict[str, DetectorCohort] = {}
     if settings.rater is not None or (settings.is_mapped and in_force.is_lost):
         return found
@@ -53,7 +53,7 @@ def tables_of(
 def _cohort_of(
     pane: Pane, scope: str, raters: str, fitted: Fitted | None, start_s: int
 ) -> DetectorCohort | None:
-    """What a pane holds of predictions and of plain histograms; None where it cannot be read."""
+    """Return the table of a pane's predictions and plain histograms; None if it cannot be computed."""
     parts, n = [], pane.counts["n_predictions"]
     posted = posted_table(pane, scope, raters, fitted)
     if n or not has_histograms(pane):
@@ -69,7 +69,7 @@ def _cohort_of(
 def _table_of(
     pane: Pane, scope: str, raters: str, fitted: Fitted | None
 ) -> tuple[UnitTable, Floats | None] | None:
-    """A table, and how far its scores may be off where the pane has only sums of several units."""
+    """Return a table, and the error bound of its scores if the pane has only sums of several units."""
     if scope == OWN_SCORE and fitted is None:
         return unit_table(pane, raters), None
     table = cell_table(pane, scope, raters, fitted)
@@ -92,14 +92,14 @@ def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
 def cell_table(
     pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
 ) -> UnitTable | None:
-    """Units by bin of a probability, mapped cell by cell; None where the pane does not carry them.
+    """Return units by bin of a probability, mapped cell by cell; None if the pane does not contain them.
 
     Parameters
     ----------
     pane : Pane
     scope : "score" or "class:INDEX"
     raters : label policy
-    fitted : calibration map; a cell is mapped at its mean score, and is a 3600th wide or less (of a class a 1200th)
+    fitted : calibration map; a cell is mapped at its mean score; its width is at most 1/3600 (of a class 1/1200)
     """
     counts = pane.counts
     n = counts["n_labelled"]
@@ -118,7 +118,7 @@ def cell_table(
 
 
 def cells_of(pane: Pane, scope: str, raters: str) -> Cells | None:
-    """The cells of what is bet on that have labels; None where the pane does not keep them."""
+    """Return the labelled cells of the scope; None if the pane does not store them."""
     named = pane.spec.default_scope if scope == OWN_SCORE else scope
     try:
         cells = View(pane, PaneQuery(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)

@@ -1,7 +1,7 @@
-"""What a model's cohorts are like: how many labelled units they hold and with what scores, to foretell delays from.
+"""Typical cohorts of a model: their number of labelled units and scores, to estimate delays.
 
-Scores come from the panes of a window, the number of units from sealed cohorts where there are any: those know how many
-units share rows across panes, and which labels came in time.
+Scores come from the panes of a window. The number of units comes from sealed cohorts if there are any: they account for
+units that share rows across panes, and for labels that arrived in time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from calibrant_server.workers.store.windows import ALL_ROWS
 def typical_table(
     panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: Fitted | None
 ) -> UnitTable:
-    """The labelled units of some panes by sixty bins of what is bet on.
+    """Return the labelled units of panes by 60 bins of the scope.
 
-    Of a class, units are spread like predictions. A map that takes whole rows leaves scores where they are: sums by
+    For a class, units are distributed like predictions. A map of complete rows does not change the scores: sums by
     bin do not hold rows.
     """
     tables = []
@@ -54,12 +54,12 @@ def _of_class(pane: Pane, scope: str, raters: str) -> UnitTable:
 
 
 def scaled(table: UnitTable, factor: float) -> UnitTable:
-    """As many units times a factor."""
+    """Return the table with its units multiplied by a factor."""
     return UnitTable(*(factor * table.columns))
 
 
 def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
-    """Labelled units a second in the sealed cohorts of the window; None where there are none."""
+    """Return labelled units per second in the sealed cohorts of the window; None if there are none."""
     seen = [look for look in alarm.looks if look.cohort in alarm.window]
     n_units = sum(look.table.n_units for look in seen)
     if not n_units:
@@ -73,7 +73,7 @@ def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
 def band_of(
     alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: UnitTable
 ) -> Tolerance:
-    """The tolerance that a detector has, or is to be expected to have once its reference is gathered.
+    """Return the tolerance of a detector, or its expected tolerance once the reference is collected.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Where a message may go: addresses of the open internet, and networks that the operator names.
+"""Allowed receivers of messages: addresses of the public internet, and networks that the operator names.
 
-A receiver is named by whoever may change a model, and the workers stand inside: without a guard they could be sent
-to the store, to a cloud's metadata service, to a neighbour. The name is resolved here, every address is checked, and
-the connection is made to the address that was checked, so that a name cannot change its mind in between. Redirects
-are not followed.
+Anyone who may change a model names receivers, and workers run inside the operator's network. Without a guard they could
+be directed to the store, to a cloud's metadata service or to a neighbouring host. The name is resolved here, each address
+is checked, and the connection is made to the checked address, so that a name cannot resolve differently in between.
+Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class BlockedUrlError(ValueError):
-    """The receiver is somewhere that messages may not go."""
+    """The receiver is at an address that is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Target:
 
 
 def networks_of(text: str) -> tuple[Network, ...]:
-    """Networks from a list with commas.
+    """Parse networks from a comma-separated list.
 
     >>> networks_of("127.0.0.0/8, ::1/128")
     (IPv4Network('127.0.0.0/8'), IPv6Network('::1/128'))
@@ -47,7 +47,7 @@ def networks_of(text: str) -> tuple[Network, ...]:
 
 
 def check_url(url: str) -> SplitResult:
-    """The parts of a receiver's URL.
+    """Split a receiver's URL.
 
     Raises
     ------
@@ -71,12 +71,12 @@ def check_url(url: str) -> SplitResult:
 
 
 def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
-    """Resolve a receiver and check where it is.
+    """Resolve a receiver and check its addresses.
 
     Parameters
     ----------
     url : http only within allowed networks
-    allowed : networks beside the open internet
+    allowed : networks in addition to the public internet
 
     Raises
     ------

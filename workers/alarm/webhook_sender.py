@@ -1,8 +1,8 @@
-"""The courier: delivers what stands in the store, from a few threads, so that no receiver holds up a partition.
+"""Webhook sender: delivers stored messages from a few threads, so that no receiver delays a partition.
 
-It minds the partitions that its process holds. What became of an attempt goes into the partition's stream as an
-order, so that the partition's own loop writes it; until then the attempt is remembered here and not made twice. A
-courier that dies in between leaves the delivery as it was, and the next one makes the attempt again with the same id.
+It serves the partitions that its process holds. The outcome of an attempt goes into the partition's stream as a command,
+and the partition's own loop writes it. Until then the sender remembers the attempt and does not repeat it. If the process
+dies in between, the delivery is unchanged, and the next sender repeats the attempt with the same id.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WebhookSender:
     Parameters
     ----------
     store : Store
-    partitions : those to mind now
+    partitions : the partitions to serve
     """
 
     def __init__(self, store: Store, partitions: Callable[[], Iterable[int]]):
@@ -85,7 +85,7 @@ class WebhookSender:
                 pool.submit(self._deliver, partition, each)
 
     def _takes(self, delivery: WebhookDelivery, now: float) -> bool:
-        """Whether an attempt is ours to make: not made a moment ago, with its outcome still on the way."""
+        """Whether to make an attempt: not if one was just made and its outcome is not written yet."""
         name = (delivery.id, len(delivery.attempts))
         with self._lock:
             patience_s = 2 * self._timeout_s + 30.0
@@ -111,7 +111,7 @@ class WebhookSender:
     def _attempted(
         self, partition: int, delivery: WebhookDelivery
     ) -> tuple[int | None, str | None]:
-        """The status of the answer, or what went wrong."""
+        """Return the status of the response, or the error."""
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
         receivers = () if config is None else AlarmSettings.of(config).webhooks
@@ -131,14 +131,14 @@ def send(
     allowed: Iterable[Network] = (),
     trusted: Path | None = None,
 ) -> int:
-    """Send a message; returns the status of the answer.
+    """Send a message; return the status of the response.
 
     Parameters
     ----------
-    delivery, secret : what is sent, and what signs it
-    timeout_s : for the whole answer; a receiver that says a byte now and then is cut off
-    allowed : networks beside the open internet
-    trusted : PEM file of authorities beside those of the system
+    delivery, secret : the message and the secret that signs it
+    timeout_s : for the complete response; a receiver that sends a byte now and then is cut off
+    allowed : networks in addition to the public internet
+    trusted : PEM file of authorities in addition to those of the system
 
     Raises
     ------
@@ -168,7 +168,7 @@ def send(
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to the address that was checked, whatever the name may stand for by now."""
+    """Connection to the checked address, whatever the name resolves to later."""
 
     def __init__(self, target: Target, timeout_s: float, trusted: Path | None):
         super().__init__(target.host, target.port, timeout=timeout_s)
@@ -176,7 +176,7 @@ class _Pinned(http.client.HTTPConnection):
         self.is_late = False
 
     def cut_off(self) -> None:
-        """End whatever is being waited for: the timeout of a socket is for each byte, not for all of them."""
+        """End a pending wait: the timeout of a socket applies to each byte, not to all of them."""
         self.is_late = True
         if self.sock is not None:
             with suppress(OSError):

@@ -35,7 +35,8 @@ from calibrant_server.workers.ingest.errors import (
 from calibrant_server.workers.ingest.parked import Troubles, read_troubles
 from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
-from calibrant_server.workers.queries.versions import SliceState, Versions
+from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
 from calibrant_server.workers.store.connection import connect_async, join
@@ -151,51 +152,48 @@ class Inbox:
 
     async def ask(
         self,
-        kind: str,
+        query: Query,
         model: ModelConfig,
-        params: dict[str, Any],
         window: Window,
         deadline_s: float | None = None,
         slice_: str = "",
         against: Other | None = None,
     ) -> QueryResult:
-        """Have a question answered from the panes of a window.
+        """Have a query computed from the panes of a window.
 
         Parameters
         ----------
-        kind : name of a file in `workers/queries/kinds`
-        params : JSON values; with the state version they are the identity of the answer
-        against : for answers that compare
+        query : with the state version it is the identity of the result
+        against : what the result is compared with
 
         Raises
         ------
         CalibrationInputError
-            The answer function refused the parameters.
+            The result kind rejected the query.
         AnswerTimeout, AnswerFailed, UnknownQuestion, StoreUnavailable
         """
         deadline = deadline_s or ANSWER_DEADLINE_S
         return await self._kept_up(
-            lambda: self._asking.ask(kind, model, params, window, slice_, deadline, against),
-            deadline,
+            lambda: self._asking.ask(query, model, window, slice_, deadline, against), deadline
         )
 
     async def state_version(
-        self, model: ModelConfig, slice_: str, window: Window, kind: str = ""
+        self, model: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """A name of the state that answers of a kind about a window rest on; other state has another name."""
+        """A name of the state that results about a window depend on; other state has another name."""
         return await self._kept_up(
-            lambda: self._versions.state_version(model, slice_, window, kind)
+            lambda: self._versions.state_version(model, slice_, window, needs)
         )
 
-    async def state(self, model: ModelConfig, slice_: str, kind: str = "") -> SliceState:
-        """What answers of a kind about a slice rest on now."""
-        return await self._kept_up(lambda: self._versions.state(model, slice_, kind))
+    async def state(self, model: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
+        """What results about a slice depend on now."""
+        return await self._kept_up(lambda: self._versions.state(model, slice_, needs))
 
     async def unchanged_state(
-        self, model: ModelConfig, slice_: str, kind: str = ""
+        self, model: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """The same in one read, where model and slice are as they were last seen; else None."""
-        return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, kind))
+        return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
         """Have something done about a model's alarm (`calibrant_server.workers.alarm.commands`); every order may come twice.

@@ -52,7 +52,7 @@ class Numerics:
     histogram: Any = Histogram
     together: Callable[[list[Any]], Iterable[Any]] = together
     spec: Callable[[ModelConfig], Any] = ModelConfig.spec
-    path: str = "calibrant_server.workers.ingest.reduce:Ground"
+    path: str = "calibrant_server.workers.ingest.reduce:Numerics"
 
     def window(self, spec: Any) -> Any:
         """What the panes of a window are merged into."""

@@ -1,8 +1,7 @@
-"""Baselines: windows frozen under a name, to be compared with for good.
+"""Baselines: windows frozen permanently under a name, for comparisons.
 
-A baseline is made by an entry of the stream, so that it holds exactly what was merged before that entry, once, whatever
-worker takes it. It stands as one pane under a slice name of its own; it neither ages nor changes, and goes with its
-model or by name.
+A stream entry makes a baseline, so that it contains exactly what was merged before that entry, whichever worker reads it.
+It is stored as one pane under its own slice name. It neither ages nor changes, and is removed with its model or by name.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DEFINITION = ("slice", "clock", "window")
 
 
 class Baselines:
-    """Makes and removes the baselines of one partition."""
+    """Maker and remover of the baselines of one partition."""
 
     def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
@@ -37,7 +36,7 @@ class Baselines:
         self._ground = ground
 
     def apply(self, item: Item, commit: Commit, token: bytes) -> None:
-        """Put what an entry asks into a commit, and into the item what comes of it."""
+        """Write the effects of an entry into a commit and its outcome into the item."""
         assert item.entry is not None and item.config is not None
         try:
             asked = json.loads(item.entry.payload)
@@ -107,7 +106,7 @@ class Baselines:
 
 
 def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
-    """Put the outcome of an entry that stands alone in its commit into it."""
+    """Write the outcome of an entry that is alone in its commit into that commit."""
     if item.entry is None or item.status is None:
         return
     if item.status == batch_records.DEAD_LETTERED:

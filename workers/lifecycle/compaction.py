@@ -1,8 +1,8 @@
 """Panes of hours merged into panes of days once they are old.
 
-A day of a slice is one commit: its hours go, the day is there, and the slice's mark says from now on that what began
-before is in days. Killed on either side of the commit nothing is half done. Answers before and after rest on the same
-sums; only the boundaries that can be asked for become fewer.
+One commit merges a day of a slice. It removes the hours, writes the day and moves the slice's watermark, before which panes
+are days. A kill before or after the commit leaves nothing half done. Results before and after depend on the same sums; only
+fewer window boundaries are available.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """Merges the old panes of one partition's models."""
+    """Compactor of the old panes of one partition's models."""
 
     def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
@@ -41,7 +41,7 @@ class Compaction:
     def merge_days(
         self, config: ModelConfig, until_s: float, progress: Callable[[], None] = lambda: None
     ) -> int:
-        """Merge the days that ended by `until_s`, and are sealed where cohorts are; returns how many."""
+        """Merge the days that ended by `until_s`, and are sealed if the model seals cohorts; return their number."""
         if DAY_S % config.pane_s or config.pane_s == DAY_S:
             return 0
         model = (config.key, config.generation)
@@ -64,7 +64,7 @@ class Compaction:
     def _days(
         self, config: ModelConfig, slice_: str, from_s: int, until_s: int
     ) -> Iterator[tuple[int, list[int]]]:
-        """Days with panes of hours, oldest first, each with the starts of its panes."""
+        """Return days with hourly panes, oldest first, each with the starts of its panes."""
         versions = self._keys.versions(config.key, config.generation, slice_)
         found = (name.decode() for name in self._node.hkeys(versions))
         starts = sorted(int(start) for start in found if start != LAST_CHANGE)
@@ -75,7 +75,7 @@ class Compaction:
         yield from days.items()
 
     def _merge(self, config: ModelConfig, slice_: str, day_s: int, starts: list[int]) -> bool:
-        """Put one day's panes into one; False, and nothing done, where one of them cannot be read."""
+        """Merge one day's panes into one; return False and do nothing if one of them is unreadable."""
         spec = self._ground.spec(config)
         panes = [PaneKey(config.key, config.generation, slice_, start) for start in starts]
         day, fields = self._ground.pane(spec), {}

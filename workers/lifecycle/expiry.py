@@ -1,4 +1,4 @@
-"""Retained records that have outlived their model's retention, found by a slow walk and removed through the token chain."""
+"""Expiry of retained records past their model's retention: found by a slow scan, removed through the token chain."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from calibrant_server.workers.store.registry import ModelConfig
 def old_records(
     node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
-    """Remove records whose pane had ended by `kept_from_s`, some at a step; it may be left at any step.
+    """Remove records whose pane had ended by `kept_from_s`, in steps; it can be interrupted after any step.
 
-    Labels that never met a prediction count from when they came.
+    Labels without a prediction count from their arrival.
     """
     for shard in range(RECORD_SHARDS):
         name = keys.facts(config.key, config.generation, shard)
@@ -35,7 +35,7 @@ def old_records(
 
 
 def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) -> Commit:
-    """A commit that removes everything retained of a generation; repeats harmlessly."""
+    """Commit the removal of everything retained of a generation. Safe to repeat."""
     commit = Commit(keys)
     tallies = keys.tallies(model, generation)
     held = {field.decode(): int(n) for field, n in node.hgetall(tallies).items()}

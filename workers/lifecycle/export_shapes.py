@@ -1,7 +1,7 @@
-"""What the members of an export's lines are: looked at before the store is asked for anything.
+"""Shapes of the members of an export's lines, checked before the store is queried.
 
-A name that is no text, or a time beyond all times, would not be refused by the store but by its client, at every attempt:
-the entry could never be merged, and the entries behind it would wait for ever.
+The store's client, not the store, would reject a name that is not text or a time out of range, at each attempt. The entry
+could never be merged, and the entries behind it would wait forever.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _HELD: dict[str, dict[str, Any]] = {
 
 
 def shaped(line: dict[str, Any]) -> dict[str, Any]:
-    """A line as it is, once its members are seen to be what they should be.
+    """Return a line after checking its members.
 
     Raises
     ------
     EntryError
-        One is not; the message says which.
+        A member is invalid; the message names it.
     """
     kind = line["type"]
     if not isinstance(kind, str) or kind not in _SHAPES:
@@ -83,7 +83,7 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _are_rows(bins: list[Any]) -> bool:
-    """Tell whether meters can show these sums."""
+    """Return whether gauges can show these sums."""
     rows = [
         each
         for each in bins

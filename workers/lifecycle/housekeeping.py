@@ -1,7 +1,7 @@
-"""What a partition's worker does as time goes by: seals cohorts, merges old panes into days, removes what is past retention
-and all of a deleted model, forgets spent counters.
+"""Periodic work on a partition: seal cohorts, merge old panes into days, remove what is past retention or belongs to
+a deleted model, drop expired counters.
 
-Panes go through the token chain like any other change, so that no other worker can write one back.
+Removals of panes go through the token chain like any other change, so that no other worker can restore one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _A_COMMIT = 400
 _SCAN_COUNT = 1000
-# A walk over retained records goes on for so long, then lets entries through.
+# A scan of retained records runs this long, then lets entries through.
 _STRIDE_S = 0.1
 _BETWEEN_STRIDES_S = 0.5
 _AFTER_FAILURE_S = 1.0
@@ -62,8 +62,8 @@ class Housekeeping:
         self._compaction = Compaction(self._node, keys, chain, ground)
 
     def run(self, progress: Callable[[], None] = lambda: None) -> bool:
-        """Do one pass; return whether panes or marks have changed."""
-        # Also where this pass fails: entries go on meanwhile.
+        """Do one pass; return whether panes or watermarks changed."""
+        # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
         self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
         n_changed = 0
@@ -81,7 +81,7 @@ class Housekeeping:
         return n_changed > 0
 
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
-        """Seal the cohorts that have reached their model's label horizon; returns how many."""
+        """Seal the cohorts that reached their model's label horizon; return their number."""
         now_s = self._seen_to_s()
         n_sealed = 0
         for config in self._configs():
@@ -93,21 +93,21 @@ class Housekeeping:
         return n_sealed
 
     def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
-        """Let detectors see a cohort of the alarm that no further pane will complete."""
+        """Advance detectors by a cohort that no further pane will complete."""
         until_s = now_s - (config.label_horizon_s or 0)
         commit = close_gathered(self._node, self._keys, config, until_s)
         if commit is not None:
             self._chain.send(commit, self._chain.new_token())
 
     def _seen_to_s(self) -> float:
-        """Everything received before is merged: now, or when the next entry came that waits."""
+        """Return the time before which everything received is merged: now, or the arrival of the first waiting entry."""
         waiting = self._node.xrange(self._keys.stream, f"({self._chain.cursor.id}", "+", count=1)
         if not waiting:
             return time.time()
         return min(time.time(), int(waiting[0][0].partition(b"-")[0]) / 1000)
 
     def merge_days(self, progress: Callable[[], None] = lambda: None) -> int:
-        """Merge the panes of days that are old enough; returns how many days."""
+        """Merge the panes of days that are old enough; return the number of days."""
         age_s = self._settings.compact_after_s
         if not age_s:
             return 0
@@ -117,12 +117,12 @@ class Housekeeping:
         )
 
     def _configs(self) -> list[ModelConfig]:
-        """Models that are whole; a half imported one does not age."""
+        """Return complete models; a partly imported one does not age."""
         configs = [ModelConfig.from_json(text) for text in self._node.hvals(self._keys.models)]
         return [config for config in configs if config.importing is None]
 
     def _walk_on(self, progress: Callable[[], None]) -> bool:
-        """Go on with the walk over retained records for a while; tells whether it has come to its end."""
+        """Continue the scan of retained records for a while; return whether it is complete."""
         assert self._walk is not None
         until = time.monotonic() + _STRIDE_S
         for _ in self._walk:
@@ -132,7 +132,7 @@ class Housekeeping:
         return True
 
     def old_records(self) -> Iterator[None]:
-        """Remove retained records whose panes are gone, some at a step; each model a few times in its retention."""
+        """Remove retained records whose panes are gone, in steps; each model a few times per retention."""
         for config in self._configs():
             if config.retention_s is None:
                 continue
@@ -144,7 +144,7 @@ class Housekeeping:
                 self._walked[name] = kept_from
 
     def drop_spent_buckets(self) -> None:
-        """Forget the counts of batch records that have expired."""
+        """Drop the counts of expired batch records."""
         first = int(time.time() // expiry_bucket_s(self._settings.idempotency_ttl_s))
         spent = [
             bucket for bucket in self._node.hkeys(self._keys.record_bytes) if int(bucket) < first
@@ -153,15 +153,15 @@ class Housekeeping:
             self._node.hdel(self._keys.record_bytes, *spent)
 
     def drop_old_panes(self, progress: Callable[[], None] = lambda: None) -> int:
-        """Remove the panes that ended longer ago than their model's retention; returns how many.
+        """Remove the panes that ended longer ago than their model's retention; return their number.
 
-        First the model's mark moves: from then on no label changes a pane that goes, or brings it back.
+        The model's watermark moves first: from then on, no label changes or restores a pane that is being removed.
         """
         n_removed = 0
         for config in self._configs():
             if config.retention_s is None:
                 continue
-            # Panes grow old one boundary at a time; between two there is nothing to look for.
+            # Panes expire at their boundaries; between two boundaries there is nothing to find.
             boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
             name = (config.key, config.generation)
             if self._looked.get(name) == boundary:
@@ -204,7 +204,7 @@ class Housekeeping:
                 self._chain.send(commit, self._chain.new_token())
 
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
-        """Remove panes, versions and batch records of a generation; repeats harmlessly."""
+        """Remove panes, versions and batch records of a generation. Safe to repeat."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):
             progress()

@@ -1,12 +1,12 @@
-"""Cohorts sealed at the label horizon: the panes as they stand then, kept beside the ones that go on changing.
+"""Cohorts sealed at the label horizon: copies of the panes at that time, stored in addition to the live panes.
 
-A cohort is what one pane of event time holds. When its age reaches the horizon, every slice's pane is copied under the
-slice's sealed name and the model's mark moves to the cohort's end, in one commit: once, in order, for good. What comes
-later is in the live panes alone. A horizon that is declared late seals the cohorts that have passed it as they then stand.
+A cohort is the content of one pane of event time. When its age reaches the horizon, one commit copies each slice's pane
+to the slice's sealed name and moves the model's watermark to the cohort's end: once, in order, permanently. Later changes
+are in the live panes only. A horizon that is declared late seals the cohorts that have passed it in their current state.
 
 A cohort is never sealed without part of its evidence. An error of the store or of memory leaves it for the next pass. A
-damaged pane leaves it and all later cohorts of the model unsealed, and `PartitionKeys.unsealable` tells, until the pane
-is readable again or has outlived its retention: a stopped alarm that is reported is safer than a wrong one.
+damaged pane leaves it and all later cohorts of the model unsealed, as `PartitionKeys.unsealable` records, until the pane
+is readable again or past its retention: a stopped alarm that is reported is safer than a wrong one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Sealing:
-    """Seals the cohorts of one partition's models."""
+    """Sealer of the cohorts of one partition's models."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Sealing:
     def seal(
         self, config: ModelConfig, now_s: float, progress: Callable[[], None] = lambda: None
     ) -> int:
-        """Seal every cohort that has reached the horizon; returns how many.
+        """Seal each cohort that reached the horizon; return their number.
 
         Parameters
         ----------
-        now_s : everything that was received before is in the panes
+        now_s : everything received before this time is in the panes
         """
         if config.label_horizon_s is None:
             return 0
@@ -71,7 +71,7 @@ class Sealing:
             try:
                 self._seal(config, marks, cohort, held)
             except PackingError as error:
-                # Later cohorts wait as well: detectors see them in order.
+                # Later cohorts wait as well: detectors process them in order.
                 self._note_damage(config, f"{cohort.start_s}: {error}")
                 return n_cohorts
             n_cohorts += 1
@@ -79,7 +79,7 @@ class Sealing:
         return n_cohorts
 
     def _note_damage(self, config: ModelConfig, why: str | None) -> None:
-        """Have the store tell that a model's cohorts are not sealed, or that they are again."""
+        """Record in the store that a model's cohorts cannot be sealed, or can be again."""
         name, field = self._keys.unsealable, f"{config.key}|{config.generation}"
         known = self._node.hget(name, field)
         if (None if known is None else known.decode()) == why:
@@ -93,7 +93,7 @@ class Sealing:
         self._chain.send(commit, self._chain.new_token())
 
     def _held(self, config: ModelConfig) -> dict[str, list[int]]:
-        """Starts of the panes of every slice that batches fill."""
+        """Return the starts of the panes of each slice that batches fill."""
         model = (config.key, config.generation)
         members = (member.decode() for member in self._node.smembers(self._keys.slices(*model)))
         slices = [slice_ for slice_ in sorted(members) if is_live(slice_)]
@@ -112,7 +112,7 @@ class Sealing:
         held: dict[str, list[int]],
         until_s: float,
     ) -> list[SealedCohort]:
-        """Cohorts that are not sealed yet and ended by `until_s`, oldest first."""
+        """Return unsealed cohorts that ended by `until_s`, oldest first."""
         whole = Watermarks.of(ALL_ROWS, marks)
         starts = sorted({whole.start(start) for each in held.values() for start in each})
         cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
@@ -151,7 +151,7 @@ class Sealing:
         self._chain.send(commit, token)
 
     def _pane(self, config: ModelConfig, slice_: str, starts: list[int]) -> Any:
-        """The merge of a slice's panes of a cohort; raises PackingError where one of them is damaged."""
+        """Merge a slice's panes of a cohort; raise PackingError if one of them is damaged."""
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in starts:

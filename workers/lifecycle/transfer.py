@@ -1,11 +1,10 @@
-"""A whole model as lines, out of one store and into another.
+"""A complete model as lines, from one store to another.
 
-Every line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `baseline`, `map`, `current_map`, those of the alarm
-(`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. What the store holds as bytes is base64. The
-versions of panes are kept, so that the other store's answers are the same to the last digit: whatever is random in an answer is
-seeded by them.
+Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `baseline`, `map`, `current_map`, those of the alarm
+(`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
+versions of panes are included, so that the results of the other store are the same to the last digit.
 
-The export reads piece by piece while entries go on being merged; `end` says whether everything was of one state.
+The export reads in pieces while entries continue to be merged. `end` reports whether everything belongs to one state.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ MODEL, MARKS, PANE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
     ),
 )
 _A_SCAN = 500
-# What a record is now is counted anew; what happened before is carried over.
+# Current states of records are counted again; past events are carried over.
 CARRIED = ("conflicts", "duplicates", "expired", "expired_unlabelled")
 
 
 async def export_lines(
     client: Any, keys: Keys, config: ModelConfig, with_records: bool
 ) -> AsyncIterator[dict[str, Any]]:
-    """Every line of a model, the last one `end`."""
+    """Return all lines of a model; the last one is `end`."""
     source = _Source(client, keys.of_model(config.key), config)
     before = await source.stamp()
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
@@ -91,7 +90,7 @@ class _Source:
         )
 
     async def stamp(self) -> list[Any]:
-        """Differs if anything that agrees with something else has changed."""
+        """Return a value that differs if related data changed."""
         slices = await self.slices()
         async with self.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.marks(*self.name))
@@ -124,7 +123,7 @@ class _Source:
             yield {"type": BASELINE, "name": name, "holds": json.loads(text)}
 
     async def maps(self) -> AsyncIterator[dict[str, Any]]:
-        """Frozen maps field by field, and the one that is current."""
+        """Return frozen maps field by field, and the current one."""
         for name, text in sorted((await self.texts(self.keys.map_versions(*self.name))).items()):
             yield {"type": MAP, "field": name, "text": text}
         raw = await self.client.hget(self.keys.current_maps, self.config.key)
@@ -145,7 +144,7 @@ class _Source:
         yield {"type": TALLY, "tallies": {name: int(held.get(name, 0)) for name in CARRIED}}
 
     async def _scanned(self, name: str) -> AsyncIterator[tuple[str, bytes]]:
-        """Each field once, although a scan may bring some twice while the table grows."""
+        """Return each field once, although a scan may return some twice while the table grows."""
         seen: set[bytes] = set()
         cursor = 0
         while True:

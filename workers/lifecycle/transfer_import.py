@@ -1,8 +1,8 @@
-"""Lines of an export into the store that takes the model over: a piece at a time, each in one commit.
+"""Import of an export's lines: one piece per commit.
 
-Until the last piece is in, the model is half imported: nothing answers from it, nothing ages it, and only the same import may go on
-with it. A piece is known by its batch id, which is made of the import's content, so that a repeat of the import finds those that
-are in and goes on with the rest.
+Until the last piece arrives, the model is partly imported. It is not readable, does not age, and only the same import can
+continue it. The batch id of a piece is made of the import's content, so that a repeat of the import finds the stored pieces
+and continues with the others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from calibrant_server.workers.store.windows import pane_start
 
 
 class Restoring:
-    """Writes the lines of an export into a model that holds nothing yet."""
+    """Writer of an export's lines into an empty model."""
 
     def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
@@ -49,7 +49,7 @@ class Restoring:
         self._ground = ground
 
     def apply(self, item: Item, commit: Commit, token: bytes) -> None:
-        """Put an entry's lines into a commit; an item that would overwrite anything is refused."""
+        """Write an entry's lines into a commit; reject an item that would overwrite anything."""
         assert item.entry is not None and item.config is not None
         self._config = item.config
         self._name = (item.config.key, item.config.generation)
@@ -125,7 +125,7 @@ class Restoring:
         slice_, start = str(line["slice"]), int(line["start"])
         fields = {name: b64decode(value, validate=True) for name, value in line["packed"].items()}
         parts = {name: value for name, value in fields.items() if not name.startswith(SOURCE_FIELD)}
-        # Read here, so that nothing gets into the store that no answer could read.
+        # Read here, so that nothing enters the store that no query could read.
         self._ground.pane.from_parts(self._ground.spec(self._config), parts)
         if fields:
             commit.set_fields(self._keys.pane(PaneKey(*self._name, slice_, start)), fields)

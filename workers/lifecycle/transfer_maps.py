@@ -1,4 +1,4 @@
-"""Frozen maps in the lines of an export: read and tried before they are kept, so that none gets in that no answer could use."""
+"""Frozen maps in the lines of an export: read and applied before they are stored, so that each can be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 _FIELD = re.compile(r"(n|p|f[0-9a-f]{1,64})|([vsh])([1-9][0-9]{0,8})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-# What lists and answers read of each, beside the map itself.
+# What lists and queries read of each, in addition to the map itself.
 _MEMBERS: dict[str, dict[str, Any]] = {
     "v": {
         "method": str,
@@ -33,12 +33,12 @@ _MEMBERS: dict[str, dict[str, Any]] = {
 
 
 def check_map_line(field: str, text: str, config: ModelConfig) -> None:
-    """Refuse a field of the frozen maps that cannot be one.
+    """Reject an invalid field of the frozen maps.
 
     Raises
     ------
     EntryError
-        The name is of no field, a number or an object is none, a member is missing, or the map cannot be applied.
+        The name is unknown, a number or an object is invalid, a member is missing, or the map cannot be applied.
     """
     named = _FIELD.fullmatch(field)
     if named is None:
@@ -58,7 +58,7 @@ def check_map_line(field: str, text: str, config: ModelConfig) -> None:
 
 
 def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
-    """Refuse a map that cannot be applied to the model's predictions.
+    """Reject a map that cannot be applied to the model's predictions.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Queries: from a request to the panes of its window to a result."""
+"""Queries: what is asked of a window, and the result kinds that compute from its panes."""

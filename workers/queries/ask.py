@@ -11,15 +11,19 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
 
+import orjson
 from redis.exceptions import RedisError
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.workers.queries.code_version import CODE_VERSION
+from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -49,7 +53,7 @@ class SubjectGone(LookupError):
 
 
 class UnknownQuestion(LookupError):
-    """No file in `workers/queries/kinds` answers this kind."""
+    """No file in `workers/queries/kinds` declares this kind."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +67,52 @@ class QueryResult:
 
 
 @dataclass(frozen=True)
-class QueryRequest:
-    """A question as workers take it. `digest` names its answer, `reply_to` the list that waits for it."""
+class Side:
+    """A window of a slice of a model, as it travels."""
 
-    digest: str
-    kind: str
     model: str
     slice: str
     window: tuple[int, int]
-    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """A query on its way to a worker.
+
+    Attributes
+    ----------
+    digest : identity of the result
+    query : as JSON values, of the class that `kind` names
+    reply_to : list that waits for the result
+    against, other : what the result is compared with, by what means and which
+    """
+
+    digest: str
+    kind: str
+    query: dict[str, object]
+    side: Side
     reply_to: str
     until_s: float
-    against: tuple[str, str, tuple[int, int]] | None = None
+    against: Against | None = None
+    other: Side | None = None
 
     def to_json(self) -> bytes:
-        return json.dumps(self.__dict__, separators=(",", ":")).encode()
+        return orjson.dumps(self)
 
     @classmethod
     def from_json(cls, text: bytes) -> QueryRequest:
-        kept = json.loads(text)
-        return cls(**{**kept, "window": tuple(kept["window"])})
+        kept = orjson.loads(text)
+        for name, of in (("side", Side), ("other", Side), ("against", Against)):
+            if kept[name] is not None:
+                kept[name] = of(**kept[name])
+        return cls(**kept)
 
 
 @dataclass(frozen=True)
 class Other:
-    """What a question is asked against: a window of a slice of a model of the same tenant."""
+    """What a result is compared with: a window of a slice of a model of the same tenant."""
 
+    against: Against
     model: ModelConfig
     slice: str
     window: Window
@@ -113,11 +137,15 @@ class Reply:
 
 
 def answer_digest(
-    state_version: str, kind: str, params: dict[str, Any], code_version: str = CODE_VERSION
+    state_version: str,
+    kind: str,
+    query: Mapping[str, object],
+    against: Against | None,
+    code_version: str = CODE_VERSION,
 ) -> str:
-    """The identity of an answer. The state version names model, slice and window."""
-    canonical = json.dumps([code_version, state_version, kind, params], sort_keys=True)
-    return blake2b(canonical.encode(), digest_size=16).hexdigest()
+    """The identity of a result. The state version names model, slice and window."""
+    made_of = [code_version, state_version, kind, query, None if against is None else str(against)]
+    return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
 class QueryClient:
@@ -141,34 +169,37 @@ class QueryClient:
 
     async def ask(
         self,
-        kind: str,
+        query: Query,
         model: ModelConfig,
-        params: dict[str, Any],
         window: Window,
         slice_: str,
         deadline_s: float,
-        against: Other | None = None,
+        other: Other | None = None,
     ) -> QueryResult:
-        """The answer to one question."""
-        version = await self._versions.state_version(model, slice_, window, kind)
-        other = None
-        if against is not None:
-            theirs = await self._versions.state_version(
-                against.model, against.slice, against.window
-            )
+        """The result of one query."""
+        version = await self._versions.state_version(model, slice_, window, query.needs)
+        against = None if other is None else other.against
+        if other is not None:
+            theirs = await self._versions.state_version(other.model, other.slice, other.window)
             version = joined(version, theirs)
-            other = (against.model.key, against.slice, (against.window.from_s, against.window.to_s))
-        digest = answer_digest(version, kind, params)
+        fields = query.to_dict()
+        digest = answer_digest(version, query.kind, fields, against)
         kept = await self._client.get(self._keys.answer(digest))
         if kept is not None:
             reply = Reply.from_bytes(kept)
         else:
             question = QueryRequest(
-                digest, kind, model.key, slice_, (window.from_s, window.to_s), params,
-                self._reply_to, time.time() + deadline_s, other,
-            )  # fmt: skip
+                digest,
+                query.kind,
+                fields,
+                _side(model, slice_, window),
+                self._reply_to,
+                time.time() + deadline_s,
+                against,
+                None if other is None else _side(other.model, other.slice, other.window),
+            )
             reply = await self._join(question, deadline_s)
-        return _read(reply, kind, params, window)
+        return _read(reply, answer_digest(reply.state_version, query.kind, fields, against), window)
 
     async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of whoever asks the same already; leaving does not end it for the others."""
@@ -227,9 +258,12 @@ class QueryClient:
                 waiting.set_result(Reply.from_bytes(raw))
 
 
-def _read(reply: Reply, kind: str, params: dict[str, Any], window: Window) -> QueryResult:
+def _side(model: ModelConfig, slice_: str, window: Window) -> Side:
+    return Side(model.key, slice_, (window.from_s, window.to_s))
+
+
+def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
     if reply.status == OK:
-        etag = answer_digest(reply.state_version, kind, params)
         return QueryResult(reply.body, etag, window, reply.state_version)
     told = json.loads(reply.body)
     if reply.status == REFUSED:

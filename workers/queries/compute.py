@@ -1,28 +1,24 @@
-"""Question → window → answer. `workers/queries/serve.py` takes questions from the store.
+"""Query → window → result. `workers/queries/serve.py` takes queries from the store.
 
-The panes of a window are one state (`workers/queries/window_panes.py`). Answers are kept in the store by state version: nothing is
-invalidated, old versions are merely never asked for again.
+The panes of a window are one state (`workers/queries/window_panes.py`). Results are cached in the store by state version: nothing is
+invalidated, old versions are merely never requested again.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 # `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
 import scipy.stats  # noqa: F401
+from pydantic import ValidationError
 from redis.exceptions import RedisError
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.inference.seeds import SEED
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.ask import (
     FAILED,
     GONE,
@@ -31,8 +27,11 @@ from calibrant_server.workers.queries.ask import (
     UNKNOWN,
     QueryRequest,
     Reply,
+    Side,
 )
-from calibrant_server.workers.queries.versions import READ_ALARM, READ_RECORDS, joined, with_records
+from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
+from calibrant_server.workers.queries.query import DetectorQuery, Query
+from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes, WindowState
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.connection import Store
@@ -43,115 +42,56 @@ from calibrant_server.workers.store.windows import Window, rfc3339
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class AnswerFunction:
-    """One kind of answer.
-
-    Attributes
-    ----------
-    compute : (pane, config, params, seed) -> JSON-able dict; with `by_pane` the first argument is a list of `Dated`, with
-        `paired` a pair of panes (or lists), the second of what the question is asked against
-    parts : (params) -> names of the accumulators it reads, or None for all
-    reads_panes : the first argument is None where it reads none
-    is_slow : (params) -> whether it may take seconds, so that quick answers shall not wait behind it
-    sealed_parts : of the sealed panes since the alarm's baseline, which the alarm's view is to hold
-
-    Kinds in `READ_ALARM` are given an `AlarmView` as a fifth argument, those in `READ_RECORDS` a `WindowRecords`; of these is
-    told with `consistent` whether nothing changed while records were read.
-    """
-
-    compute: Callable[..., dict[str, Any]]
-    parts: Callable[[dict[str, Any]], Iterable[str] | None] = lambda params: None
-    by_pane: bool = False
-    reads_panes: bool = True
-    paired: bool = False
-    sealed_parts: tuple[str, ...] = ()
-    is_slow: Callable[[dict[str, Any]], bool] = lambda params: False
-
-
-def find_answers() -> dict[str, AnswerFunction]:
-    """The answers of the folder `workers/queries/kinds`: one module a kind, named as the kind.
-
-    A module has `answer(pane, config, params, seed)`, and may have `parts(params)`, `is_slow(params)`, `BY_PANE = True`
-    and `READS_PANES = False`.
-    """
-    found = {}
-    for each in iter_modules(kinds.__path__):
-        module = import_module(f"{kinds.__name__}.{each.name}")
-        parts = getattr(module, "parts", lambda params: None)
-        found[each.name] = AnswerFunction(
-            module.answer,
-            parts,
-            getattr(module, "BY_PANE", False),
-            getattr(module, "READS_PANES", True),
-            getattr(module, "PAIRED", False),
-            getattr(module, "SEALED_PARTS", ()),
-            getattr(module, "is_slow", lambda params: False),
-        )
-    return found
-
-
-ANSWERS: dict[str, AnswerFunction] = find_answers()
+KINDS: dict[str, ResultKind[Any]] = find_kinds()
 
 
 class Compute:
-    """Answers questions from the state in the store. One object may serve several threads."""
+    """Computes queries from the state in the store. One object may serve several threads."""
 
     def __init__(
-        self, store: Store, ground: Numerics, functions: dict[str, AnswerFunction] | None = None
+        self, store: Store, ground: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
     ):
         self._store = store
         self._settings = store.settings
         self._ground = ground
-        self._functions = ANSWERS if functions is None else functions
+        self._kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, ground)
 
     def is_slow(self, question: QueryRequest) -> bool:
-        """Whether an answer of this kind may take seconds."""
-        function = self._functions.get(question.kind)
-        return function is not None and function.is_slow(question.params)
+        """Whether a result of this kind may take seconds."""
+        kind = self._kinds.get(question.kind)
+        if kind is None:
+            return False
+        try:
+            return kind.is_slow(kind.query.model_validate(question.query))
+        except ValidationError:
+            return False
 
     def answer(self, question: QueryRequest) -> Reply:
-        """Compute an answer; errors are answers too."""
-        function = self._functions.get(question.kind)
-        if function is None:
-            return _told(UNKNOWN, "", f"no answer is called {question.kind}")
+        """Compute a result; errors are results too."""
+        kind = self._kinds.get(question.kind)
+        if kind is None:
+            return _told(UNKNOWN, "", f"there is no result kind {question.kind}")
         version = ""
         try:
-            config = self._config(question.model)
+            query = kind.query.model_validate(question.query)
+            config = self._config(question.side.model)
             if config is None:
                 return _told(GONE, "", "the model is gone")
-            parts = function.parts(question.params)
-            wanted = None if parts is None else tuple(sorted(set(parts)))
-            window = Window(*question.window)
-            view = self._alarm(config, question, window, function.sealed_parts)
-            alarm = view.version if view else b""
-            asked = (config, question.slice, window)
-            if not function.reads_panes:
-                state = self._panes.none(*asked, alarm)
-            elif function.by_pane:
-                state = self._panes.each(*asked, wanted, alarm)
-            else:
-                state = self._panes.merged(*asked, wanted, alarm)
+            state, inputs = self._inputs(kind, query, config, question)
             version = state.version
-            subject = state.merged if state.merged is not None else state.panes
-            if function.paired:
-                other, theirs = self._other(question, wanted, function.by_pane)
-                subject, version = (subject, other), joined(version, theirs)
-                state = replace(state, version=version)
-            given: list[Any] = [] if view is None else [view]
-            reads_records = question.kind in READ_RECORDS
-            if reads_records:
-                state = _recorded(state)
-                version = state.version
-                given.append(self._records(config, question, state))
-            told = function.compute(subject, config, question.params, SEED, *given)
-            if reads_records:
-                # Records are read piece by piece while others go on being written.
-                now = _recorded(self._panes.merged(*asked, wanted, alarm))
-                told["consistent"] = now.version == version
+            if question.against is None:
+                found = kind.compute(query, inputs)
+            else:
+                other = self._other(kind, query, question)
+                version = joined(version, other.version)
+                found = _compared(kind, query, inputs, other.inputs, question.against)
+            if kind.query.needs.records:
+                # Records are read piece by piece while others continue to be written.
+                now = self._state(kind, query, config, question.side, inputs.of_alarm, False)
+                found["consistent"] = now.version == state.version
             body = json.dumps(
-                _headed(config, question.slice, state, told),
+                {**_head(config, question.side.slice, state), "state_version": version, **found},
                 allow_nan=False,
                 separators=(",", ":"),
             ).encode()
@@ -163,55 +103,85 @@ class Compute:
             if violations:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REFUSED, version, body)
-            log.exception("the answer %s failed", question.kind)
+            log.exception("the result %s failed", question.kind)
             return _told(FAILED, version, f"{type(error).__name__}: {error}")
 
-    def _other(
-        self, question: QueryRequest, wanted: tuple[str, ...] | None, by_pane: bool
-    ) -> tuple[Any, str]:
-        """The pane (or list of `Dated`) that a question is asked against, and the version of its state."""
-        if question.against is None:
-            raise ValueError("this answer is of two windows")
-        model, slice_, window = question.against
-        config = self._config(model)
+    def _inputs(
+        self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
+    ) -> tuple[WindowState, Inputs]:
+        """The window's state and what the kind computes from."""
+        needs, side = kind.query.needs, question.side
+        alarm = self._alarm(config, side, query) if needs.alarm else None
+        state = self._state(kind, query, config, side, alarm, question.against is not None)
+        records = self._records(config, side.slice, state) if needs.records else None
+        return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
+
+    def _other(self, kind: ResultKind[Any], query: Query, question: QueryRequest) -> _Other:
+        """The state of what a result is compared with."""
+        side = question.other
+        if side is None:
+            raise ValueError("this result is of two windows")
+        config = self._config(side.model)
         if config is None:
             detail = "the model that is compared with is gone"
-            raise CalibrationInputError.at("/against_model", "unknown_model", detail)
-        read = self._panes.each if by_pane else self._panes.merged
-        state = read(config, slice_, Window(*window), wanted)
-        return state.merged if state.merged is not None else state.panes, state.version
+            raise CalibrationInputError.at("/against", "unknown_model", detail)
+        state = self._state(kind, query, config, side, None, True)
+        return _Other(state.version, Inputs(config, state.window, state.merged, state.panes))
 
-    def _records(
-        self, config: ModelConfig, question: QueryRequest, state: WindowState
-    ) -> WindowRecords:
+    def _state(
+        self,
+        kind: ResultKind[Any],
+        query: Query,
+        config: ModelConfig,
+        side: Side,
+        alarm: AlarmView | None,
+        compared: bool,
+    ) -> WindowState:
+        """One side's panes, as the kind needs them."""
+        wanted = kind.reads(query, compared)
+        window, version = Window(*side.window), alarm.version if alarm else b""
+        needs = kind.query.needs
+        if needs.panes == "none":
+            return self._panes.none(config, side.slice, window, version)
+        read = self._panes.each if needs.panes == "each" else self._panes.merged
+        state = read(config, side.slice, window, wanted, version)
+        return _recorded(state) if needs.records else state
+
+    def _records(self, config: ModelConfig, slice_: str, state: WindowState) -> WindowRecords:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        return WindowRecords(node, keys, config, question.slice, state.window, state.marks)
+        return WindowRecords(node, keys, config, slice_, state.window, state.marks)
 
     def _config(self, model: str) -> ModelConfig | None:
         partition = self._store.keys.partition_of(model)
         models = self._store.keys.partition(partition).models
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
-    def _alarm(
-        self,
-        config: ModelConfig,
-        question: QueryRequest,
-        window: Window,
-        sealed_parts: tuple[str, ...],
-    ) -> AlarmView | None:
-        """What the store holds of the model's alarm, for the kinds of answers that rest on it."""
-        if question.kind not in READ_ALARM:
-            return None
+    def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmView:
+        """The state of the model's alarm, with the sealed panes that the kind needs."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        view = read_view(node, keys, config, question.slice, window, question.params)
-        since = view.since_baseline(config)
-        if since is None or not sealed_parts:
+        scope = query.scope if isinstance(query, DetectorQuery) else None
+        view = read_view(node, keys, config, side.slice, Window(*side.window), scope)
+        since, sealed = view.since_baseline(config), query.needs.sealed
+        if since is None or not sealed:
             return view
-        wanted = tuple(sorted(sealed_parts))
-        state = self._panes.merged(config, sealed_slice(plain_slice(question.slice)), since, wanted)
+        wanted = tuple(sorted(sealed))
+        state = self._panes.merged(config, sealed_slice(plain_slice(side.slice)), since, wanted)
         return replace(view, sealed=state.merged)
+
+
+class _Other(NamedTuple):
+    version: str
+    inputs: Inputs
+
+
+def _compared(
+    kind: ResultKind[Any], query: Query, inputs: Inputs, other: Inputs, against: Against
+) -> Result:
+    if kind.compare is None:
+        raise CalibrationInputError.at("/against", "not_comparable", f"{kind.name} is not compared")
+    return kind.compare(query, inputs, other, against)
 
 
 def _recorded(state: WindowState) -> WindowState:
@@ -224,23 +194,25 @@ def _told(status: str, version: str, detail: str) -> Reply:
     return Reply(status, version, json.dumps({"detail": detail}).encode())
 
 
-def _headed(
-    config: ModelConfig, slice_: str, state: WindowState, told: dict[str, Any]
-) -> dict[str, Any]:
-    """What every answer starts with: of which model, slice, clock, window and state it is.
+def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
+    """What every result starts with: its model, slice, clock and window.
 
     A window without a beginning begins where its data do.
     """
     window = state.window
     if window.from_s == 0 and state.spans:
         window = Window(state.spans[0][0], window.to_s)
-    head = {"model": config.model, "window": window.to_dict(), "state_version": state.version}
+    head: Result = {
+        "model": config.model,
+        "window": window.to_dict(),
+        "state_version": state.version,
+    }
     if (name := plain_slice(slice_)) != "":
         head["slice"] = name
-    return head | _clock(config, slice_, state) | told
+    return head | _clock(config, slice_, state)
 
 
-def _clock(config: ModelConfig, slice_: str, state: WindowState) -> dict[str, Any]:
+def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:
     """Where labels are waited for: which clock it is, and whether all that were waited for have had their time."""
     if config.label_horizon_s is None:
         return {}

@@ -107,5 +107,7 @@ class QueryServer:
         """Under the state that it rests on, which may be newer than the one that the question named."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
-            digest = answer_digest(reply.state_version, question.kind, question.params)
+            digest = answer_digest(
+                reply.state_version, question.kind, question.query, question.against
+            )
             pipe.set(self._keys.answer(digest), raw, ex=_CACHE_TTL_S)

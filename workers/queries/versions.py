@@ -14,18 +14,14 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
+from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of, is_live
 from calibrant_server.workers.store.windows import Window
 
 _SLICES_KEPT = 256
-# Kinds of answers that rest on the alarm's state beside that of panes.
-READ_ALARM = frozenset({"drift", "drift_difference", "drift_history", "expected_delay"})
-# Kinds that rest on retained records beside panes.
-READ_RECORDS = frozenset({"raters"})
-# Kinds that rest on the alarm's state alone: what comes into panes is no news to who waits for them.
-READ_NO_PANE = frozenset({"drift_history"})
+PANES = Needs()
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
@@ -101,21 +97,16 @@ class SliceState:
     @classmethod
     def of(
         cls,
-        kind: str,
+        needs: Needs,
         config: ModelConfig,
         slice_: str,
         panes: dict[bytes, bytes],
         marks: Watermarks,
         alarm: bytes,
     ) -> SliceState:
-        """The state that a kind of answers rests on."""
+        """The state that a result with these needs depends on. Without panes, new ones do not change it."""
         return cls(
-            config,
-            slice_,
-            {} if kind in READ_NO_PANE else panes,
-            marks,
-            alarm,
-            kind in READ_RECORDS,
+            config, slice_, {} if needs.panes == "none" else panes, marks, alarm, needs.records
         )
 
     def name(self, window: Window) -> str:
@@ -135,14 +126,14 @@ class Versions:
         self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
 
     async def state_version(
-        self, config: ModelConfig, slice_: str, window: Window, kind: str = ""
+        self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """The name of the state that an answer of a kind about a window rests on now."""
-        return (await self.state(config, slice_, kind)).name(window)
+        """The name of the state that a result about a window depends on now."""
+        return (await self.state(config, slice_, needs)).name(window)
 
-    async def state(self, config: ModelConfig, slice_: str, kind: str = "") -> SliceState:
-        """What answers of a kind about a slice rest on now; one read where nothing has changed."""
-        name, _, last, marks, alarm = await self._look(config, slice_, kind)
+    async def state(self, config: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
+        """What results about a slice depend on now; one read where nothing has changed."""
+        name, _, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None:
             keys = self._keys.of_model(config.key)
@@ -151,17 +142,17 @@ class Versions:
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
                 kept, marks = await pipe.execute()
             self._keep(name, kept)
-        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
-        self, config: ModelConfig, slice_: str, kind: str = ""
+        self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """The same in one read, if the model is still configured so and the slice as it was last seen; else None."""
-        name, text, last, marks, alarm = await self._look(config, slice_, kind)
+        name, text, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
             return None
-        return SliceState.of(kind, config, slice_, kept, Watermarks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """How far the panes of a slice are sealed and merged into days."""
@@ -169,7 +160,7 @@ class Versions:
         return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
     async def _look(
-        self, config: ModelConfig, slice_: str, kind: str
+        self, config: ModelConfig, slice_: str, needs: Needs
     ) -> tuple[str, Any, Any, Any, bytes]:
         """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
         and the alarm's last change."""
@@ -179,7 +170,7 @@ class Versions:
             pipe.hget(keys.models, config.key)
             pipe.hget(name, LAST_CHANGE)
             pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-            if kind in READ_ALARM:
+            if needs.alarm:
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
                 pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
             text, last, marks, *alarm = await pipe.execute()

@@ -1,1 +1,1 @@
-"""What is kept in the store: names of keys, records, the registry, the scripts that change them."""
+"""The store: connection, key names, records, registry, and the scripts that change them."""

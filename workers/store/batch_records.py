@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
-# Not final: the entry is kept, and counts once when it is replayed.
+# Not final: the entry is stored, and counts once when it is replayed.
 PARKED = "parked"
 FINAL = (MERGED, REJECTED, DEAD_LETTERED)
-# What a record costs beside its own key and value in the server: entry of the main and of the expiry table.
+# Bytes of a record in the server in addition to key and value: entries of the main and the expiry table.
 RECORD_OVERHEAD_BYTES = 140
 
 
@@ -41,7 +41,7 @@ class BatchRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether the entry has been dealt with."""
+        """Whether the entry has its final outcome."""
         return self.status in FINAL
 
     def ended(self, status: str, **changes: Any) -> BatchRecord:
@@ -129,16 +129,16 @@ _LONG = {short: name for name, short in _SHORT.items()}
 
 
 def expiry_bucket_s(ttl_s: int) -> int:
-    """Length of the buckets in which the bytes of records are counted until they expire."""
+    """Return the length of the buckets that count the bytes of records until they expire."""
     return max(1, ttl_s // 24)
 
 
 def expiry_bucket(now_s: float, ttl_s: int) -> int:
-    """The bucket in which a record made now has certainly expired when the bucket is over."""
+    """Return the bucket at whose end a record made now has certainly expired."""
     return int((now_s + ttl_s) // expiry_bucket_s(ttl_s))
 
 
 def living_bytes(buckets: dict[bytes, bytes], now_s: float, ttl_s: int) -> int:
-    """Bytes of records that may still be there."""
+    """Return the bytes of records that may still exist."""
     first = int(now_s // expiry_bucket_s(ttl_s))
     return sum(int(size) for bucket, size in buckets.items() if int(bucket) >= first)

@@ -21,7 +21,7 @@ FIRST_ID = "0-0"
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a partition stands: the last entry consumed and the token of the last commit."""
+    """Position of a partition: the last consumed entry and the token of the last commit."""
 
     id: str = FIRST_ID
     token: bytes = FIRST_TOKEN
@@ -40,19 +40,19 @@ class Cursor:
 
 
 def id_order(entry_id: str) -> tuple[int, int]:
-    """Entry ids compare as pairs of numbers."""
+    """Return an entry id as a pair of numbers, for comparisons."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)
 
 
 def next_id(entry_id: str) -> str:
-    """The smallest id after one."""
+    """Return the smallest id after another."""
     milliseconds, sequence = id_order(entry_id)
     return f"{milliseconds}-{sequence + 1}"
 
 
 class Commit:
-    """Collects what one commit changes."""
+    """The changes of one commit."""
 
     def __init__(self, keys: PartitionKeys):
         self.keys = keys
@@ -71,11 +71,11 @@ class Commit:
         self._operate("hdel", key, list(names))
 
     def add_member(self, key: str, member: str) -> None:
-        """Put a member into a set."""
+        """Add a member to a set."""
         self._operate("sadd", key, [member])
 
     def remove_member(self, key: str, member: str) -> None:
-        """Take a member out of a set."""
+        """Remove a member from a set."""
         self._operate("srem", key, [member])
 
     def add_numbers(self, key: str, numbers: Mapping[str, int]) -> None:
@@ -89,7 +89,7 @@ class Commit:
         self._append("unlink", key, [])
 
     def record(self, key: str, value: bytes, ttl_s: int) -> None:
-        """Write what became of a batch id; with `ttl_s` 0 it does not expire until it is written again."""
+        """Write the outcome of a batch id; with `ttl_s` 0 it does not expire until it is written again."""
         self._append("record", key, [value, ttl_s])
 
     def dead_letter(self, entry_id: str, why: str) -> None:
@@ -97,11 +97,11 @@ class Commit:
         self._append("letter", self.keys.dead_letters, [entry_id, why])
 
     def park(self, entry_id: str, why: str, now_ms: int) -> None:
-        """Copy an entry to the parked ones."""
+        """Copy an entry to the parked entries."""
         self._append("park", self.keys.parked, [entry_id, why, now_ms])
 
     def forget_parked(self, ids: Sequence[str]) -> None:
-        """Remove parked entries by their ids among the parked."""
+        """Remove parked entries by their ids in the parked stream."""
         self._operate("xdel", self.keys.parked, list(ids))
 
     def send(
@@ -113,7 +113,7 @@ class Commit:
         n_batches: int = 0,
         n_bytes: int = 0,
     ) -> int:
-        """Run the script; returns WRITTEN, REPEATED or OVERTAKEN. Any error leaves the outcome unknown."""
+        """Run the script; return WRITTEN, REPEATED or OVERTAKEN. After an error, the outcome is unknown."""
         keep_from = next_id(cursor_id) if cursor_id else ""
         head = [expected, token, cursor_id, keep_from, n_batches, n_bytes]
         reply = store.run(

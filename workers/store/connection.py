@@ -1,7 +1,7 @@
-"""The Redis store: how the engine connects, and the one place that knows which server holds a partition.
+"""Connection to the Redis store, and the one place that knows which server holds a partition.
 
-Today every partition lives on one server; a cluster needs another `node`, nothing else. Retries of the client library
-are off: it would repeat writes without saying so. Whoever sends something that may be repeated repeats it himself.
+All partitions are on one server. A cluster needs another `node` and nothing else. Retries of the client library are off:
+it would repeat writes silently. Callers repeat what is safe to repeat.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from calibrant_server.workers.store.keys import SCHEMA, Keys
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0
-# For a connection of the pool. The calls that hold them end within the socket's timeout.
+# Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
 
 
 class StoreMismatch(RuntimeError):
-    """The store was made with other fixed properties than the settings ask for."""
+    """The store was created with other fixed properties than the settings require."""
 
 
 @lru_cache
 def scripts() -> Mapping[str, str]:
-    """The scripts by name, as they stand in `workers/store/scripts`."""
+    """Return the scripts of `workers/store/scripts` by name."""
     folder = resources.files("calibrant_server.workers.store") / "scripts"
     return {
         file.name.removesuffix(".lua"): file.read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
 
 
 def connect(settings: EngineSettings) -> Any:
-    """A blocking client; threads may share it, each call takes a connection of its own.
+    """Return a blocking client. Threads can share it; each call uses its own connection.
 
     Not typed: the library's types leave open whether replies are text, and here they are always bytes.
     """
@@ -61,7 +61,7 @@ def connect(settings: EngineSettings) -> Any:
 
 
 def connect_async(settings: EngineSettings) -> Any:
-    """A client for the event loop; more calls than connections wait for their turn."""
+    """Return a client for the event loop; calls above the number of connections wait."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
         max_connections=settings.max_connections,
@@ -79,7 +79,7 @@ def _url(settings: EngineSettings) -> str:
 
 
 class Store:
-    """What workers need of the store: a client for a partition, its keys, the scripts."""
+    """The store for workers: a client per partition, its keys, the scripts."""
 
     def __init__(self, settings: EngineSettings, script_texts: Mapping[str, str] | None = None):
         self.settings = settings
@@ -91,13 +91,13 @@ class Store:
         }
 
     def node(self, partition: int) -> Any:
-        """The client of the server that holds a partition."""
+        """Return the client of the server that holds a partition."""
         return self.client
 
     def run(
         self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
     ) -> Any:
-        """Run a script of a partition, loading it where the server has lost it."""
+        """Run a script of a partition; load it if the server does not have it."""
         text, digest = self._scripts[script]
         node = self.node(partition)
         try:
@@ -106,7 +106,7 @@ class Store:
             return node.eval(text, len(keys), *keys, *args)
 
     def fix_properties(self) -> None:
-        """Record what is fixed at creation, or refuse a store that was made otherwise."""
+        """Record the fixed properties at creation, or reject a store with other ones."""
         fixed = fixed_properties(self.settings)
         text, _ = self._scripts["fix_properties"]
         pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
@@ -117,12 +117,12 @@ class Store:
 
 
 def fixed_properties(settings: EngineSettings) -> dict[str, int]:
-    """What is fixed when a store is made."""
+    """Return the properties that are fixed when a store is created."""
     return {"partitions": settings.partitions, "schema": SCHEMA}
 
 
 def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
-    """Raise StoreMismatch unless the store was made with these properties."""
+    """Raise StoreMismatch unless the store was created with these properties."""
     found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
     for name, value in fixed.items():
         if name == "schema" and found[name] != value:
@@ -142,12 +142,12 @@ def _flat(fixed: Mapping[str, int]) -> list[str | int]:
 
 
 async def join(client: Any, settings: EngineSettings) -> str:
-    """Check, from the event loop, that a store is the one meant; returns the durability it keeps.
+    """Check from the event loop that the store has the expected properties; return its durability.
 
     Raises
     ------
     StoreMismatch
-        It was made with other properties, or keeps less than the setting promises.
+        It was created with other properties, or provides less than the setting promises.
     """
     fixed = fixed_properties(settings)
     name = Keys(settings.namespace, settings.partitions).configuration
@@ -157,17 +157,17 @@ async def join(client: Any, settings: EngineSettings) -> str:
 
 
 def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
-    """The durability that ingest answers may name.
+    """Return the durability for ingest responses.
 
     Parameters
     ----------
-    server : `appendonly` and `appendfsync` as the server tells them, or None where it does not
+    server : `appendonly` and `appendfsync` as the server reports them, or None if it does not
     wanted : the setting
 
     Raises
     ------
     StoreMismatch
-        The setting promises more than the server keeps.
+        The setting promises more than the server provides.
     """
     if server is None:
         return wanted
@@ -185,7 +185,7 @@ def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
 
 
 async def _read_durability(client: Any, wanted: str) -> str:
-    """Ask the server what it keeps; managed servers that do not tell are taken at the operator's word."""
+    """Read the server's durability; if a managed server hides it, rely on the setting."""
     try:
         told = await client.config_get("append*")
     except redis.ResponseError:

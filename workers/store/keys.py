@@ -1,10 +1,9 @@
 """Every key of the store, in one place.
 
-`ns` is the namespace, `T` stands for `{ns.pNNN}`, the hash tag of partition NNN: all that one commit touches lies in
-one slot. A model, named `tenant/model`, lives in one partition. `G` stands for `tenant/model|generation`: a model
-that is deleted and made again has another generation, so nothing of the old one can be read as the new one's. Ids
-hold none of `/` and `|`, which keeps every name below unambiguous; a slice may hold anything, and so stands between
-two fixed parts.
+`ns` is the namespace. `T` is `{ns.pNNN}`, the hash tag of partition NNN: everything that one commit touches is in one
+slot. A model, named `tenant/model`, is in one partition. `G` is `tenant/model|generation`: a model that is deleted and
+created again has another generation, so that no data of the old one are read as the new one's. Ids contain neither `/`
+nor `|`, which keeps each name below unambiguous. A slice may contain anything and is therefore between two fixed parts.
 
 ====================  ======  ========================================================  ==========================
 key                   type    content                                                   written by
@@ -49,7 +48,7 @@ ns:a:<digest>         string  an answer kept under (state version, question); ex
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
-the number that holds a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
+the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ RECORD_SHARDS = 64
 
 
 def model_key(tenant: str, model: str) -> str:
-    """The name of a model in keys and entries."""
+    """Return the name of a model in keys and entries."""
     return f"{tenant}/{model}"
 
 
 @dataclass(frozen=True)
 class PaneKey:
-    """Where a pane is kept."""
+    """Identity of a stored pane."""
 
     model: str
     generation: str
@@ -89,7 +88,7 @@ class PartitionKeys:
 
     @cached_property
     def tag(self) -> str:
-        """The hash tag that keeps the partition in one slot."""
+        """Hash tag that keeps the partition in one slot."""
         return f"{{{self.namespace}.p{self.partition:03d}}}"
 
     @cached_property
@@ -124,7 +123,7 @@ class PartitionKeys:
         return f"{self.tag}:b:{model}|{generation}|{batch_id}"
 
     def records_pattern(self, model: str, generation: str) -> str:
-        """Matches the records of one generation; ids hold no character that is special in a pattern."""
+        """Return a pattern for the records of one generation; ids contain no special character of patterns."""
         return self.record(model, generation, "*")
 
     def pane(self, key: PaneKey) -> str:
@@ -140,7 +139,7 @@ class PartitionKeys:
         return f"{self.tag}:r:{model}|{generation}|{shard}"
 
     def facts_of(self, model: str, generation: str, prediction_id: str) -> str:
-        """The hash that holds a prediction's record."""
+        """Return the hash that holds a prediction's record."""
         shard = blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
         return self.facts(model, generation, shard)
 
@@ -215,7 +214,7 @@ class Keys:
     partitions: int
 
     def partition_of(self, model: str) -> int:
-        """The partition in which a model lives, for good."""
+        """Return the permanent partition of a model."""
         digest = blake2b(model.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.partitions
 

@@ -1,4 +1,4 @@
-"""Leases: which worker minds which partition. Advisory: they spare work done twice, nothing rests on them."""
+"""Leases: which worker serves which partition. Advisory: they avoid double work; correctness does not depend on them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from calibrant_server.workers.store.connection import Store
 
 log = logging.getLogger(__name__)
 
-# A worker that commits nothing for so long while entries wait gives up its lease. The longest commits take seconds.
+# A worker that commits nothing for this long while entries wait releases its lease. The longest commits take seconds.
 STUCK_S = 60.0
 
 
 class Leases:
     """The leases that one worker holds, renewed by its heartbeat.
 
-    A worker takes no more than its share of the partitions, and gives back what is more when another worker comes.
+    A worker takes at most its share of the partitions, and releases the surplus when another worker joins.
     """
 
     def __init__(self, store: Store, on_stuck: Callable[[int], None] = lambda partition: None):
@@ -36,7 +36,7 @@ class Leases:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
 
     def take(self, partition: int) -> bool:
-        """Try to get a partition."""
+        """Try to lease a partition."""
         with self._lock:
             if partition not in self._until and len(self._until) >= self._share:
                 return False
@@ -48,24 +48,24 @@ class Leases:
         return True
 
     def holds(self, partition: int) -> bool:
-        """Whether the partition is still ours."""
+        """Whether this worker still holds the partition."""
         return time.monotonic() < self._until.get(partition, 0.0)
 
     def give_back(self, partition: int) -> None:
-        """Let another worker have a partition at once."""
+        """Release a partition at once."""
         self._forget(partition)
         self._hold(partition, 0)
 
     def busy(self, partition: int) -> None:
-        """Work on an entry (or a commit) begins."""
+        """Record that work on an entry (or a commit) begins."""
         self._busy[partition] = time.monotonic()
 
     def idle(self, partition: int) -> None:
-        """The work has ended."""
+        """Record that the work ended."""
         self._busy.pop(partition, None)
 
     def beat(self) -> None:
-        """Renew what is held, tell the others that we live, learn our share."""
+        """Renew the leases, announce this worker, compute its share."""
         workers = self._roll_call()
         self._share = math.ceil(self._settings.partitions / max(1, workers))
         self._drop_surplus()
@@ -80,7 +80,7 @@ class Leases:
                 self._forget(partition)
 
     def leave(self) -> None:
-        """No longer among the living."""
+        """Remove this worker from the list of live workers."""
         self._store.client.zrem(self._store.keys.workers, self.name)
 
     def _forget(self, partition: int) -> None:
@@ -90,7 +90,7 @@ class Leases:
 
     def _renewed(self, partition: int) -> None:
         with self._lock:
-            # Not where it was given back, or is to be, meanwhile.
+            # Not if it was released, or is about to be.
             if self._until.get(partition):
                 self._until[partition] = time.monotonic() + self._settings.lease_s
 
@@ -109,14 +109,14 @@ class Leases:
             pipe.zadd(key, {self.name: now})
             pipe.zremrangebyscore(key, "-inf", now - math.ceil(self._settings.lease_s * 2))
             pipe.zcard(key)
-            # With memory full the first is refused; the count is still right enough.
+            # With full memory the first command is rejected; the count is still accurate enough.
             count = pipe.execute(raise_on_error=False)[-1]
         return count if isinstance(count, int) else 1
 
     def _drop_surplus(self) -> None:
         with self._lock:
             for partition in sorted(self._until)[self._share :]:
-                # Its loop sees that it is no longer held, and gives it back when the commit at hand is done.
+                # Its loop notices that the lease is no longer held and releases it after the current commit.
                 self._until[partition] = 0.0
 
     def _is_stuck(self, partition: int) -> bool:

@@ -1,4 +1,4 @@
-"""The registry: what is declared of each model, and its optimistic changes."""
+"""The registry: the configuration of each model, changed optimistically."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import scripts
 from calibrant_server.workers.store.keys import Keys, model_key
 
-# What panes are made of: another value would make panes that cannot be added to those that are there.
+# Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes")
 
 
 class RevisionConflict(RuntimeError):
-    """The model was changed meanwhile; `current` is what stands there now, or None."""
+    """The model was changed meanwhile; `current` is its current configuration, or None."""
 
     def __init__(self, current: ModelConfig | None):
         super().__init__("the model was changed by someone else")
@@ -27,11 +27,11 @@ class RevisionConflict(RuntimeError):
 
 
 class HalfImported(RuntimeError):
-    """An import of the model has begun and is not finished: there is no whole model to speak of."""
+    """An import of the model has started and is not complete."""
 
 
 class FixedProperty(ValueError):
-    """A property that panes are made of cannot be changed; delete the model and make it again."""
+    """A property of panes cannot be changed; delete the model and create it again."""
 
     def __init__(self, names: list[str]):
         super().__init__(f"cannot be changed once a model exists: {', '.join(names)}")
@@ -44,7 +44,7 @@ class ModelConfig:
 
     Attributes
     ----------
-    importing : what an import that is not finished is known by, its content and when it began; such a model is nobody's to
+    importing : identity of an incomplete import: its content and start. Nobody may
         read or to change
     imported : the content of the import that the model came from
     """
@@ -74,19 +74,19 @@ class ModelConfig:
         return model_key(self.tenant, self.model)
 
     def spec(self) -> PaneSpec:
-        """What the panes of the model are made of."""
+        """Return the specification of the model's panes."""
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
         return PaneSpec(self.task, self.n_classes, self.grid, listed)
 
     def to_json(self) -> bytes:
-        """As kept; the same configuration gives the same bytes."""
+        """Return the stored form; equal configurations give equal bytes."""
         kept = asdict(self)
         kept["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
         return json.dumps(kept, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> ModelConfig:
-        """Read a configuration; names of later versions are passed over."""
+        """Read a configuration; skip names of later versions."""
         kept = json.loads(text)
         if kept.get("created_at"):
             kept["created_at"] = datetime.fromisoformat(kept["created_at"])
@@ -94,7 +94,7 @@ class ModelConfig:
         return cls(**{name: value for name, value in kept.items() if name in known})
 
     def made_now(self, now: datetime | None = None) -> ModelConfig:
-        """The configuration of a model that begins: generation, first revision, time."""
+        """Return the configuration of a new model: generation, first revision, time."""
         return replace(
             self, generation=token_hex(6), revision=1, created_at=now or datetime.now(UTC)
         )
@@ -111,7 +111,7 @@ class Registry:
         self._finish = client.register_script(scripts()["finish_import"])
 
     async def get(self, tenant: str, model: str) -> ModelConfig | None:
-        """The configuration of a model, or None.
+        """Return the configuration of a model, or None.
 
         Raises
         ------
@@ -123,13 +123,13 @@ class Registry:
         return found
 
     async def found(self, tenant: str, model: str) -> ModelConfig | None:
-        """As `get`, half imported models included."""
+        """Like `get`, including partly imported models."""
         key = model_key(tenant, model)
         found = await self._client.hget(self._keys.of_model(key).models, key)
         return None if found is None else ModelConfig.from_json(found)
 
     async def list(self, tenant: str) -> Sequence[ModelConfig]:
-        """All models of a tenant, by name."""
+        """Return all models of a tenant by name."""
         async with self._client.pipeline(transaction=False) as pipe:
             for number in range(self._keys.partitions):
                 pipe.hgetall(self._keys.partition(number).models)
@@ -139,16 +139,16 @@ class Registry:
         return sorted(mine, key=lambda each: each.model)
 
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
-        """Write a configuration: a new model where `expected_revision` is None, else over that revision.
+        """Write a configuration: a new model if `expected_revision` is None, else over that revision.
 
-        Generation, revision and time of creation are set here. Returns what stands there now.
+        Generation, revision and time of creation are set here. Return the stored configuration.
 
         Raises
         ------
         RevisionConflict
-            Another revision is there (or none, or one where none was expected).
+            The stored revision differs (or is absent, or exists unexpectedly).
         FixedProperty
-            The change concerns what panes are made of.
+            The change concerns a property of panes.
         """
         partition = self._keys.of_model(config.key)
         seen = await self._client.hget(partition.models, config.key)
@@ -160,7 +160,7 @@ class Registry:
         return new
 
     async def restore(self, config: ModelConfig) -> None:
-        """Write a configuration as it stood in another store, generation and revision included.
+        """Write a configuration from another store, including generation and revision.
 
         Raises
         ------
@@ -173,12 +173,12 @@ class Registry:
     async def finish_import(
         self, config: ModelConfig, new: ModelConfig, current_map: bytes
     ) -> None:
-        """Let an imported model be seen as `new`, with its current calibration map (empty for none).
+        """Make an imported model visible as `new`, with its current calibration map (empty: none).
 
         Raises
         ------
         RevisionConflict
-            The model was deleted, or finished by a repeat of the import.
+            The model was deleted, or completed by a repeat of the import.
         """
         partition = self._keys.of_model(config.key)
         await self._write(
@@ -188,12 +188,12 @@ class Registry:
         )
 
     async def delete(self, config: ModelConfig) -> None:
-        """Take a model out; what it left in the store is removed by its partition's worker.
+        """Remove a model; its partition's worker removes its data.
 
         Raises
         ------
         RevisionConflict
-            Another revision is there, or none.
+            The stored revision differs or is absent.
         """
         partition = self._keys.of_model(config.key)
         seen = await self._client.hget(partition.models, config.key)
@@ -232,7 +232,7 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
 
 
 def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, ModelConfig]:
-    """Configurations of some models of a partition, for workers; models that are gone are left out."""
+    """Return configurations of models of a partition, for workers; deleted models are omitted."""
     if not models:
         return {}
     found = client.hmget(models_key, models)

@@ -1,7 +1,7 @@
-"""How far the panes of a model have been dropped, sealed and merged into days.
+"""Watermarks: how far the panes of a model are dropped, sealed and merged into days.
 
-The marks of a model change only in commits of its partition's worker, each together with the panes that it speaks of: a
-reader that takes marks, versions and panes in one transaction sees them agree.
+The watermarks of a model change only in commits of its partition's worker, together with the panes that they describe. A
+reader that reads watermarks, versions and panes in one transaction sees them agree.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400
 KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
-RATED = "rated"  # 1 where named raters have rated, in a model with a label horizon
+RATED = "rated"  # 1 if named raters rated, in a model with a label horizon
 _SEALED = "sealed!"
 _BASELINE = "baseline!"
 
 
 def daily_to(slice_: str) -> str:
-    """The field of a slice's mark of days."""
+    """Return the field of a slice's watermark of days."""
     return f"d|{slice_}"
 
 
 def sealed_slice(slice_: str) -> str:
-    """Where the sealed cohorts of a slice stand; no client can name a slice so."""
+    """Return the slice name of sealed cohorts; no client can use it."""
     return _SEALED + slice_
 
 
 def baseline_slice(name: str) -> str:
-    """Where a baseline's pane stands."""
+    """Return the slice name of a baseline's pane."""
     return _BASELINE + name
 
 
@@ -44,29 +44,29 @@ def is_baseline(slice_: str) -> bool:
 
 
 def is_live(slice_: str) -> bool:
-    """Whether a slice is what batches fill."""
+    """Whether batches fill a slice."""
     return not (is_sealed(slice_) or is_baseline(slice_))
 
 
 def plain_slice(slice_: str) -> str:
-    """The slice as clients name it."""
+    """Return the client's name of a slice."""
     return slice_.removeprefix(_SEALED)
 
 
 def fields_of(slice_: str) -> list[str]:
-    """The fields that `Marks.read` takes."""
+    """Return the fields that `Watermarks.read` takes."""
     return [KEPT_FROM, SEALED_TO, daily_to(slice_)]
 
 
 @dataclass(frozen=True)
 class Watermarks:
-    """Marks of one slice, in seconds since the epoch.
+    """Watermarks of one slice, in seconds since the epoch.
 
     Attributes
     ----------
-    kept_from : panes that began earlier have outlived their retention
+    kept_from : panes that began earlier are past their retention
     sealed_to : cohorts that ended by then are sealed
-    daily_to : panes that begin earlier are a day long
+    daily_to : panes that begin earlier are one day long
     """
 
     kept_from: int = 0
@@ -75,24 +75,24 @@ class Watermarks:
 
     @classmethod
     def read(cls, values: Sequence[bytes | None]) -> Watermarks:
-        """From the values of `fields_of`."""
+        """Create from the values of `fields_of`."""
         return cls(*(int(value or 0) for value in values))
 
     @classmethod
     def of(cls, slice_: str, found: Mapping[bytes, bytes]) -> Watermarks:
-        """From all marks of a model."""
+        """Create from all watermarks of a model."""
         return cls.read([found.get(name.encode()) for name in fields_of(slice_)])
 
     def start(self, start_s: int) -> int:
-        """Start of the pane that holds what began as the pane of `start_s`."""
+        """Return the start of the pane that holds the former pane of `start_s`."""
         return start_s - start_s % DAY_S if start_s < self.daily_to else start_s
 
     def length(self, start_s: int, pane_s: int) -> int:
-        """Length of the pane that begins at `start_s`."""
+        """Return the length of the pane that begins at `start_s`."""
         return max(DAY_S, pane_s) if start_s < self.daily_to else pane_s
 
     def widened(self, window: Window) -> Window:
-        """The window from and to the boundaries that there still are."""
+        """Return the window widened to the boundaries that still exist."""
         to_s = window.to_s
         if to_s < self.daily_to:
             to_s = -(-to_s // DAY_S) * DAY_S

@@ -41,24 +41,24 @@ class Window:
 
     @property
     def from_at(self) -> datetime:
-        """First instant inside."""
+        """First timestamp inside."""
         return datetime.fromtimestamp(self.from_s, UTC)
 
     @property
     def to_at(self) -> datetime:
-        """First instant after."""
+        """First timestamp after."""
         return datetime.fromtimestamp(min(self.to_s, LAST_SECOND), UTC)
 
     def __contains__(self, pane_start_s: int) -> bool:
         return self.from_s <= pane_start_s < self.to_s
 
     def to_dict(self) -> dict[str, str]:
-        """As answers name it."""
+        """Return the window as in responses."""
         return {"from": rfc3339(self.from_at), "to": rfc3339(self.to_at)}
 
 
 class Dated(NamedTuple):
-    """A pane with its place in time, in seconds."""
+    """A pane with its position in time, in seconds."""
 
     start_s: int
     length_s: int
@@ -66,7 +66,7 @@ class Dated(NamedTuple):
 
 
 def rfc3339(instant: datetime) -> str:
-    """An instant as `2026-11-20T09:00:00Z`."""
+    """Return a timestamp as `2026-11-20T09:00:00Z`."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -74,34 +74,31 @@ def resolve(
     from_: datetime | None = None,
     to: datetime | None = None,
     window: str | None = None,
-    last: int | None = None,
     pane_s: int = 3600,
     now: datetime | None = None,
 ) -> Window:
-    """Resolve what was asked to pane boundaries: `from` down, `to` up.
+    """Resolve a requested window to pane boundaries: `from` down, `to` up.
 
     Parameters
     ----------
     from_, to : aware datetimes or None
         The half-open interval; without `to` it ends with the pane of `now`, without `from_` it holds everything before.
     window : ISO 8601 duration or None
-        Back from `to` (or now). Not together with `from_` or `last`.
-    last : int or None
-        That many panes, ending with the one of `to` (or now). Not together with `from_` or `window`.
+        Back from `to` (or now). Not together with `from_`.
     pane_s : int
         Length of the model's panes.
     now : aware datetime
         The clock of the caller; needed unless `to` is given.
     """
-    if sum(given is not None for given in (from_, window, last)) > 1:
-        raise _window_error("/from", "one_of", "use one of from, window, last")
+    if from_ is not None and window is not None:
+        raise _window_error("/from", "one_of", "use one of from, window")
     end = to if to is not None else now
     if end is None:
         raise ValueError("now is needed where to is not given")
     end_us = _microseconds(end, "/to")
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
     end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
-    start_s = _start(from_, window, last, end_us, end_s, pane_s)
+    start_s = _start(from_, window, end_us, pane_s)
     start_s = max(0, start_s)
     if start_s >= end_s:
         raise _window_error("/from", "empty_window", "from must lie before to, and to after 1970")
@@ -111,17 +108,11 @@ def resolve(
 def _start(
     from_: datetime | None,
     window: str | None,
-    last: int | None,
     end_us: int,
-    end_s: int,
     pane_s: int,
 ) -> int:
     if from_ is not None:
         return pane_start(_microseconds(from_, "/from"), pane_s)
-    if last is not None:
-        if last < 1:
-            raise _window_error("/last", "positive", "last must be at least one pane")
-        return end_s - last * pane_s
     if window is None:
         return 0
     try:

@@ -117,8 +117,10 @@ class Curve:
         return np.asarray(np.abs(table[2] - table[1]).sum(axis=1) / table[0].sum(axis=1))
 
     def ece_error(self, beta: float) -> float:
-        """Estimate of how far the moved table may be off: twice the worst miss at the nearest kept points when
-        those are left out, and the noise of single predictions that cross an edge before or after their quantile.
+        """Estimate how far the interpolated table may be off.
+
+        Twice the largest error at the nearest stored points when those are left out, and the noise of single predictions
+        that cross an edge before or after their quantile.
         """
         if beta in BETAS:
             return 0.0

@@ -1,10 +1,10 @@
-"""What is done with a sealed cohort, one file each.
+"""Hooks for a sealed cohort, one file each.
 
-A file has `sealed(commit, keys, node, config, cohort, panes)`. It is called once a cohort, in the order of time, with the
-merged pane of every slice that has one, `""` (all rows) among them, while the commit that seals the cohort is being made: what
-it adds to the commit is written together with the sealed panes or not at all. It may read the store through `node`. The
-panes are shared and must not be changed. What it keeps belongs under `PartitionKeys` names of the model's generation, and in
-`calibrant_server.workers.lifecycle.expiry.remove_records`, so that it goes when the model goes.
+A file has `sealed(commit, keys, node, config, cohort, panes)`. It is called once per cohort, in order of time, while the
+commit that seals the cohort is being prepared. `panes` has the merged pane of each slice that has one, including `""` (all
+rows). What the hook adds to the commit is written together with the sealed panes or not at all. It may read the store
+through `node`. The panes are shared and must not be changed. Store its data under `PartitionKeys` names of the model's
+generation, and remove them in `calibrant_server.workers.lifecycle.expiry.remove_records` when the model is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SealedCohort:
 
     @property
     def number(self) -> int:
-        """Grows with time, by one from a pane to the next."""
+        """Index that increases by one from a pane to the next."""
         return self.start_s // self.length_s
 
 
@@ -37,6 +37,6 @@ OnSealed = Callable[[Any, Any, Any, Any, SealedCohort, Mapping[str, Any]], None]
 
 
 def find_hooks() -> list[OnSealed]:
-    """Every `sealed` of the folder, by name of its file."""
+    """Return each `sealed` of the folder, by file name."""
     names = sorted(each.name for each in iter_modules(__path__))
     return [import_module(f"{__name__}.{name}").sealed for name in names]

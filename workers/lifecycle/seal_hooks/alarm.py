@@ -1,4 +1,4 @@
-"""The alarm sees what is sealed."""
+"""Pass sealed panes to the alarm."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def sealed(
     cohort: SealedCohort,
     panes: Mapping[str, Any],
 ) -> None:
-    """Gather a sealed pane's cohort, or let detectors see one that is whole."""
+    """Collect a sealed pane's cohort, or advance detectors by a complete one."""
     found = {slice_: pane for slice_, pane in panes.items() if isinstance(pane, Pane)}
     take_sealed(commit, keys, node, config, cohort.start_s, cohort.end_s, found)

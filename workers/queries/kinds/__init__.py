@@ -1,7 +1,5 @@
-"""Answers, one file each, named as the kind of question.
+"""Result kinds: one file each, which declares `KIND` and is named as the kind.
 
-A file has `answer(pane, config, params, seed) -> dict` of JSON values. It may have `parts(params)`, the names of the
-accumulators that it reads (None: all), and `BY_PANE = True` to get a list of `calibrant_server.workers.store.windows.Dated` instead of their
-merge, or `PAIRED = True` to get the merge together with that of what the question is asked against. Panes are shared with
-other questions and must not be changed. A `CalibrationInputError` becomes the answer.
+A file declares the query, what it reads of a window, how it is computed and, where two windows or models can be compared,
+how. Panes are shared with other queries and must not be changed. A `CalibrationInputError` becomes the response.
 """

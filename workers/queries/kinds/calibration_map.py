@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar
 
-from calibrant.calibrators import Options, fit
+from pydantic import Field
+
+from calibrant.calibrators import MAPS, Options, fit
+from calibrant.calibrators.baseline_gain import gain_over
 from calibrant.calibrators.recommendation import recommend
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
+from calibrant.metrics.requests import Value, parse, read_option, shortest
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import (
+    CI,
+    Binning,
+    Including,
+    Query,
+    Raters,
+    class_index,
+    include_field,
+)
+from calibrant_server.workers.store.registry import ModelConfig
 
-_PARTS = (
+PARTS = ("recommendation", "heldout")
+_READ = (
     "counts",
     "histograms",
     "replicates",
@@ -21,38 +46,132 @@ _PARTS = (
     "temperature",
     "sample",
 )
+_OF_OTHER = ("method", "scope", "class", "parameters", "digest", "n", "before", "after", "reason")
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("centred", "false", "Isotonic with one point per block.", allowed=("false", "true")),
+        Option(
+            "regularisation",
+            1e-2,
+            "Factor of the squares off the diagonal and of intercepts.",
+            low=1e-8,
+            high=1e8,
+        ),
+    )
+}
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Everything that some map reads; what a model's panes do not keep is not there to be read."""
-    return _PARTS
+class CalibrationMapQuery(Including):
+    """Which map, fitted to what."""
+
+    kind: ClassVar[str] = "calibration_map"
+    parts: ClassVar[tuple[str, ...]] = PARTS
+
+    method: str = Field(
+        "temperature",
+        max_length=200,
+        description=f"One of {', '.join(MAPS)}, with its options in brackets: dirichlet(regularisation=0.1). "
+        "GET /v1/calibrators lists them.",
+    )
+    raters: Raters = "pooled"
+    bins: int | None = Field(
+        None,
+        ge=1,
+        le=1200,
+        description="Of the maps that bin. Default: 15, or the nearest exact number.",
+    )
+    binning: Binning = Field("equal_width", description="Of the maps that bin.")
+    ci: float = CI
+    class_: str | None = Field(
+        None,
+        alias="class",
+        max_length=200,
+        description="One class against the rest, by name or index.",
+    )
+    include: str | None = include_field(PARTS)
+
+    def resolved(self, config: ModelConfig) -> Query:
+        slug, given = read_method(self.method)
+        listed = ",".join(f"{name}={shortest(value)}" for name, value in given.items())
+        place = None if self.class_ is None else str(class_index(self.class_, config, "/class"))
+        if place is not None and "class" not in MAPS[slug].scopes:
+            others = ", ".join(name for name, each in MAPS.items() if "class" in each.scopes)
+            detail = (
+                f"{slug} does not map one class alone: leave class out, or choose one of {others}"
+            )
+            raise CalibrationInputError.at("/class", "one_of", detail)
+        method = f"{slug}({listed})" if listed else slug
+        return self.own(method=method, class_=place, include=self.canonical_include())
+
+    @property
+    def slug(self) -> str:
+        """The method, without its options."""
+        return read_method(self.method)[0]
+
+    def view_of(self, pane: Pane) -> tuple[View, Options]:
+        """Return the view that a map is fitted to, and what the method reads."""
+        given = dict(read_method(self.method)[1])
+        scope = None if self.class_ is None else f"class:{self.class_}"
+        bins = default_bins(pane.spec, scope)
+        question = PaneQuery(bins=bins, raters=self.raters, scope=scope, ci=self.ci)
+        options = Options(
+            bins=self.bins or bins,
+            binning=self.binning,
+            centred=given.get("centred") == "true",
+            regularisation=float(given.get("regularisation", Options.regularisation)),
+        )
+        return View(pane, question), options
 
 
-def is_slow(params: dict[str, Any]) -> bool:
+def read_method(text: str) -> tuple[str, dict[str, Value]]:
+    """Read a method and the options in its brackets, sorted, without its defaults.
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown method or option, or a value that the option does not allow.
+    """
+    slug, written = parse(text, "/method")
+    if slug not in MAPS:
+        detail = f"{slug!r} is not a method; expected one of {', '.join(MAPS)}."
+        raise CalibrationInputError.at("/method", "unknown_value", detail)
+    taken = {name: option for name, option in OPTIONS.items() if name in MAPS[slug].options}
+    given = {
+        name: read_option(slug, name, value, taken, "/method")
+        for name, value in sorted(written.items())
+    }
+    return slug, {name: value for name, value in given.items() if value != OPTIONS[name].default}
+
+
+def accumulators(query: CalibrationMapQuery) -> Iterable[str]:
+    """Everything that some map reads, as far as the model's panes store it."""
+    return _READ
+
+
+def is_slow(query: CalibrationMapQuery) -> bool:
     """A matrix of many classes takes seconds."""
-    return params.get("method") == "dirichlet"
+    return query.slug == "dirichlet"
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Parameters, evidence before and after, held-out gain."""
-    view, options = asked_of_map(pane, params)
-    return fit(params.get("method", "temperature"), view, options) | recommend(view)
+def compute(query: CalibrationMapQuery, inputs: Inputs) -> Result:
+    """Parameters and losses before and after; the requested parts."""
+    view, options = query.view_of(inputs.pane)
+    found = fit(query.slug, view, options, evaluate="heldout" in query.included)
+    if "heldout" not in query.included:
+        del found["heldout"], found["heldout_reason"]
+    return found | (recommend(view) if "recommendation" in query.included else {})
 
 
-def asked_of_map(pane: Pane, params: dict[str, Any]) -> tuple[View, Options]:
-    """The view that a map is fitted to, and what the method reads."""
-    klass = params.get("class")
-    scope = None if klass is None else f"class:{klass}"
-    question = PaneQuery(
-        bins=default_bins(pane.spec, scope),
-        raters=params.get("raters", "pooled"),
-        scope=scope,
-        ci=params.get("ci", 0.95),
-    )
-    options = Options(
-        bins=params.get("bins") or default_bins(pane.spec, scope),
-        binning=params.get("binning", "equal_width"),
-        centred=params.get("centred", False),
-        regularisation=params.get("regularisation", 1e-2),
-    )
-    return View(pane, question), options
+def compare(query: CalibrationMapQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's map and the gain over it on this window's labels."""
+    refuse_other_classes(inputs.config, other.config)
+    theirs = fit(query.slug, *query.view_of(other.pane), evaluate=False)
+    view, options = query.view_of(inputs.pane)
+    shown = {name: theirs[name] for name in _OF_OTHER if name in theirs}
+    mine = compute(query, inputs)
+    about = {"n": mine["n"], "against": other_side(against, inputs.pane, other) | {"map": shown}}
+    return mine | gain_over(theirs, view, query.slug, options) | about
+
+
+KIND = ResultKind(CalibrationMapQuery, compute, accumulators, compare, is_slow=is_slow)

@@ -1,55 +1,135 @@
-"""Every case of a window with its errors, what spreads over cases, and the dataset reliability histogram."""
+"""Every case of a window with its errors, their variation over cases, and the dataset reliability histogram."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
-from calibrant.segmentation.case_errors import CASE_OPTIONS
+from calibrant.metrics import MetricRequest, requested
+from calibrant.metrics.case_metric import CaseMetric
+from calibrant.segmentation.case_comparison import compare_case_errors
+from calibrant.segmentation.case_errors import AVERAGE, BACKGROUND, case_errors
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
+from calibrant_server.workers.queries.query import Including, Query, Raters, include_field
+from calibrant_server.workers.store.registry import ModelConfig
+
+MAX_BINS = 100
+PARTS = ("sensitivity",)
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
+class CasesQuery(Including):
+    """How cases are binned and which classes count."""
+
+    kind: ClassVar[str] = "cases"
+    parts: ClassVar[tuple[str, ...]] = PARTS
+
+    metric: str = Field(
+        "ml1_ece",
+        max_length=400,
+        description="One of the ml1 metrics, whose options hold for all: "
+        "ml1_ece(background=in,edges=left,membership=soft,missing=skip_class).",
+    )
+    bins: int = Field(
+        15, ge=1, le=MAX_BINS, description="Number of bins; a divisor of 600, for soft bins of 300."
+    )
+    raters: Raters = "pooled"
+    frequency_bins: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_BINS,
+        description="Bins of the histogram's observed frequency. Default: `bins`.",
+    )
+    case: str | None = Field(
+        None, max_length=200, description="One case, whose reliability table is added."
+    )
+    include: str | None = include_field(PARTS)
+
+    def resolved(self, config: ModelConfig) -> Query:
+        request = self.request
+        if not isinstance(request.metric, CaseMetric) or AVERAGE.name in dict(request.options):
+            detail = "Expected one of ml1_ece, ml1_ace and ml1_mce without `average`: the response has every average."
+            raise CalibrationInputError.at("/metric", "one_of", detail)
+        return self.own(metric=request.key, include=self.canonical_include())
+
+    @property
+    def request(self) -> MetricRequest:
+        """The metric with the options that hold."""
+        return requested([self.metric], "/metric")[0]
+
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 counts."""
+        return dict(self.request.options).get(BACKGROUND.name, BACKGROUND.default) == "in"
+
+    def question(self) -> PaneQuery:
+        """Return what the tables of cases are asked."""
+        shared = PaneQuery(bins=self.bins, raters=self.raters, own_bins=True)
+        return self.request.question(shared)
+
+
+def accumulators(query: CasesQuery) -> Iterable[str]:
     """Counts, plain histograms, and the tables of cases."""
     return ("counts", "histograms", "cases")
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: CasesQuery, inputs: Inputs) -> Result:
     """Cases, averages, boxes and histogram; classes by their names where the model declares them.
 
     Raises
     ------
     CalibrationInputError
-        Bins that kept cases cannot give exactly, or a case of which no table is kept.
+        Bins that stored cases cannot give exactly, or a case of which no table is stored.
     """
-    view = View(pane, question_of_cases(params))
-    found = cases_of(view, params.get("frequency_bins"))
+    view = View(inputs.pane, query.question())
+    found = cases_of(view, query.frequency_bins)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
-    names = config.classes
+    names = inputs.config.classes
     if "classes" in found:
         found["classes"] = [named(each, names) for each in found["classes"]]
-    if (case := params.get("case")) is not None:
-        found["case"] = _one_case(view, case, names)
-    if params.get("sensitivity") and not found.get("reason"):
+    if query.case is not None:
+        found["case"] = _one_case(view, query.case, names)
+    if "sensitivity" in query.included and not found.get("reason"):
         found["sensitivity"] = sensitivity(view)
     return found
 
 
-def question_of_cases(params: dict[str, Any]) -> PaneQuery:
-    """The question that is asked of the tables of cases."""
-    return PaneQuery(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        raters=params.get("raters", "pooled"),
-        options={each.name: params[each.name] for each in CASE_OPTIONS if each.name in params},
-        own_bins=True,
-    )
+def compare(query: CasesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with `comparison`: paired tests by measure; None with a `comparison_reason` where a side has no cases.
+
+    Raises
+    ------
+    CalibrationInputError
+        As `compute`, or models that cannot be compared.
+    """
+    refuse_other_classes(inputs.config, other.config)
+    found = compute(query, inputs) | {"against": side_name(against, other)}
+    question = query.question()
+    try:
+        mine, theirs = (case_errors(View(each.pane, question)) for each in (inputs, other))
+    except NotAnswerable as refusal:
+        return found | {"comparison": None, "comparison_reason": refusal.reason}
+    compared = compare_case_errors(mine, theirs, inputs.seed)
+    for measure in compared.values():
+        measure["by_class"] = [
+            each | {"class": named(each["class"], inputs.config.classes)}
+            for each in measure["by_class"]
+        ]
+    return found | {"comparison": compared}
 
 
 def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
@@ -62,6 +142,9 @@ def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
     }
 
 
-def named(klass: str, names: list[str] | None) -> str:
-    """The declared name of a class that is named by its index."""
-    return names[int(klass)] if names else klass
+def named(index: str, names: list[str] | None) -> str:
+    """The declared name of the class with this index."""
+    return names[int(index)] if names else index
+
+
+KIND = ResultKind(CasesQuery, compute, accumulators, compare)

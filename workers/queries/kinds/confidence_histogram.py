@@ -4,43 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
+
+from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.pane import Pane
+from calibrant.core.query import default_bins
 from calibrant.core.view import NotAnswerable, View
+from calibrant.segmentation.histogram_smoothing import WIDEST
 from calibrant.segmentation.histogram_state import confidence_of, left
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Query, Raters
+from calibrant_server.workers.store.registry import ModelConfig
 
 REFUSED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
+WANTED = 120
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
+class ConfidenceHistogramQuery(Query):
+    """How fine the histogram is, and of what."""
+
+    kind: ClassVar[str] = "confidence_histogram"
+
+    bins: int | None = Field(
+        None,
+        ge=2,
+        le=1200,
+        description="Number of bins that the grid of classes gives exactly; for a case a divisor of 600. "
+        "Default: 120, or the nearest exact number.",
+    )
+    raters: Raters = "pooled"
+    case: str | None = Field(None, max_length=200, description="One case instead of the window.")
+    smoothing: int = Field(
+        0,
+        ge=0,
+        le=WIDEST,
+        description="Bins to each side over which a triangle spreads the mass; the state is unchanged.",
+    )
+
+    def resolved(self, config: ModelConfig) -> Query:
+        if self.bins is not None:
+            return self.own()
+        bins = WANTED if self.case is not None else default_bins(config.spec(), "class:0", WANTED)
+        return self.own(bins=bins)
+
+
+def accumulators(query: ConfidenceHistogramQuery) -> Iterable[str]:
     """Counts, plain histograms, cells of the classes and of the top label, uncertainty, scores; for a case its table."""
-    if params.get("case") is not None:
+    if query.case is not None:
         return ("counts", "histograms", "cases")
     return ("counts", "histograms", "classes", "all_labels", "top_label", "uncertainty", "scores")
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
     """The histograms; `label` is None, with a `reason`, where the window cannot give them.
 
     Raises
     ------
     CalibrationInputError
-        Bins that the kept cells cannot give exactly, or a case of which no table is kept.
+        Bins that the stored cells cannot give exactly, or a case of which no table is stored.
     """
-    case = params.get("case")
-    question = left(params["bins"], params.get("raters", "pooled"))
-    # A case is kept in cells of its own, whatever the model's grid.
-    view = View(pane, replace(question, scope="class:0", own_bins=case is not None))
-    classes = config.classes or [str(k) for k in range(pane.spec.n_classes)]
-    about = {"classes": classes, "case": case, "reason": None}
+    pane, case, bins = inputs.pane, query.case, query.bins or WANTED
+    # A case has cells of its own, whatever the model's grid.
+    question = replace(left(bins, query.raters), scope="class:0", own_bins=case is not None)
+    view = View(pane, question)
+    classes = inputs.config.classes or [str(k) for k in range(pane.spec.n_classes)]
+    about: Result = {"classes": classes, "case": case, "reason": None}
     try:
-        return about | confidence_of(view, case=case, smoothing=params.get("smoothing", 0))
+        return about | confidence_of(view, case=case, smoothing=query.smoothing)
     except NotAnswerable as refusal:
         if refusal.reason in REFUSED:
             raise CalibrationInputError.at(
                 REFUSED[refusal.reason], refusal.reason, refusal.detail
             ) from refusal
-        told = {"raters": view.question.raters, "bins": params["bins"], "edges": "left", "n": 0}
-        return about | told | {"label": None, "reason": refusal.reason, "detail": refusal.detail}
+        empty: Result = {"raters": view.question.raters, "bins": bins, "edges": "left", "n": 0}
+        return about | empty | {"label": None, "reason": refusal.reason, "detail": refusal.detail}
+
+
+KIND = ResultKind(ConfidenceHistogramQuery, compute, accumulators)

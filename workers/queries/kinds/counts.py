@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar
+
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Query
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Reads the counts alone."""
-    return ["counts"]
+class CountsQuery(Query):
+    """No further question."""
+
+    kind: ClassVar[str] = "counts"
 
 
-def answer(pane: Any, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: CountsQuery, inputs: Inputs) -> Result:
     """Numbers of predictions, ratings and units."""
-    return dict(pane.counts)
+    return dict(inputs.pane.counts)
+
+
+KIND = ResultKind(CountsQuery, compute, accumulators=lambda query: ["counts"])

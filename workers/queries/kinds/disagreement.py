@@ -1,93 +1,29 @@
-"""How far raters disagree, how well that is predicted, and the concentration that their votes ask for."""
+"""How far raters disagree, how well that is predicted, and the concentration that fits their ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from calibrant.calibrators.rows import about_sample
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.disagreement_differences import disagreement_difference
 from calibrant.raters.alpha_calibration import compared
-from calibrant.raters.concentration import PENALTY
 from calibrant.raters.disagreement_report import NEEDS, disagreement_answer
-
-_OPTIONS = ("loss_weight", "penalty")
-
-
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """What the disagreement's loss and the concentration's fit read; for a comparison the kept sample as well."""
-    return NEEDS | {"sample"} if params.get("compare") else NEEDS
-
-
-def is_slow(params: dict[str, Any]) -> bool:
-    """Six fits of a large sample take a second."""
-    return bool(params.get("compare"))
-
-
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Losses before and after the fitted concentration, reliability by bin, warnings.
-
-    Where nothing can be said every number is None, with a `reason`.
-
-    Raises
-    ------
-    CalibrationInputError
-        Bins that the 120 cells of disagreement cannot give exactly.
-    """
-    question = question_of_disagreement(params)
-    view = View(pane, question)
-    compared = {"calibrations": _compared(pane, params)} if params.get("compare") else {}
-    try:
-        return {"reason": None} | disagreement_answer(view, seed) | compared
-    except NotAnswerable as fault:
-        if fault.reason == "bins_not_exact":
-            raise CalibrationInputError.at("/bins", fault.reason, fault.detail) from fault
-        return {
-            **dict.fromkeys(NUMBERS),
-            "n": 0,
-            "n_labelled": pane.counts["n_labelled"],
-            "n_ratings": pane.counts["n_ratings"],
-            "bins": question.bins,
-            "reliability": [],
-            "warnings": [],
-            "reason": fault.reason,
-            "detail": fault.detail,
-            "n_excluded": fault.n_excluded,
-            **compared,
-        }
-
-
-def question_of_disagreement(params: dict[str, Any]) -> PaneQuery:
-    """The question that is asked of the votes."""
-    return PaneQuery(
-        bins=params.get("bins", 15),
-        edges=params.get("edges", "right"),
-        ci=params.get("ci", 0.95),
-        options={name: params[name] for name in _OPTIONS if name in params},
-        own_bins=True,
-    )
-
-
-def _compared(pane: Pane, params: dict[str, Any]) -> dict[str, Any]:
-    """Every way of alpha-calibration on the kept sample, or the reason why not."""
-    sample = about_sample(pane)
-    if sample is None:
-        return {
-            "best": None,
-            "reason": "not_kept",
-            "detail": "panes of so many classes keep no sample",
-        }
-    return compared(
-        pane.sample.batch(),
-        penalty=params.get("penalty", PENALTY),
-        criterion=params.get("criterion", "disagreement_loss"),
-        bins=params.get("bins", 15),
-        ci=params.get("ci", 0.95),
-    ) | {"sample": sample}
-
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, EDGES, Edges, Query
 
 NUMBERS = (
     *("rater_disagreement", "rater_disagreement_interval", "mean_disagreement"),
@@ -98,4 +34,118 @@ NUMBERS = (
         "calibration_loss_interval",
     ),
     *("disagreement_ce", "epistemic_loss", "concentration", "before", "after"),
+)
+
+
+class DisagreementQuery(Query):
+    """Bins of the predicted disagreement, weight of a prediction, and how a concentration is fitted."""
+
+    kind: ClassVar[str] = "disagreement"
+
+    penalty: float = Field(
+        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
+    )
+    ci: float = CI
+    bins: int = Field(15, ge=1, le=120, description="Number of equal-width bins; a divisor of 120.")
+    edges: Edges = EDGES
+    loss_weight: Literal["1", "n"] = Field(
+        "1", description="A prediction counts once, or once per rating."
+    )
+    compare: bool = Field(
+        False,
+        description="Compare methods of alpha-calibration on the stored sample; the best is named.",
+    )
+    criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
+        "disagreement_loss", description="Loss on the validation part that selects the best."
+    )
+
+    def question(self) -> PaneQuery:
+        """Return what the view is asked."""
+        options = {"loss_weight": self.loss_weight, "penalty": self.penalty}
+        return PaneQuery(
+            bins=self.bins, edges=self.edges, ci=self.ci, options=options, own_bins=True
+        )
+
+
+def accumulators(query: DisagreementQuery) -> Iterable[str]:
+    """What the disagreement's loss and the concentration's fit read; for a comparison the stored sample as well."""
+    return NEEDS | {"sample"} if query.compare else NEEDS
+
+
+def is_slow(query: DisagreementQuery) -> bool:
+    """Six fits of a large sample take a second."""
+    return query.compare
+
+
+def compute(query: DisagreementQuery, inputs: Inputs) -> Result:
+    """Losses before and after the fitted concentration, reliability by bin, warnings.
+
+    Where nothing can be computed every number is None, with a `reason`.
+
+    Raises
+    ------
+    CalibrationInputError
+        Bins that the 120 cells of disagreement cannot give exactly.
+    """
+    pane = inputs.pane
+    calibrations: Result = {"calibrations": _compared(query, pane)} if query.compare else {}
+    try:
+        return (
+            {"reason": None}
+            | disagreement_answer(View(pane, query.question()), inputs.seed)
+            | calibrations
+        )
+    except NotAnswerable as fault:
+        if fault.reason == "bins_not_exact":
+            raise CalibrationInputError.at("/bins", fault.reason, fault.detail) from fault
+        return {
+            **dict.fromkeys(NUMBERS),
+            "n": 0,
+            "n_labelled": pane.counts["n_labelled"],
+            "n_ratings": pane.counts["n_ratings"],
+            "bins": query.bins,
+            "reliability": [],
+            "warnings": [],
+            "reason": fault.reason,
+            "detail": fault.detail,
+            "n_excluded": fault.n_excluded,
+            **calibrations,
+        }
+
+
+def compare(query: DisagreementQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with `differences` from the other side by number."""
+    refuse_other_classes(inputs.config, other.config)
+    mine, theirs = compute(query, inputs), compute(query.own(compare=False), other)
+    view, twin = (View(each.pane, query.question()) for each in (inputs, other))
+    found = disagreement_difference(view, twin, mine, theirs, inputs.seed)
+    return mine | {"differences": found, "against": other_side(against, inputs.pane, other)}
+
+
+def _compared(query: DisagreementQuery, pane: Pane) -> Result:
+    """Every method of alpha-calibration on the stored sample, or the reason why not."""
+    sample = about_sample(pane)
+    if sample is None:
+        return {
+            "best": None,
+            "reason": "not_kept",
+            "detail": "panes of so many classes store no sample",
+        }
+    found = compared(
+        pane.sample.batch(),
+        penalty=query.penalty,
+        criterion=query.criterion,
+        bins=query.bins,
+        ci=query.ci,
+    )
+    return found | {"sample": sample}
+
+
+KIND = ResultKind(
+    DisagreementQuery,
+    compute,
+    accumulators,
+    compare,
+    compared_accumulators=("replicates", "sample"),
+    is_slow=is_slow,
 )

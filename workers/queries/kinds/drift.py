@@ -1,53 +1,86 @@
-"""The verdict of the sequential alarm, and beside it the current part of a window compared with what came before."""
+"""The verdict of the sequential alarm, with the current part of a window compared with what came before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from calibrant.core.pane import Pane
-from calibrant.drift.comparison import compare
+from calibrant.drift.comparison import compare as compare_sides
 from calibrant.drift.recommendation import told
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import Detector, n_asked
 from calibrant_server.workers.alarm.drift_report import interval_of, others_of, passed_over, told_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
+from calibrant_server.workers.queries.query import DetectorQuery, Needs
 from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Dated, rfc3339
 
-BY_PANE = True
-SEALED_PARTS = ("counts", "delays", "unit_sample", "units")
 CURRENT = "P7D"
+_ALIKE = (
+    "what both sides share is taken as independent, so intervals of a change are too wide for it"
+)
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts, unit-weighted sums, and plain histograms to say that they stay out."""
+class DriftQuery(DetectorQuery):
+    """Which detector."""
+
+    kind: ClassVar[str] = "drift"
+    needs: ClassVar[Needs] = Needs(
+        panes="each", alarm=True, sealed=("counts", "delays", "unit_sample", "units")
+    )
+
+
+def accumulators(query: DriftQuery) -> Iterable[str]:
+    """Counts, unit-weighted sums, and plain histograms, which are left out and counted."""
     return ("counts", "histograms", "units")
 
 
-def answer(
-    panes: list[Dated],
-    config: Any,
-    params: dict[str, Any],
-    seed: int,
-    alarm: AlarmView,
-    against: list[Dated] | None = None,
-) -> dict[str, Any]:
-    """The verdict of the asked slice's detector; without one the status is the comparison's, at worst a watch, and at best
-    nothing where the model has an alarm.
+def compute(query: DriftQuery, inputs: Inputs) -> Result:
+    """The verdict of the slice's detector, with the last days of the window compared with the rest."""
+    return _verdict(inputs, None)
 
-    The comparison is with the rest of the window, or with `against`.
-    """
-    comparison = _comparison(panes, config, params, against)
+
+def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, compared with the other side: all of it, or of another model the same days."""
+    refuse_other_classes(inputs.config, other.config)
+    others = other.panes
+    if against.by == "model":
+        cut = start_of_current(inputs.panes)
+        others = [each for each in others if each.start_s >= cut]
+    found = _verdict(inputs, others)
+    compared = found["comparison"]
+    assert isinstance(compared, dict)
+    if against.by == "model":
+        compared["assumptions"] = [*compared["assumptions"], _ALIKE]
+    if against.by == "baseline":
+        # A baseline is one pane without a time.
+        compared["reference"]["window"] = None
+    return found | {"against": side_name(against, other)}
+
+
+def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
+    """Without a detector the status is the comparison's: at worst a watch, and insufficient data instead of ok where the
+    model has an alarm."""
+    config, alarm = inputs.config, inputs.alarm
+    comparison = _comparison(inputs.panes, config, against)
     settings = AlarmSettings.of(config)
     detector = alarm.detector
     why_not = _why_not(config, detector, settings)
     if why_not is not None or detector is None:
         status, reason = comparison["status"], comparison["reason"]
         if status == "ok" and config.label_horizon_s is not None:
-            # Two windows that are alike are no word of an alarm that has not judged: both may be off.
+            # Equal windows do not replace an alarm that has not judged yet: both may be miscalibrated.
             status, reason = "insufficient_data", why_not
         return {
             "status": status,
@@ -63,7 +96,7 @@ def answer(
             "cohorts_passed_over": None if detector is None else passed_over(detector),
             "comparison": comparison,
         }
-    found = told_of(detector, settings, alarm, seed)
+    found = told_of(detector, settings, alarm, inputs.seed)
     head = {
         "detector": {
             "scope": parts_of(alarm.name)[0],
@@ -84,7 +117,7 @@ def answer(
     return found | head | slices | {"comparison": comparison}
 
 
-def _why_not(config: Any, detector: Detector | None, settings: AlarmSettings) -> str | None:
+def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSettings) -> str | None:
     """Why there is no verdict of a detector, None where there is one."""
     if config.label_horizon_s is None:
         return "the model has no label_horizon, so no cohort is ever sealed"
@@ -98,16 +131,16 @@ def _why_not(config: Any, detector: Detector | None, settings: AlarmSettings) ->
 
 
 def _comparison(
-    panes: list[Dated], config: Any, params: dict[str, Any], against: list[Dated] | None
+    panes: list[Dated], config: ModelConfig, against: list[Dated] | None
 ) -> dict[str, Any]:
-    """The last `current` of the window against the rest of it, or against something else."""
-    cut = start_of_current(panes, params)
+    """The last days of the window compared with the rest of it, or with another side."""
+    cut = start_of_current(panes)
     sides = {
         True: [each for each in panes if each.start_s >= cut],
         False: [each for each in panes if each.start_s < cut] if against is None else against,
     }
     current, reference = (_merged(sides[side], config) for side in (True, False))
-    found = compare(current, reference, params.get("raters", "mean"), ci=params.get("ci", 0.95))
+    found = compare_sides(current, reference, "mean", ci=0.95)
     found["current"]["window"] = _window(sides[True])
     found["reference"]["window"] = _window(sides[False])
     found["n_excluded"] = _in_histograms(current) + _in_histograms(reference)
@@ -116,14 +149,14 @@ def _comparison(
     return found
 
 
-def start_of_current(panes: list[Dated], params: dict[str, Any]) -> float:
+def start_of_current(panes: list[Dated]) -> float:
     """Where the last days of a window begin, in seconds."""
-    length = parse_duration(params.get("current") or CURRENT)
+    length = parse_duration(CURRENT)
     last = max((each.start_s + each.length_s for each in panes), default=0)
     return float(last - length)
 
 
-def _merged(panes: list[Dated], config: Any) -> Pane:
+def _merged(panes: list[Dated], config: ModelConfig) -> Pane:
     merged = Pane(config.spec())
     for each in panes:
         merged.merge(each.pane)
@@ -147,3 +180,6 @@ def _in_histograms(pane: Pane) -> float:
     """Weight that came as plain histograms, which carry no units and stay out of the comparison."""
     held = pane.histograms
     return max((held.weight(key) for key in held.blocks), default=0.0)
+
+
+KIND = ResultKind(DriftQuery, compute, accumulators, compare)

@@ -1,24 +1,28 @@
-"""What each sealed cohort said: evidence and change statistic, cohort by cohort."""
+"""The result of each sealed cohort: evidence and change statistic, cohort by cohort."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import DetectorQuery, Needs
 
-READS_PANES = False
+
+class DriftHistoryQuery(DetectorQuery):
+    """Which detector."""
+
+    kind: ClassVar[str] = "drift_history"
+    needs: ClassVar[Needs] = Needs(panes="none", alarm=True)
 
 
-def answer(
-    panes: Any, config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
-) -> dict[str, Any]:
+def compute(query: DriftHistoryQuery, inputs: Inputs) -> Result:
     """The cohorts of the window, oldest first."""
-    settings = AlarmSettings.of(config)
+    alarm, settings = inputs.alarm, AlarmSettings.of(inputs.config)
     return {
         "bucket": settings.bucket,
         "kept_cohorts": kept_cohorts(alarm.name),
@@ -48,3 +52,6 @@ def _row(look: CohortResult, bucket_s: int, raters: RaterLook | None) -> dict[st
         "n_raters": None if raters is None else raters.n_raters,
         "agreement_alpha": None if raters is None else raters.alpha,
     }
+
+
+KIND = ResultKind(DriftHistoryQuery, compute)

@@ -1,13 +1,12 @@
-"""How soon a change would be found, at the model's own rate of labels and with its own scores."""
+"""How soon a change would be detected, at the model's own rate of labels and with its own scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from calibrant.drift.expected_delay import ASKED, expected_delay
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.detectors import n_asked
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.typical_cohort import (
@@ -16,22 +15,30 @@ from calibrant_server.workers.alarm.typical_cohort import (
     sealed_rate,
     typical_table,
 )
-from calibrant_server.workers.store.windows import Dated
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Needs, Query
 
-BY_PANE = True
-# More classes are not played: whoever changes settings waits for it.
+# More classes are not simulated: a change of settings waits for this result.
 MAX_SCOPES = 4
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
+class ExpectedDelayQuery(Query):
+    """Whether classes are watched, whose cells are then read."""
+
+    kind: ClassVar[str] = "expected_delay"
+    needs: ClassVar[Needs] = Needs(panes="each", alarm=True)
+
+    by_class: bool = False
+
+
+def accumulators(query: ExpectedDelayQuery) -> Iterable[str]:
     """Unit-weighted sums and histograms; cells of classes where bets are on some."""
-    return ("counts", "units", "histograms", *(("classes",) if params.get("by_class") else ()))
+    return ("counts", "units", "histograms", *(("classes",) if query.by_class else ()))
 
 
-def answer(
-    panes: list[Dated], config: Any, params: dict[str, Any], seed: int, alarm: AlarmView
-) -> dict[str, Any]:
-    """Median cohorts to an alarm after each asked change, of each watched class; none without labels to go by."""
+def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
+    """Median cohorts to an alarm after each assumed change, of each watched class; none without labels."""
+    panes, config, alarm = inputs.panes, inputs.config, inputs.alarm
     settings = AlarmSettings.of(config)
     fitted = alarm.in_force.fitted if settings.is_mapped else None
     held = [each.pane for each in panes]
@@ -45,7 +52,7 @@ def answer(
     length_s = last_s - min(each.start_s for each in panes)
     rate = sealed_rate(alarm, settings)
     threshold = settings.threshold(n_asked(alarm.detectors, settings))
-    changes = []
+    changes: list[dict[str, Any]] = []
     for scope, table in tables.items():
         per_s = rate or table.n_units / max(length_s, settings.bucket_s)
         a_cohort = scaled(table, per_s * settings.bucket_s / table.n_units)
@@ -55,3 +62,6 @@ def answer(
             named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED
         ]
     return {"bucket": settings.bucket, "threshold": threshold, "changes": changes, "reason": None}
+
+
+KIND = ResultKind(ExpectedDelayQuery, compute, accumulators)

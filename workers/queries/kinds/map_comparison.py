@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
-from calibrant.calibrators.map_comparison import compare
-from calibrant.core.pane import Pane
+from calibrant.calibrators.map_comparison import compare as compare_maps
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import CI, Query, Raters
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts, the kept sample, and the profile that tells two temperatures apart."""
+class MapComparisonQuery(Query):
+    """Which maps, as plain numbers; without `current` the probabilities as they are."""
+
+    kind: ClassVar[str] = "map_comparison"
+
+    candidate: dict[str, Any]
+    current: dict[str, Any] | None = None
+    raters: Raters = "pooled"
+    ci: float = CI
+
+
+def accumulators(query: MapComparisonQuery) -> Iterable[str]:
+    """Counts, the stored sample, and the profile that compares two temperatures."""
     return ("counts", "sample", "temperature")
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Whether `candidate` beats `current` (None: the probabilities as they are), with the gain and its interval."""
-    return compare(
-        params.get("current"),
-        params["candidate"],
-        pane,
-        raters=params.get("raters", "pooled"),
-        ci=params.get("ci", 0.95),
+def compute(query: MapComparisonQuery, inputs: Inputs) -> Result:
+    """Whether `candidate` beats `current`, with the gain and its interval."""
+    return compare_maps(
+        query.current, query.candidate, inputs.pane, raters=query.raters, ci=query.ci
     )
+
+
+KIND = ResultKind(MapComparisonQuery, compute, accumulators)

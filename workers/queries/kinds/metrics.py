@@ -2,25 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from calibrant.core.pane import Pane
 from calibrant.core.view import View
+from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
+from calibrant.metrics.requests import split
 from calibrant.raters.label_coverage import PARTS, coverage
-from calibrant.report import question_of
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import (
+    CI,
+    EDGES,
+    BinnedQuery,
+    Edges,
+    MetricBinning,
+    Query,
+    Raters,
+    refuse_untaken,
+    requests_in,
+)
+from calibrant_server.workers.store.registry import ModelConfig
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """The accumulators that the asked metrics read."""
-    return accumulators_for(params.get("metrics") or DEFAULT_METRICS) | {"unit_sample", *PARTS}
+class MetricsQuery(BinnedQuery):
+    """Which metrics, and how they are computed."""
+
+    kind: ClassVar[str] = "metrics"
+
+    metrics: str = Field(
+        ",".join(DEFAULT_METRICS),
+        min_length=1,
+        max_length=4000,
+        description="Slugs with commas between, each with its options in brackets: ece,lp_ece(order=3). "
+        "Default: 12 metrics. GET /v1/metrics lists all.",
+    )
+    binning: MetricBinning = Field(  # type: ignore[assignment]
+        "equal_width",
+        description="`hard` and `soft` are memberships of the `ml1_*` metrics; `spline` and `gaussian` need raw rows.",
+    )
+
+    edges: Edges = EDGES
+    raters: Raters = "pooled"
+    ci: float = CI
+
+    def resolved(self, config: ModelConfig) -> Query:
+        requests = requests_in(self.metrics, config)
+        refuse_untaken(self, requests)
+        return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
+
+    @property
+    def listed(self) -> list[str]:
+        """The requested metrics, one by one."""
+        return split(self.metrics)
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Counts of the window, and each metric by its slug."""
-    view = View(pane, question_of(params))
-    slugs = params.get("metrics") or DEFAULT_METRICS
+def accumulators(query: MetricsQuery) -> frozenset[str]:
+    """Return what the requested metrics read."""
+    return accumulators_for(query.listed) | {"unit_sample", *PARTS}
+
+
+def compute(query: MetricsQuery, inputs: Inputs) -> Result:
+    """Counts of the window, and each metric by its key."""
+    pane = inputs.pane
+    view = View(pane, query.question())
+    found = compute_metrics(view, query.listed, inputs.seed)
+    return _around(pane, view) | {
+        "metrics": _named(found, inputs.config.classes),
+        "label_coverage": coverage(pane, ci=query.ci),
+    }
+
+
+def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's value, the difference and its interval in each metric."""
+    refuse_other_classes(inputs.config, other.config)
+    pane, question = inputs.pane, query.question()
+    view = View(pane, question)
+    found = differences(view, View(other.pane, question), query.listed, inputs.seed)
+    return _around(pane, view) | {
+        "metrics": _named(found, inputs.config.classes),
+        "label_coverage": coverage(pane, ci=query.ci),
+        "against": other_side(against, pane, other),
+    }
+
+
+def _around(pane: Pane, view: View) -> Result:
     held = pane.counts
     return {
         **held,
@@ -29,21 +104,19 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
         **_units(pane),
         "raters": view.question.raters,
         "scope": view.scope,
-        "metrics": _named(compute_metrics(view, slugs, seed), config.classes),
-        "label_coverage": coverage(pane, ci=view.question.ci),
     }
 
 
 def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[str, dict[str, Any]]:
-    """The same, with the classes of errors over cases by their names where the model declares them."""
+    """Name the classes of errors over cases as the model declares them."""
     for each in found.values():
         if names and "classes" in each:
-            each["classes"] = [names[int(klass)] for klass in each["classes"]]
+            each["classes"] = [names[int(class_index)] for class_index in each["classes"]]
     return found
 
 
-def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
-    """What came as plain histograms, by what they speak of; several may be of the same predictions, so the most counts."""
+def _histograms(pane: Pane, held: dict[str, int]) -> Result:
+    """Plain histograms by what they count; several may count the same predictions, so the largest number is added."""
     kept = pane.histograms
     if kept.is_empty:
         return {}
@@ -59,8 +132,11 @@ def _histograms(pane: Pane, held: dict[str, int]) -> dict[str, Any]:
     return {"n_predictions": held["n_predictions"] + most, "histograms": found}
 
 
-def _units(pane: Pane) -> dict[str, Any]:
+def _units(pane: Pane) -> Result:
     """Where units come from, and how many came in more than one batch or pane and so count more than once."""
-    split = pane.units_split
-    found: dict[str, Any] = {"unit_source": pane.unit_source, "n_units_split": split["n"]}
-    return found | ({"n_units_split_estimated": True} if split["estimated"] else {})
+    split_units = pane.units_split
+    found: Result = {"unit_source": pane.unit_source, "n_units_split": split_units["n"]}
+    return found | ({"n_units_split_estimated": True} if split_units["estimated"] else {})
+
+
+KIND = ResultKind(MetricsQuery, compute, accumulators, compare, compared_accumulators=("sample",))

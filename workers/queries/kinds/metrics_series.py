@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import ClassVar
 
 from calibrant.core.pane import Pane
+from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind
 from calibrant_server.workers.queries.kinds import metrics
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.query import Needs
+from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Dated, rfc3339
 
-BY_PANE = True
-parts = metrics.parts
+
+class MetricsSeriesQuery(MetricsQuery):
+    """Which metrics, of parts of which length: a whole number of panes."""
+
+    kind: ClassVar[str] = "metrics_series"
+    needs: ClassVar[Needs] = Needs(panes="each")
+
+    every_s: int
 
 
-def answer(panes: list[Dated], config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """One object a part that holds data, oldest first; `every_s` is a whole number of panes.
+def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
+    """One object per part that holds data, oldest first.
 
-    Where panes have been merged into days, parts are no shorter than these, and their windows say so.
+    Where panes have been merged into days, parts are no shorter than these, and their windows show it.
     """
-    every_s = int(params["every_s"])
-    asked = {name: value for name, value in params.items() if name != "every_s"}
-    points = [
-        {"window": ends_of(begin, every_s, some)}
-        | metrics.answer(merged(some, config), config, asked, seed)
-        for begin, some in in_parts(panes, every_s).items()
-    ]
-    return {"every_s": every_s, "series": points}
+    return _series(query, inputs, lambda begin, part: metrics.compute(query, part))
+
+
+def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, each part beside the other model's same part, or beside all of another window."""
+    theirs = in_parts(other.panes, query.every_s)
+    whole = None if against.by == "model" else merged(other.panes, other.config)
+
+    def compared(begin: int, part: Inputs) -> Result:
+        pane = merged(theirs.get(begin, []), other.config) if whole is None else whole
+        return metrics.compare(query, part, replace(other, merged=pane), against)
+
+    return _series(query, inputs, compared)
+
+
+def _series(
+    query: MetricsSeriesQuery, inputs: Inputs, make: Callable[[int, Inputs], Result]
+) -> Result:
+    points: list[Result] = []
+    for begin, some in in_parts(inputs.panes, query.every_s).items():
+        part = replace(inputs, merged=merged(some, inputs.config))
+        points.append({"window": ends_of(begin, query.every_s, some), **make(begin, part)})
+    return {"every_s": query.every_s, "series": points}
 
 
 def in_parts(panes: list[Dated], every_s: int) -> dict[int, list[Dated]]:
-    """Panes by the beginning of the part that they fall into, oldest first."""
+    """Panes by the beginning of the part that they belong to, oldest first."""
     found: dict[int, list[Dated]] = {}
     for each in sorted(panes, key=lambda each: each.start_s):
         found.setdefault(each.start_s // every_s * every_s, []).append(each)
     return found
 
 
-def merged(panes: list[Dated], config: Any) -> Pane:
+def merged(panes: list[Dated], config: ModelConfig) -> Pane:
     """The merge of some panes, none included."""
     spec = panes[0].pane.spec if panes else config.spec()
     pane = Pane(spec)
@@ -51,3 +78,8 @@ def ends_of(begin: int, every_s: int, panes: list[Dated]) -> dict[str, str]:
     end_s = max(begin + every_s, *(each.start_s + each.length_s for each in panes))
     ends = (rfc3339(datetime.fromtimestamp(at, UTC)) for at in (begin_s, end_s))
     return dict(zip(("from", "to"), ends, strict=True))
+
+
+KIND = ResultKind(
+    MetricsSeriesQuery, compute, metrics.accumulators, compare, compared_accumulators=("sample",)
+)

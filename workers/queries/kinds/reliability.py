@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar
 
-from calibrant.core.pane import Pane
 from calibrant.core.reliability_table import reliability
 from calibrant.core.view import View
+from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.raters.label_coverage import PARTS, coverage
-from calibrant.report import question_of
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, EDGES, MIN_COUNT, BinnedQuery, Edges, Raters
 
 _SCOPES = {"top_label": ("top_label",), "positive": ("positive",)}
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
+class ReliabilityQuery(BinnedQuery):
+    """How the table is made."""
+
+    kind: ClassVar[str] = "reliability"
+
+    edges: Edges = EDGES
+    raters: Raters = "pooled"
+    min_count: float = MIN_COUNT
+    ci: float = CI
+
+
+def accumulators(query: ReliabilityQuery) -> Iterable[str]:
     """Counts, plain histograms, and the cells of the scope."""
-    scope = str(params.get("scope") or "")
-    return (
-        "counts",
-        "histograms",
-        *PARTS,
-        *_SCOPES.get(scope, ("top_label", "positive", "classes", "all_labels")),
-    )
+    scopes = _SCOPES.get(query.scope or "", ("top_label", "positive", "classes", "all_labels"))
+    return ("counts", "histograms", *PARTS, *scopes)
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The table of the asked bins, with intervals."""
-    view = View(pane, question_of(params))
-    return reliability(view) | {"label_coverage": coverage(pane, ci=view.question.ci)}
+def compute(query: ReliabilityQuery, inputs: Inputs) -> Result:
+    """The table of the requested bins, with intervals."""
+    view = View(inputs.pane, query.question())
+    return reliability(view) | {"label_coverage": coverage(inputs.pane, ci=query.ci)}
+
+
+def compare(query: ReliabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's bins and the difference of gaps in each."""
+    refuse_other_classes(inputs.config, other.config)
+    question, pane = query.question(), inputs.pane
+    found = reliability_difference(View(pane, question), View(other.pane, question), inputs.seed)
+    about = {
+        "label_coverage": coverage(pane, ci=query.ci),
+        "against": other_side(against, pane, other),
+    }
+    return found | about
+
+
+KIND = ResultKind(
+    ReliabilityQuery, compute, accumulators, compare, compared_accumulators=("replicates", "sample")
+)

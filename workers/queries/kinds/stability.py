@@ -1,42 +1,90 @@
-"""How steady a calibration error is as data shrink, and what it is under every label policy."""
+"""How stable a calibration error is as data shrink, and its value under every label policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
-from calibrant.core.pane import Pane
+from pydantic import Field
+
+from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import METRICS, accumulators_for
-from calibrant.report import question_of
 from calibrant.stability.replicate_curves import is_binned
 from calibrant.stability.report import stability_answer
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, MetricQuery, Raters
 
-OWN = ("metric", "subsets", "source")
+
+class StabilityQuery(MetricQuery):
+    """Which metric, on which subsets; ratings are read as `raters` requires."""
+
+    kind: ClassVar[str] = "stability"
+
+    raters: Raters = "pooled"
+    ci: float = CI
+    subsets: Literal["nested", "independent"] = Field(
+        "nested", description="nested: each subset is a part of the next."
+    )
+    source: Literal["replicates", "sample"] | None = Field(
+        None,
+        description="replicates: all data, as 64 shares of its units; sample: exact subsets of the stored predictions. "
+        "Default: replicates, or the sample where they do not carry the metric.",
+    )
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """What the metric reads, the raters' disagreement, the scope's cells, which plain histograms are held to, and the
-    sample, for what replicates do not carry."""
+def accumulators(query: StabilityQuery) -> Iterable[str]:
+    """What the metric reads, the raters' disagreement, the scope's cells, against which plain histograms are checked, and
+    the sample, for what replicates do not carry."""
     scopes = {"top_label", "positive", "classes", "all_labels"}
-    return accumulators_for([params["metric"]]) | {"label_distribution", "sample"} | scopes
+    return accumulators_for([query.metric]) | {"label_distribution", "sample"} | scopes
 
 
-def is_slow(params: dict[str, Any]) -> bool:
-    """Of equal-width bins of replicates curves take a tenth of a second, of anything else seconds."""
-    return params.get("source") == "sample" or not is_binned(
-        METRICS[params["metric"]], _question(params)
-    )
+def is_slow(query: StabilityQuery) -> bool:
+    """Curves of equal-width bins of replicates take a tenth of a second, all others seconds."""
+    return query.source == "sample" or not is_binned(METRICS[query.slug], query.asked())
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: StabilityQuery, inputs: Inputs) -> Result:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
-    subsets, source = params.get("subsets", "nested"), params.get("source")
-    return stability_answer(
-        View(pane, _question(params)), params["metric"], subsets=subsets, source=source, seed=seed
+    view = View(inputs.pane, query.asked())
+    found = stability_answer(
+        view, query.slug, subsets=query.subsets, source=query.source, seed=inputs.seed
     )
+    return found | {"metric": query.metric}
 
 
-def _question(params: dict[str, Any]) -> PaneQuery:
-    return question_of({name: value for name, value in params.items() if name not in OWN})
+def compare(query: StabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same; each of `baselines` with the other side's value, the difference and its interval."""
+    refuse_other_classes(inputs.config, other.config)
+    mine, theirs = compute(query, inputs), compute(query, other)
+    compared: dict[str, Any] = {}
+    for policy in POLICIES:
+        question: PaneQuery = replace(query.asked(), raters=policy)
+        views = View(inputs.pane, question), View(other.pane, question)
+        compared[policy] = differences(*views, [query.slug], inputs.seed)[query.slug]
+    about = {"raters": theirs["raters"], "ratio": theirs["ratio"]}
+    return mine | {
+        "baselines": compared,
+        "against": other_side(against, inputs.pane, other) | about,
+    }
+
+
+KIND = ResultKind(
+    StabilityQuery,
+    compute,
+    accumulators,
+    compare,
+    compared_accumulators=("sample",),
+    is_slow=is_slow,
+)

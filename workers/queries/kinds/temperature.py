@@ -1,30 +1,81 @@
-"""The temperature that a window's labels ask for."""
+"""The temperature that fits a window's labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from calibrant.calibrators.recommendation import Weighing
 from calibrant.calibrators.temperature.fit import fit_temperature
-from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
+from calibrant.inference.temperature_differences import temperature_difference
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, Including, Query, Raters, include_field
+from calibrant_server.workers.store.registry import ModelConfig
+
+PARTS = ("recommendation", "heldout", "curve")
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts, plain histograms (to say that they cannot answer), the profile and the kept sample."""
+class TemperatureQuery(Including):
+    """What the temperature is fitted to."""
+
+    kind: ClassVar[str] = "temperature"
+    parts: ClassVar[tuple[str, ...]] = PARTS
+
+    objective: Literal["nll", "brier", "ece"] = Field(
+        "nll", description="Loss that the temperature minimises."
+    )
+    raters: Raters = "pooled"
+    ci: float = CI
+    include: str | None = include_field(PARTS)
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(include=self.canonical_include())
+
+
+def accumulators(query: TemperatureQuery) -> Iterable[str]:
+    """Counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample."""
     return ("counts", "histograms", "temperature", "sample")
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Temperature, standard error, losses before and after, the curve; held-out gain and what it recommends."""
-    objective, raters, ci = (
-        params.get("objective", "nll"),
-        params.get("raters", "pooled"),
-        params.get("ci", 0.95),
+def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
+    """Temperature, standard error, losses before and after; the requested parts."""
+    pane = inputs.pane
+    found = fit_temperature(
+        pane, objective=query.objective, raters=query.raters, ci=query.ci, rows_if_complete=True
     )
-    found = fit_temperature(pane, objective=objective, raters=raters, ci=ci, rows_if_complete=True)
-    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=raters, ci=ci))
+    if "curve" not in query.included:
+        found.pop("curve", None)
+    if not {"recommendation", "heldout"} & query.included:
+        return found
+    view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=query.raters, ci=query.ci))
     weighing = Weighing(view, found["temperature"])
-    return found | weighing.held_out_temperature(objective) | weighing.recommended()
+    if "heldout" in query.included:
+        found |= weighing.held_out_temperature(query.objective)
+    if "recommendation" in query.included:
+        found |= weighing.recommended()
+    return found
+
+
+def compare(query: TemperatureQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the other side's temperature, the difference and the ratio."""
+    refuse_other_classes(inputs.config, other.config)
+    plain = query.own(include=None)
+    mine, theirs = compute(query, inputs), compute(plain, other)
+    found = temperature_difference(mine, theirs, inputs.pane, other.pane)
+    fitted = found.pop("against")
+    del found["shared"]
+    return mine | found | {"against": other_side(against, inputs.pane, other) | fitted}
+
+
+KIND = ResultKind(TemperatureQuery, compute, accumulators, compare)

@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar
+
+from pydantic import Field
 
 from calibrant.calibrators.temperature.report import POINTS, surface_answer
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Query, Raters, bins_of
+from calibrant_server.workers.store.registry import ModelConfig
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
-    """Counts, plain histograms, the kept sample, and the cells of class 1; of a case its table."""
-    if params.get("case") is not None:
+class SurfaceQuery(Query):
+    """Over which temperatures."""
+
+    kind: ClassVar[str] = "temperature_surface"
+
+    raters: Raters = "pooled"
+    points: int = Field(
+        POINTS, ge=2, le=40, description="Temperatures per class, in equal ratios from 0.25 to 10."
+    )
+    case: str | None = Field(None, max_length=200, description="One case instead of the window.")
+
+    def resolved(self, config: ModelConfig) -> Query:
+        if config.n_classes != 2:
+            detail = f"A surface is of two temperatures, so of two classes; this model has {config.n_classes}."
+            raise CalibrationInputError.at("/model", "n_classes", detail)
+        return self.own()
+
+
+def accumulators(query: SurfaceQuery) -> Iterable[str]:
+    """Counts, plain histograms, the stored sample, and the cells of class 1; for a case its table."""
+    if query.case is not None:
         return ("counts", "histograms", "cases")
     return ("counts", "histograms", "sample", "positive", "classes")
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: SurfaceQuery, inputs: Inputs) -> Result:
     """The surface; every loss None, with a `reason`, where there is none.
 
     Raises
     ------
     CalibrationInputError
-        A case of which no table is kept.
+        A case of which no table is stored.
     """
-    question = PaneQuery(bins=params["bins"], edges="left", raters=params.get("raters", "pooled"))
-    view = View(pane, question)
+    bins = bins_of(inputs.config, "positive")
+    view = View(inputs.pane, PaneQuery(bins=bins, edges="left", raters=query.raters))
     try:
-        return {"reason": None} | surface_answer(
-            view, points=params.get("points", POINTS), case=params.get("case")
-        )
+        return {"reason": None} | surface_answer(view, points=query.points, case=query.case)
     except NotAnswerable as refusal:
         if refusal.reason == "unknown_case":
             raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
-        nothing = dict.fromkeys(("background", "foreground", "nll", "brier", "ece", "lowest"))
+        nothing: Result = dict.fromkeys(
+            ("background", "foreground", "nll", "brier", "ece", "lowest")
+        )
         return nothing | {"n": 0, "reason": refusal.reason, "detail": refusal.detail}
+
+
+KIND = ResultKind(SurfaceQuery, compute, accumulators)

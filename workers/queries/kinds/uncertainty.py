@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from typing import ClassVar
+
+from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import accumulators_for
-from calibrant.report import question_of
 from calibrant.report_uncertainty import uncertainty
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    other_side,
+    refuse_other_classes,
+)
+from calibrant_server.workers.queries.query import CI, EDGES, Edges, Query, Raters
 
 
-def parts(params: dict[str, Any]) -> Iterable[str]:
+class UncertaintyQuery(Query):
+    """How the table is made."""
+
+    kind: ClassVar[str] = "uncertainty"
+
+    bins: int = Field(15, ge=1, le=240, description="Number of bins; a divisor of 240.")
+    edges: Edges = EDGES
+    raters: Raters = "pooled"
+    ci: float = CI
+
+    def question(self) -> PaneQuery:
+        """Return what the view is asked; bins are of the table's own cells."""
+        return PaneQuery(
+            bins=self.bins, edges=self.edges, raters=self.raters, ci=self.ci, own_bins=True
+        )
+
+
+def accumulators(query: UncertaintyQuery) -> Iterable[str]:
     """What the metric `uce` reads."""
     return accumulators_for(["uce"])
 
 
-def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[str, Any]:
+def compute(query: UncertaintyQuery, inputs: Inputs) -> Result:
     """The uncertainty calibration error with its table.
 
     Raises
@@ -28,13 +54,25 @@ def answer(pane: Pane, config: Any, params: dict[str, Any], seed: int) -> dict[s
     CalibrationInputError
         Bins that the 240 cells of uncertainty cannot give exactly.
     """
-    view = View(pane, question_of_uncertainty(params))
-    found = uncertainty(view, seed)
+    found = uncertainty(View(inputs.pane, query.question()), inputs.seed)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
     return found
 
 
-def question_of_uncertainty(params: dict[str, Any]) -> PaneQuery:
-    """What the view is asked; bins are of the table's own cells."""
-    return replace(question_of(params), own_bins=True)
+def compare(query: UncertaintyQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same, with the difference from the other side's error and its interval; `against` has that error and its table."""
+    refuse_other_classes(inputs.config, other.config)
+    mine, theirs = compute(query, inputs), compute(query, other)
+    question = query.question()
+    compared = differences(
+        View(inputs.pane, question), View(other.pane, question), ["uce"], inputs.seed
+    )["uce"]
+    shown = {name: value for name, value in compared.items() if name.startswith("difference")}
+    about = {"value": theirs["value"], "table": theirs["table"]}
+    return mine | shown | {"against": other_side(against, inputs.pane, other) | about}
+
+
+KIND = ResultKind(
+    UncertaintyQuery, compute, accumulators, compare, compared_accumulators=("sample",)
+)

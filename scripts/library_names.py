@@ -1,4 +1,4 @@
-"""Write `calibrant/__init__.pyi`: what type checkers and editors see of the package, from `METRICS`."""
+"""Write what follows from `METRICS`: the package's type stub, and the table of its functions in `docs/library.md`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any
 import calibrant
 from calibrant.library import DATA
 from calibrant.metric_functions import FUNCTIONS
+from calibrant.metrics import METRICS
 
-STUB = Path(__file__).parents[1] / "calibrant" / "__init__.pyi"
-HEAD = """# Written by `make stub`; do not edit.
+ROOT = Path(__file__).parents[1]
+STUB = ROOT / "calibrant" / "__init__.pyi"
+PAGE = ROOT / "docs" / "library.md"
+TABLE = "| Function | Metric | Source |\n|---|---|---|\n"
+HEAD = """# Written by `make names`; do not edit.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,5 +54,12 @@ def _named(kind: Any) -> str:
     return " | ".join(names.get(one, one.__name__) for one in each)
 
 
+def page() -> str:
+    """Return the text of the page, with the table of the metrics at its end."""
+    rows = [f"| `cal.{slug}` | {each.title} | {each.source} |\n" for slug, each in METRICS.items()]
+    return PAGE.read_text().partition(TABLE)[0] + TABLE + "".join(rows)
+
+
 if __name__ == "__main__":
     STUB.write_text(stub())
+    PAGE.write_text(page())

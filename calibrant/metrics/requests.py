@@ -1,0 +1,252 @@
+"""Metrics as they are requested: a slug with options in brackets, such as `lp_ece(order=3)`.
+
+A request has one canonical key: options sorted by name, the metric's own defaults dropped, numbers in their shortest
+form. Options shared by several metrics (`bins`, `scope`, ...) may be written in the brackets too, where they override the
+shared value; they have no fixed default and are never dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.options import Option
+from calibrant.core.query import BINNINGS, MAX_BINS, PaneQuery
+
+if TYPE_CHECKING:
+    from calibrant.metrics.base import Metric
+
+Value = str | int | float
+REQUEST = re.compile(r"\s*([^\s(),=]{1,60})\s*(?:\(([^()]*)\))?\s*")
+MAX_REQUESTS = 100
+RATERS = Option("raters", "pooled", "Label policy.", allowed=tuple(POLICIES))
+SHARED: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("bins", 15, "Number of bins.", low=1, high=MAX_BINS),
+        Option("binning", "equal_width", "Bins of equal width or of equal mass.", allowed=BINNINGS),
+        Option(
+            "edges",
+            "right",
+            "right: (a, b] with 0 in the first bin; left: [a, b).",
+            allowed=("right", "left"),
+        ),
+        RATERS,
+        Option(
+            "scope",
+            "top_label",
+            "top_label, positive, class:INDEX or all; default: the model's own.",
+        ),
+        Option("min_count", 0.0, "Bins with fewer samples are left out.", low=0.0, high=2.0**53),
+    )
+}
+
+
+@dataclass(frozen=True)
+class MetricRequest:
+    """A metric with the options that the request gives it.
+
+    Parameters
+    ----------
+    metric : Metric
+    options : name and value, sorted by name, without the metric's own defaults
+    """
+
+    metric: Metric
+    options: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Canonical text, under which the response holds the metric."""
+        listed = ",".join(f"{name}={shortest(value)}" for name, value in self.options)
+        return f"{self.metric.slug}({listed})" if listed else self.metric.slug
+
+    def question(self, shared: PaneQuery) -> PaneQuery:
+        """Return the shared question with this request's options in place of its own."""
+        if not self.options:
+            return shared
+        given = dict(self.options)
+        fields: dict[str, Any] = {name: given.pop(name) for name in SHARED if name in given}
+        return replace(shared, **fields, options={**shared.options, **given})
+
+    def with_option(self, name: str, value: Value) -> MetricRequest:
+        """Return the request with one option set."""
+        return replace(self, options=tuple(sorted({**dict(self.options), name: value}.items())))
+
+
+def takes(metric: Metric, name: str) -> bool:
+    """Tell whether a metric reads a shared option; all read the label policy."""
+    return name == RATERS.name or name in metric.options
+
+
+def options_of(metric: Metric) -> dict[str, Option]:
+    """Return the options that may stand in a metric's brackets: its own, and the shared ones that it takes."""
+    shared = {name: option for name, option in SHARED.items() if takes(metric, name)}
+    return {option.name: option for option in metric.own_options} | shared
+
+
+def split(text: str) -> list[str]:
+    """Split a list at the commas outside brackets.
+
+    Examples
+    --------
+    >>> split("ece,kde_ece(bandwidth=0.05,leave=label)")
+    ['ece', 'kde_ece(bandwidth=0.05,leave=label)']
+    """
+    parts, depth, begin = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [*parts, text[begin:]]
+
+
+def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
+    """Read a name and the options in its brackets.
+
+    Raises
+    ------
+    CalibrationInputError
+        Text of another form, or an option given twice.
+
+    Examples
+    --------
+    >>> parse("lp_ece(order=3)")
+    ('lp_ece', {'order': '3'})
+    """
+    found = REQUEST.fullmatch(text)
+    if found is None:
+        detail = (
+            f"Received {text[:60]!r}; expected a name, with options in brackets: lp_ece(order=3)."
+        )
+        raise CalibrationInputError.at(pointer, "metric_form", detail)
+    slug, inside = found.groups()
+    given: dict[str, str] = {}
+    for part in inside.split(",") if inside and inside.strip() else ():
+        name, _, value = (each.strip() for each in part.partition("="))
+        if not name or not value:
+            detail = f"Received {part.strip()[:60]!r} in {slug}(...); expected name=value."
+            raise CalibrationInputError.at(pointer, "metric_form", detail)
+        if name in given:
+            raise CalibrationInputError.at(
+                pointer, "repeated_option", f"{slug} has the option {name[:60]} twice."
+            )
+        given[name] = value
+    return slug, given
+
+
+def read_option(
+    slug: str, name: str, value: str, options: Mapping[str, Option], pointer: str
+) -> Value:
+    """Read one option in the brackets of a name.
+
+    Raises
+    ------
+    CalibrationInputError
+        An option that is not taken, or a value that it does not allow.
+    """
+    if name not in options:
+        listed = ", ".join(options) or "none"
+        detail = f"{slug} does not take the option {name[:60]!r}; it takes {listed}."
+        raise CalibrationInputError.at(pointer, "unknown_option", detail)
+    try:
+        return options[name].read(value)
+    except CalibrationInputError as error:
+        (violation,) = error.violations
+        raise CalibrationInputError.at(
+            pointer, violation.rule, f"{slug}: {violation.detail}."
+        ) from error
+
+
+def read_request(
+    text: str, known: Mapping[str, Metric], pointer: str = "/metrics"
+) -> MetricRequest:
+    """Read one request.
+
+    Parameters
+    ----------
+    text : slug, with options in brackets or without
+    known : the metrics by slug
+    pointer : of the parameter, for errors
+
+    Raises
+    ------
+    CalibrationInputError
+        Text of another form, an unknown slug or option, or a value that the option does not allow.
+    """
+    slug, written = parse(text, pointer)
+    if slug not in known:
+        raise CalibrationInputError.at(pointer, "unknown_metric", _unknown(slug, known))
+    metric = known[slug]
+    given = {
+        name: read_option(slug, name, value, options_of(metric), pointer)
+        for name, value in written.items()
+    }
+    own = {option.name: option.default for option in metric.own_options}
+    kept = {
+        name: value for name, value in given.items() if name in SHARED or value != own.get(name)
+    }
+    return MetricRequest(metric, tuple(sorted(kept.items())))
+
+
+def read_requests(
+    texts: str | Iterable[str], known: Mapping[str, Metric], pointer: str = "/metrics"
+) -> list[MetricRequest]:
+    """Read requests, from a list with commas or one by one; the same request is read once.
+
+    Raises
+    ------
+    CalibrationInputError
+        As `read_request`, or more than 100 requests.
+    """
+    parts = split(texts) if isinstance(texts, str) else list(texts)
+    if len(parts) > MAX_REQUESTS:
+        detail = f"Received {len(parts)} metrics; at most {MAX_REQUESTS} are computed at once."
+        raise CalibrationInputError.at(pointer, "range", detail)
+    return list(
+        {
+            request.key: request
+            for request in (read_request(each, known, pointer) for each in parts)
+        }.values()
+    )
+
+
+def shortest(value: Value) -> str:
+    """Write a value in its shortest form: whole numbers without a point.
+
+    Examples
+    --------
+    >>> [shortest(value) for value in (3.0, 0.05, 15, "label")]
+    ['3', '0.05', '15', 'label']
+    """
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return str(int(value)) if is_whole else str(value)
+
+
+def _unknown(slug: str, known: Mapping[str, Metric]) -> str:
+    """Name the metric that a search word means, else the nearest slug."""
+    shown = repr(slug[:60])
+    for metric in known.values():
+        for word in metric.search_words:
+            if plain(word) == plain(slug):
+                return f"{shown} is a search word; the slug is {metric.slug}{_how(metric, word)}."
+    near = get_close_matches(plain(slug), [plain(each) for each in known], 1, 0.0)
+    nearest = next((each for each in known if near and plain(each) == near[0]), next(iter(known)))
+    return f"There is no metric {shown}; the nearest is {nearest}. GET /v1/metrics and calibrant.METRICS list all."
+
+
+def _how(metric: Metric, word: str) -> str:
+    """Return the options that a search word implies, if it does."""
+    how = metric.search_words[word]
+    return f" with {how}" if how else ""
+
+
+def plain(text: str) -> str:
+    """Return letters and digits alone, in lower case: how search words are compared."""
+    return "".join(letter for letter in text.lower() if letter.isalnum())

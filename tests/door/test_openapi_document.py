@@ -1,0 +1,108 @@
+"""Properties of the API document that client generators and linters depend on."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from calibrant_server.service.app import create_app
+from calibrant_server.service.openapi.__main__ import COMMITTED
+from calibrant_server.service.openapi.components import resolved, subschemas
+from calibrant_server.service.openapi.tags import TAGS
+from calibrant_server.service.settings import Settings
+
+MAX_BYTES = 240_000
+BODILESS = {"204", "304"}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for path in document["paths"].values() for each in path.values()]
+
+
+def parameters(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for operation in operations(document):
+        for each in operation.get("parameters", ()):
+            yield operation["operationId"], resolved(document, each)
+
+
+def every_schema(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    for _, each, _ in subschemas(schema):
+        yield from every_schema(each)
+
+
+def all_schemas(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for each in document["components"]["schemas"].values():
+        yield from every_schema(each)
+    for _, each in parameters(document):
+        yield from every_schema(each["schema"])
+
+
+def test_the_committed_document_is_small_and_compact():
+    text = COMMITTED.read_text(encoding="utf-8")
+    assert len(text.encode()) < MAX_BYTES
+    compact = json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True)
+    assert len(text) < 1.02 * len(compact)
+
+
+def test_no_parameter_is_null(document):
+    for operation, each in parameters(document):
+        for schema in every_schema(each["schema"]):
+            assert schema.get("type") != "null", (operation, each["name"])
+            assert "null" not in schema.get("type", ()), (operation, each["name"])
+
+
+def test_every_operation_is_described(document):
+    for operation in operations(document):
+        assert operation["description"] and operation["summary"], operation["operationId"]
+
+
+def test_enums_are_components(document):
+    named = document["components"]["schemas"].values()
+    for schema in all_schemas(document):
+        if len(schema.get("enum", ())) > 1 and schema["enum"] != [".", ".."]:
+            assert any(schema is each for each in named), schema["enum"]
+
+
+def test_error_responses_are_shared(document):
+    shared = document["components"]["responses"]
+    for operation in operations(document):
+        for status, response in operation["responses"].items():
+            if status >= "3":
+                name = response["$ref"].removeprefix("#/components/responses/")
+                assert name in shared, (operation["operationId"], status)
+
+
+def test_parameters_that_repeat_are_shared(document):
+    inline = [
+        json.dumps(each, sort_keys=True)
+        for operation in operations(document)
+        for each in operation.get("parameters", ())
+        if "$ref" not in each and each["name"] not in document["components"]["parameters"]
+    ]
+    assert len(inline) == len(set(inline))
+
+
+def test_tags_have_the_order_in_which_a_user_meets_them(document):
+    assert [each["name"] for each in document["tags"]] == list(TAGS)
+    assert list(TAGS)[:4] == ["models", "predictions", "labels", "histograms"]
+    used = {tag for operation in operations(document) for tag in operation["tags"]}
+    assert used == set(TAGS)
+    assert all(len(operation["tags"]) == 1 for operation in operations(document))
+
+
+def test_servers_license_and_contact_are_stated(document):
+    assert document["servers"]
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
+    assert document["info"]["contact"]
+
+
+def test_operation_ids_are_unique(document):
+    ids = [operation["operationId"] for operation in operations(document)]
+    assert len(ids) == len(set(ids))

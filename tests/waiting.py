@@ -1,0 +1,24 @@
+"""How tests wait for other threads and processes: they poll, and give up only where a failure is certain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+# No test measures speed: on a machine with twenty processes for each core, this limit must not be reached.
+PATIENCE_S = 120.0
+PAUSE_S = 0.01
+
+Found = TypeVar("Found")
+
+
+def eventually(
+    condition: Callable[[], Found], seconds: float = PATIENCE_S, pause_s: float = PAUSE_S
+) -> Found:
+    """Poll a condition until it holds, and return what it returned; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s"
+        time.sleep(pause_s)
+    return found

@@ -1,0 +1,154 @@
+"""Result kinds: what each reads of a window, how it is computed and how two are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Generic, Literal, TypeVar
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
+from calibrant.inference.pairing import shared
+from calibrant.inference.seeds import SEED
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.queries import kinds
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Dated, Window
+
+Q = TypeVar("Q", bound=Query)
+Result = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a result is compared with, as the request names it.
+
+    Attributes
+    ----------
+    by : an earlier window of the same model, one of its baselines, another model, or the reference of its alarm
+    name : of the baseline or the model; the window's duration; empty for the reference
+    """
+
+    by: Literal["window", "baseline", "model", "reference"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.by}:{self.name}" if self.name else self.by
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One side's state: as much of it as the kind needs.
+
+    Attributes
+    ----------
+    window : of the panes
+    panes : each by itself, oldest first
+    seed : of everything random
+    """
+
+    config: ModelConfig
+    window: Window
+    merged: Any = None
+    panes: list[Dated] = field(default_factory=list)
+    of_alarm: AlarmView | None = None
+    of_records: WindowRecords | None = None
+    seed: int = SEED
+
+    @property
+    def pane(self) -> Pane:
+        """The merge of the window's panes. It is shared with other queries and must not be changed."""
+        if self.merged is None:
+            raise LookupError("this kind does not declare that it needs merged panes")
+        pane: Pane = self.merged
+        return pane
+
+    @property
+    def alarm(self) -> AlarmView:
+        """The state of the model's alarm."""
+        if self.of_alarm is None:
+            raise LookupError("this kind does not declare that it needs the alarm")
+        return self.of_alarm
+
+    @property
+    def records(self) -> WindowRecords:
+        """The retained records of the window."""
+        if self.of_records is None:
+            raise LookupError("this kind does not declare that it needs records")
+        return self.of_records
+
+
+def _all(query: Query) -> None:
+    return None
+
+
+def _quick(query: Query) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class ResultKind(Generic[Q]):
+    """One kind of results, declared as `KIND` in a file of its name.
+
+    Attributes
+    ----------
+    query : its class, which declares name and needs
+    compute : from the query and the window's state to JSON values
+    accumulators : names of those that it reads, None for all
+    compare : the same, beside the state of another window; without it the kind is not compared
+    compared_accumulators : names of those that `compare` reads in addition
+    is_slow : whether it may take seconds, so that quick results do not wait for it
+    """
+
+    query: type[Q]
+    compute: Callable[[Q, Inputs], Result]
+    accumulators: Callable[[Q], Iterable[str] | None] = _all
+    compare: Callable[[Q, Inputs, Inputs, Against], Result] | None = None
+    compared_accumulators: tuple[str, ...] = ()
+    is_slow: Callable[[Q], bool] = _quick
+
+    @property
+    def name(self) -> str:
+        """The name of the kind, under which it is requested."""
+        return self.query.kind
+
+    def reads(self, query: Q, compared: bool) -> tuple[str, ...] | None:
+        """Return the accumulators that a computation reads, sorted; None for all."""
+        names = self.accumulators(query)
+        if names is None:
+            return None
+        return tuple(sorted({*names, *(self.compared_accumulators if compared else ())}))
+
+
+def find_kinds() -> dict[str, ResultKind[Any]]:
+    """Return the kinds of the folder `workers/queries/kinds` by name."""
+    found = {}
+    for each in iter_modules(kinds.__path__):
+        kind: ResultKind[Any] = import_module(f"{kinds.__name__}.{each.name}").KIND
+        if kind.name != each.name:
+            raise ImportError(f"{each.name}.py declares the kind {kind.name}")
+        found[kind.name] = kind
+    return found
+
+
+def other_side(against: Against, mine: Pane, other: Inputs) -> Result:
+    """Return what the other side is, how much it holds, and how many labelled predictions are on both."""
+    return {**side_name(against, other), **other.pane.counts, "shared": shared(mine, other.pane)}
+
+
+def side_name(against: Against, other: Inputs) -> Result:
+    """Return how a response names the other side: a baseline, a model, or a window."""
+    if against.by in ("baseline", "model"):
+        return {against.by: against.name}
+    return {against.by: other.window.to_dict()}
+
+
+def refuse_other_classes(config: ModelConfig, other: ModelConfig) -> None:
+    """Reject a comparison of models with different tasks or classes."""
+    if (config.task, config.n_classes) != (other.task, other.n_classes):
+        detail = "models of another task or other classes cannot be compared"
+        raise CalibrationInputError.at("/against", "not_comparable", detail)

@@ -1,0 +1,290 @@
+"""Queries: one frozen class per result kind, the same in the request, on the wire and in the computation.
+
+The HTTP service derives the parameters of a route from the query's fields. It builds the query once, with `resolved`,
+and sends it as JSON; the worker reads the same class and computes from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.metrics import MetricRequest, requested
+from calibrant.metrics.requests import SHARED, takes
+from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant_server.workers.alarm.cohorts import RATER
+from calibrant_server.workers.store.registry import ModelConfig
+
+Raters = Literal["pooled", "mean", "majority", "single"]
+Binning = Literal["equal_width", "equal_mass"]
+MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft", "spline", "gaussian"]
+Edges = Literal["right", "left"]
+QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+
+CI = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
+SCOPE = Field(
+    None,
+    max_length=200,
+    description="top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
+)
+BINS = Field(
+    15, ge=1, le=3600, description="Number of bins; one that the model's grid gives exactly."
+)
+MIN_COUNT = Field(
+    0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with fewer samples are left out."
+)
+EDGES: Any = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a result kind reads of a window.
+
+    Attributes
+    ----------
+    panes : their merge, each pane by itself, or none
+    alarm : the state of the model's alarm
+    sealed : accumulators of the sealed panes since the alarm's baseline
+    records : retained records; the result then states whether they changed while they were read
+    """
+
+    panes: Literal["merged", "each", "none"] = "merged"
+    alarm: bool = False
+    sealed: tuple[str, ...] = ()
+    records: bool = False
+
+
+class Query(BaseModel):
+    """What is asked of a window, without the window.
+
+    Attributes
+    ----------
+    kind : name of the result kind
+    needs : what it reads
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: ClassVar[str] = ""
+    needs: ClassVar[Needs] = Needs()
+
+    def resolved(self, config: ModelConfig) -> Query:
+        """Return the query as it is asked of one model: every default computed, every class named by its index.
+
+        Raises
+        ------
+        CalibrationInputError
+            The model cannot be asked this.
+        """
+        return self.own()
+
+    def own(self, **changed: Any) -> Self:
+        """Return the kind's own query, without the further parameters of a request, with some fields changed."""
+        cls: type[Query] = next(each for each in type(self).__mro__ if "kind" in vars(each))
+        fields = {name: getattr(self, name) for name in cls.model_fields} | changed
+        return cast(
+            "Self",
+            cls.model_construct(self.model_fields_set & fields.keys() | changed.keys(), **fields),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values: the identity of the query, and how it travels."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Including(Query):
+    """A query with costly parts, which are computed on request."""
+
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    include: str | None = None
+
+    @property
+    def included(self) -> frozenset[str]:
+        """The requested parts."""
+        return frozenset(self.include.split(",") if self.include else ())
+
+    def canonical_include(self) -> str | None:
+        """Return the requested parts in their order, each once.
+
+        Raises
+        ------
+        CalibrationInputError
+            A part that the kind does not have.
+        """
+        wanted = [each.strip() for each in self.include.split(",")] if self.include else []
+        for each in wanted:
+            if each not in self.parts:
+                detail = f"{each[:60]!r} cannot be included; expected {', '.join(self.parts)}."
+                raise CalibrationInputError.at("/include", "one_of", detail)
+        return ",".join(each for each in self.parts if each in wanted) or None
+
+
+def include_field(parts: tuple[str, ...]) -> Any:
+    """Return the field of a query that has these parts."""
+    described = (
+        f"Costly parts of the response, with commas between: {', '.join(parts)}. Default: none."
+    )
+    return Field(None, max_length=400, description=described)
+
+
+class BinnedQuery(Query):
+    """A query about binned scores."""
+
+    bins: int = BINS
+    binning: Binning = "equal_width"
+    scope: str | None = SCOPE
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(**self.in_model(config))
+
+    def in_model(self, config: ModelConfig) -> dict[str, Any]:
+        """Return `scope` and `bins` as the model has them, once its panes can be asked for them."""
+        scope = scope_by_index(self.scope, config)
+        bins = self.bins if "bins" in self.model_fields_set else bins_of(config, scope)
+        question = self.question(bins=bins, scope=scope)
+        question.check(config.spec())
+        return {"bins": bins, "scope": question.scope_for(config.spec())}
+
+    def question(self, **changed: Any) -> PaneQuery:
+        """Return what the view of a pane is asked."""
+        known = type(self).model_fields
+        fields: dict[str, Any] = {name: getattr(self, name) for name in QUESTION if name in known}
+        if fields["binning"] in MEMBERSHIP.allowed:
+            fields |= {"binning": "equal_width", "options": {MEMBERSHIP.name: fields["binning"]}}
+        return PaneQuery(**(fields | changed))
+
+
+class DetectorQuery(Query):
+    """A query about one detector of the alarm."""
+
+    scope: str | None = Field(
+        None,
+        max_length=200,
+        description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
+    )
+
+    def resolved(self, config: ModelConfig) -> Query:
+        scope = self.scope
+        if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
+            scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+        return self.own(scope=scope)
+
+
+class MetricQuery(BinnedQuery):
+    """A query about one metric."""
+
+    metric: str = Field(
+        "ece",
+        min_length=1,
+        max_length=400,
+        description="A slug, with its options in brackets: lp_ece(order=3). GET /v1/metrics lists all.",
+    )
+
+    def resolved(self, config: ModelConfig) -> Query:
+        requests = requests_in(self.metric, config, "/metric")
+        if len(requests) != 1:
+            detail = f"Received {len(requests)} metrics; expected one."
+            raise CalibrationInputError.at("/metric", "range", detail)
+        refuse_untaken(self, requests)
+        return self.own(metric=requests[0].key, **self.in_model(config))
+
+    @property
+    def request(self) -> MetricRequest:
+        """The requested metric with its options."""
+        return requested(self.metric, "/metric")[0]
+
+    @property
+    def slug(self) -> str:
+        """The requested metric's slug."""
+        return self.request.metric.slug
+
+    def asked(self) -> PaneQuery:
+        """Return what the view is asked, options in brackets included."""
+        return self.request.question(self.question())
+
+
+def bins_of(config: ModelConfig, scope: str | None) -> int:
+    """Return the default number of bins: 15, or the nearest that the model's grid gives exactly."""
+    known = scope in ("top_label", "positive", "all") or (scope or "").startswith("class:")
+    return default_bins(config.spec(), scope if known else None)
+
+
+def scope_by_index(scope: str | None, config: ModelConfig) -> str | None:
+    """Return the scope with its class named by index."""
+    if scope is None or not scope.startswith("class:"):
+        return scope
+    return f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
+
+
+def scope_of(scope: str | None, config: ModelConfig) -> str:
+    """Return the requested scope, or the model's own."""
+    return PaneQuery(scope=scope_by_index(scope, config)).scope_for(config.spec())
+
+
+def class_index(name: str, config: ModelConfig, pointer: str) -> int:
+    """Return the index of the class with this name, or this index.
+
+    Raises
+    ------
+    CalibrationInputError
+        The model has no such class.
+    """
+    if config.classes and name in config.classes:
+        return config.classes.index(name)
+    if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
+        return int(name)
+    known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
+    detail = f"{name!r} is not a class of the model; known: {known}."
+    raise CalibrationInputError.at(pointer, "unknown_class", detail)
+
+
+def requests_in(text: str, config: ModelConfig, pointer: str = "/metrics") -> list[MetricRequest]:
+    """Read requested metrics; a class in a scope is named by its index from here on.
+
+    Raises
+    ------
+    CalibrationInputError
+        A metric or an option is not known, or the model cannot be asked it.
+    """
+    found = []
+    for each in requested(text, pointer):
+        scope = dict(each.options).get("scope")
+        found.append(
+            each if scope is None else each.with_option("scope", scope_of(str(scope), config))
+        )
+    for each in found:
+        each.question(PaneQuery(bins=bins_of(config, None))).check(config.spec())
+    return found
+
+
+def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
+    """Reject a shared parameter that none of the requested metrics takes.
+
+    Raises
+    ------
+    CalibrationInputError
+        The parameter, with what those metrics take.
+    """
+    for name in query.model_fields_set & set(SHARED):
+        value = getattr(query, name)
+        if value is None or any(_takes(each, name, value) for each in requests):
+            continue
+        taken = sorted(
+            {other for each in requests for other in SHARED if takes(each.metric, other)}
+        )
+        detail = (
+            f"None of the requested metrics takes {name}={value}; they take {', '.join(taken)}."
+        )
+        raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
+
+
+def _takes(request: MetricRequest, name: str, value: object) -> bool:
+    if name == "binning" and value in MEMBERSHIP.allowed:
+        return MEMBERSHIP in request.metric.own_options
+    return takes(request.metric, name)
