@@ -69,9 +69,9 @@ class Item:
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
-    def judge(self, error: Exception, violations: list[dict[str, Any]] | None = None) -> None:
-        """What an error in filling means: violations reject the content, anything else sets the entry aside."""
-        found = violations or [asdict(each) for each in getattr(error, "violations", [])]
+    def judge(self, error: Exception) -> None:
+        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry."""
+        found = [asdict(each) for each in getattr(error, "violations", [])]
         if found:
             self.status, self.errors = records.REJECTED, found
         else:

@@ -312,7 +312,7 @@ class PartitionLoop:
         except EntryKills as death:
             item.set_aside(str(death))
         except EntryRefused as error:
-            item.judge(error, error.violations)
+            item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
                 # It harms nobody; what it changes depends on records and slices, which only the worker knows.
