@@ -21,19 +21,19 @@ from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
+from calibrant.core.actions import recommendation
 from calibrant.core.batch import Batch
 from calibrant.core.view import NotAnswerable, View
 
-LEAVE = "leave it"
-RULE = (
-    "the first of leave it, temperature, intercept, more that no later one beats on held-out labels"
-)
+LEAVE = "none"
+RULE = "the first of none, temperature, intercept, slope_intercept that no later one beats on held-out labels"
+MORE_LABELS = ("no_labels", "few_units", "missing_class", "few_rows")
 CANDIDATES = {
     "temperature": scaling_maps.temperature_form,
     "intercept": scaling_maps.intercept_form,
-    "more": vector.form,
+    "slope_intercept": vector.form,
 }
-# Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "more"
+# Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "slope_intercept"
 # than this: what a thinner sample could not fit, the whole one shall.
 MAX_NUMBERS = 1 << 14
 MIN_ROWS_A_PARAMETER = 20
@@ -48,19 +48,19 @@ def recommend(view: View) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `recommendation` ("leave it", "temperature", "intercept", "more", or None with a `recommendation_reason`)
-    and `recommendation_evidence`: by candidate the held-out NLL and Brier, the gain over leaving it with its interval,
-    and by whom it is beaten.
+    dict with `recommendation`: `action` ("none", "temperature", "intercept", "slope_intercept", "collect_more", or None if
+    the window cannot tell), `reason`, and `evidence`: by candidate the held-out NLL and Brier, the gain over the
+    probabilities as sent with its interval, and which candidates beat it.
 
     Examples
     --------
     >>> from calibrant import Batch, Pane, PaneSpec
-    >>> from calibrant.core.query import Question
+    >>> from calibrant.core.query import PaneQuery
     >>> pane = Pane(PaneSpec("binary", 2))
     >>> columns = {"confidences": [0.99, 0.01] * 500, "labels": [1, 0, 1, 0, 1, 0, 0, 1] * 125}
     >>> columns["ids"] = [f"i{i}" for i in range(1000)]
     >>> pane.fill_batch(Batch.from_columns(columns).batch)
-    >>> recommend(View(pane, Question()))["recommendation"]
+    >>> recommend(View(pane, PaneQuery()))["recommendation"]["action"]
     'temperature'
     """
     return Weighing(view).recommended()
@@ -115,7 +115,9 @@ class Weighing:
                 continue
             self.mapped[name] = halves.mapped(make, fitted)
             if name == "temperature":
-                starts["more"] = [np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted]
+                starts["slope_intercept"] = [
+                    np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted
+                ]
 
     @cached_property
     def losses(self) -> dict[str, dict[str, Floats]]:
@@ -163,11 +165,7 @@ class Weighing:
             "sample": self.sample,
             "whole_window": self.whole,
         }
-        return {
-            "recommendation": choice,
-            "recommendation_reason": None,
-            "recommendation_evidence": evidence,
-        }
+        return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def _by_whole(self) -> dict[str, Any]:
         """Between leaving it and a temperature, by all of the window, where there are no rows for the others."""
@@ -178,7 +176,7 @@ class Weighing:
             LEAVE: whole["before"] | {"beaten_by": ["temperature"] if better else []},
             "temperature": whole["after"] | {"gain": whole["gain"], "beaten_by": []},
             "intercept": {"reason": reason},
-            "more": {"reason": reason},
+            "slope_intercept": {"reason": reason},
         }
         evidence = {
             "rule": RULE,
@@ -190,11 +188,8 @@ class Weighing:
             "sample": None if reason == "not_kept" else self.sample,
             "whole_window": whole,
         }
-        return {
-            "recommendation": "temperature" if better else LEAVE,
-            "recommendation_reason": None,
-            "recommendation_evidence": evidence,
-        }
+        choice = "temperature" if better else LEAVE
+        return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def held_out_temperature(self, objective: str) -> dict[str, Any]:
         """`heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
@@ -236,11 +231,15 @@ class _Temperature:
 
 
 def _nothing(reason: str, detail: str) -> dict[str, Any]:
-    return {
-        "recommendation": None,
-        "recommendation_reason": reason,
-        "recommendation_evidence": {"rule": RULE, "detail": detail},
-    }
+    action = "collect_more" if reason in MORE_LABELS else None
+    evidence = {"rule": RULE, "cause": reason}
+    return {"recommendation": recommendation(action, f"{detail[0].upper()}{detail[1:]}.", evidence)}
+
+
+def _why(choice: str) -> str:
+    if choice == LEAVE:
+        return "No candidate has a lower loss on held-out labels than the probabilities as sent."
+    return "The simplest candidate that no richer one beats on held-out labels."
 
 
 def _is_gain(held_out: dict[str, Any]) -> bool:
