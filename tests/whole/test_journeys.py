@@ -6,11 +6,14 @@ of the library, where the numbers are made; for a POST all of them together, wit
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.tracing import Trace, one_process, traced
+from tests.tracing import ROOT, Trace, one_process, traced
+
+PAGE = ROOT / "docs" / "architecture.md"
 
 MAX_FILES_OF_A_POST = 40
 MAX_FILES_OF_A_GET = 32
@@ -79,6 +82,8 @@ async def test_a_post_of_two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     print(*(f"{place:3d} {file}" for place, file in enumerate(path, 1)), sep="\n")
     print("in accumulators only:", *below, sep="\n    ")
     assert "workers/store/commit.py" in path
+    section = PAGE.read_text().partition("## Path of a posted batch")[2].partition("\n## ")[0]
+    assert not set(path) - set(re.findall(r"`([\w/]+\.py)`", section)), "the page misses a stop"
     assert len(path) <= MAX_FILES_OF_A_POST
 
 
