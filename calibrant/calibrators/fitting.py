@@ -33,7 +33,7 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     ----------
     method : one of `MAPS`
     spec : the model's
-    scope : as in `Question`; None for the model's own
+    scope : as in `PaneQuery`; None for the model's own
 
     Raises
     ------
@@ -76,11 +76,11 @@ def fit(
     Examples
     --------
     >>> from calibrant.core.pane import Pane
-    >>> from calibrant.core.query import Question
+    >>> from calibrant.core.query import PaneQuery
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
     >>> pane.fill_batch(Batch.from_columns(columns).batch)
-    >>> fitted = fit("isotonic", View(pane, Question()))
+    >>> fitted = fit("isotonic", View(pane, PaneQuery()))
     >>> [round(value, 3) for value in fitted["parameters"]["y"]]
     [0.2, 0.8]
     """

@@ -16,7 +16,7 @@ from calibrant.core.query import PaneQuery
 
 @dataclass(frozen=True)
 class Option:
-    """A named value that a metric reads from `Question.options`.
+    """A named value that a metric reads from `PaneQuery.options`.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class View:
     Parameters
     ----------
     pane : Pane
-    question : Question, checked against the pane's spec
+    question : PaneQuery, checked against the pane's spec
     batch : the raw rows that the pane was filled from, where they are at hand
     """
 

@@ -24,7 +24,7 @@ from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
-from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheMapRead
@@ -113,7 +113,9 @@ async def get_calibration_map(
         200: answers(ApplyResponse, "The recalibrated batch"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
+    openapi_extra=takes(
+        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
+    ),
 )
 async def apply_calibration_map(
     model: ModelId,

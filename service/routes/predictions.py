@@ -20,6 +20,7 @@ from calibrant_server.service.ingest.schemas import (
     IngestResponse,
     PredictionRecord,
     PredictionsBody,
+    RecordsBody,
 )
 from calibrant_server.service.ingest.service import IngestContext, TheIngest, digest_of_all
 from calibrant_server.service.openapi.schema import answers, problems, takes
@@ -38,10 +39,16 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
         202: answers(IngestResponse, "The batch is accepted", Location="The batch."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
+    openapi_extra=takes(
+        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
+    ),
 )
 async def ingest_predictions(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Take a batch of predictions with their labels."""
+    """Take a batch of predictions, with or without labels.
+
+    The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
+    batch of an unknown model creates the model.
+    """
     return await access.take(query.partial, load_predictions)
 
 
