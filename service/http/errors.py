@@ -1,4 +1,4 @@
-"""Every error that a client can meet: one class a problem, status on the class, docstring as message.
+"""Every error that a client can receive: one class per problem, status on the class, docstring as message.
 
     Problem
       400  MalformedBody, MalformedRequest
@@ -90,7 +90,7 @@ class Problem(Exception):
 
 
 class RetryLater(Problem, family=True):
-    """The request was not handled now; the header Retry-After says when to send it again."""
+    """The request was not handled; the header Retry-After gives the time to wait before sending it again."""
 
     status = 503
 
@@ -106,13 +106,13 @@ class MalformedBody(Problem):
 
 
 class MalformedRequest(Problem):
-    """A header of the request cannot be read."""
+    """A header of the request is invalid."""
 
     status = 400
 
 
 class KeyRequired(Problem):
-    """This service asks for a key: send the header `Authorization: Bearer <key>`."""
+    """This service requires a key: send the header `Authorization: Bearer <key>`."""
 
     status = 401
 
@@ -121,7 +121,7 @@ class KeyRequired(Problem):
 
 
 class KeyUnknown(Problem):
-    """The key in the header Authorization is not one of this service."""
+    """The service does not know the key in the header Authorization. Send a valid key."""
 
     status = 401
 
@@ -131,13 +131,13 @@ class KeyUnknown(Problem):
 
 
 class ScopeMissing(Problem):
-    """The key is known but carries none of the scopes that this operation asks for."""
+    """The key is valid but has none of the scopes that this operation requires."""
 
     status = 403
 
 
 class KeysNotConfigured(Problem):
-    """No keys are configured, and without keys the service answers this machine alone."""
+    """No keys are configured, and without keys the service accepts requests from this machine only."""
 
     status = 403
 
@@ -179,7 +179,7 @@ class MapUnknown(Problem):
 
 
 class MethodNotAllowed(Problem):
-    """This path does not answer this method; the header Allow lists those that it does."""
+    """This path does not support this method; the header Allow lists the supported ones."""
 
     status = 405
 
@@ -203,37 +203,37 @@ class BatchConflict(Problem):
 
 
 class ModelConflict(Problem):
-    """The request does not agree with the model as it is defined."""
+    """The request contradicts the settings of the model."""
 
     status = 409
 
 
 class ImportUnfinished(Problem):
-    """An import of this model has begun and is not finished: send the same import again to go on, or delete the model."""
+    """An import of this model has begun and is not finished: send the same import again to continue, or delete the model."""
 
     status = 409
 
 
 class ModelDeleted(Problem):
-    """The model was deleted while the request waited; nothing of what was sent is kept."""
+    """The model was deleted while the request waited; nothing was stored."""
 
     status = 409
 
 
 class BaselineConflict(Problem):
-    """A baseline does not change: this name holds another window, or there is no room for one more."""
+    """A baseline cannot change: this name has another window, or the model has the maximum number of baselines."""
 
     status = 409
 
 
 class AlarmClosed(Problem):
-    """The alarm is closed: another map, other settings or a later alarm took its place."""
+    """The alarm is closed: another map, other settings or a later alarm replaced it."""
 
     status = 409
 
 
 class MapNotBetter(Problem):
-    """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+    """This version did not beat the current one on later labels. Send `override: true` to promote it anyway."""
 
     status = 409
 
@@ -245,19 +245,19 @@ class WebhooksMissing(Problem):
 
 
 class MapsFull(Problem):
-    """The model has as many map versions as the service keeps; versions are never dropped."""
+    """The model has the maximum number of map versions, which are never removed. Use another model id."""
 
     status = 409
 
 
 class PreconditionFailed(Problem):
-    """The model is not in the state that If-Match or If-None-Match asks for; read it again first."""
+    """The model is not in the state that If-Match or If-None-Match requires; read it again first."""
 
     status = 412
 
 
 class BodyTooLarge(Problem):
-    """The request body is larger than the service takes; send it in several batches."""
+    """The request body is larger than the service accepts; send it in several batches."""
 
     status = 413
 
@@ -281,7 +281,7 @@ class InvalidInput(Problem):
 
 
 class InvalidQuery(Problem):
-    """A query parameter is unknown or has a value that cannot be answered."""
+    """A query parameter is unknown or has an invalid value."""
 
     status = 422
 
@@ -305,25 +305,25 @@ class BacklogFull(RetryLater):
 
 
 class IdsFull(RetryLater):
-    """The service remembers as many batch ids as it has room for; ids are never forgotten early."""
+    """The store of batch ids is full. Ids are never removed early: send the batch again later."""
 
     status = 429
 
 
 class RecordsFull(RetryLater):
-    """The service retains as many predictions by id as it has room for; none is dropped before its time."""
+    """The store of retained predictions is full. None is removed early: send the batch again later."""
 
     status = 429
 
 
 class InternalError(Problem):
-    """The service failed at something that it should not fail at; the fault is ours."""
+    """The service failed with an unexpected error. Report it with the time of the request."""
 
     status = 500
 
 
 class Saturated(RetryLater):
-    """The service holds as many request bodies as it has room for."""
+    """The memory for request bodies is full. Send the request again later."""
 
     status = 503
 
@@ -335,6 +335,6 @@ class StoreUnavailable(RetryLater):
 
 
 class AnswerLate(RetryLater):
-    """The workers did not answer in time; the same question may be answered faster the next time."""
+    """The workers did not respond in time. Send the same query again: the result may be ready."""
 
     status = 503

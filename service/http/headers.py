@@ -16,7 +16,7 @@ Prefer = Annotated[
 IdempotencyKey = Annotated[
     str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
 ]
-IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client has.")]
 IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]
 
 MAX_WAIT_S = 60

@@ -1,4 +1,4 @@
-"""Turns whatever rises out of a route into one problem document."""
+"""Translation of every exception of a route into one problem document."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ RULES = {
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
-    """Answer with the problem as `application/problem+json`."""
+    """Return the problem as `application/problem+json`."""
     return Response(
         orjson.dumps(problem.body(request.url.path)),
         status_code=problem.status,
@@ -53,7 +53,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def invalid_input(violations: list[Violation]) -> InvalidInput:
-    """Return the problem of a body with these violations; says so when it lists only the first."""
+    """Return the problem of a body with these violations; state if it lists only the first."""
     first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
     if len(violations) == 1:
         return InvalidInput(first, errors=violations)
@@ -74,7 +74,7 @@ def violation_of(error: dict[str, Any]) -> Violation:
 
 
 def from_validation(error: RequestValidationError) -> Problem:
-    """Return the problem of a refused query, path, header or small body."""
+    """Return the problem of a rejected query, path, header or small body."""
     errors = error.errors()
     violations = [violation_of(each) for each in errors]
     detail = " ".join(violation.detail for violation in violations[:3])
@@ -91,10 +91,10 @@ def from_validation(error: RequestValidationError) -> Problem:
 
 
 def from_http(error: HTTPException, request: Request) -> Problem:
-    """Return the problem of a path or method that no route answers."""
+    """Return the problem of a path or method without a route."""
     if error.status_code == 405:
         allow = ", ".join(methods_of(request))
-        detail = f"{request.method} is not answered here; allowed: {allow}."
+        detail = f"{request.method} is not supported here; allowed: {allow}."
         return MethodNotAllowed(detail, headers={"Allow": allow})
     if error.status_code == 404:
         return path_unknown(request.url.path)
@@ -102,7 +102,7 @@ def from_http(error: HTTPException, request: Request) -> Problem:
 
 
 def methods_of(request: Request) -> list[str]:
-    """Return the methods that some route answers at the path of this request."""
+    """Return the methods that routes support at the path of this request."""
     found: set[str] = set()
     for route in request.app.state.routes:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
@@ -143,9 +143,9 @@ FORESEEN: tuple[type[Exception], ...] = (
 
 
 def install(app: FastAPI) -> None:
-    """Let the errors that `app` foresees be answered as problem documents.
+    """Return the expected errors of `app` as problem documents.
 
-    What nobody foresaw is answered by `calibrant_server.service.http.middleware`, which lies around everything.
+    Unexpected errors are handled by `calibrant_server.service.http.middleware`, the outermost layer.
     """
 
     async def answer(request: Request, error: Exception) -> Response:

@@ -63,7 +63,7 @@ class AlarmResponse(BaseModel):
     slice: str | None
     state: Literal["open", "closed"]
     raised_at: str
-    cohort: dict[str, str] = Field(description="The cohort at which it went off.")
+    cohort: dict[str, str] = Field(description="The cohort that raised the alarm.")
     start_of_change: str | None
     evidence_log10: float | None
     sr_log10: float | None
@@ -105,13 +105,15 @@ class StreamQuery(BaseModel):
 
 
 class Acknowledgement(BaseModel):
-    """Somebody took note."""
+    """An acknowledgement."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
     by: str | None = Field(
-        None, max_length=200, description="Who; the name of your key without it."
+        None,
+        max_length=200,
+        description="Who acknowledged the alarm. Default: the name of your key.",
     )
 
 
@@ -231,7 +233,7 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
         202: answers(AlarmResponse, "Taken, and not done yet"),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("Who, and what there is to say", json=Acknowledgement),
+    openapi_extra=takes("The user and a note", json=Acknowledgement),
 )
 async def acknowledge_alarm(
     alarm: AlarmId,
@@ -241,7 +243,7 @@ async def acknowledge_alarm(
     reception: TheReception,
     prefer: Prefer = None,
 ) -> Response:
-    """Take note of an alarm: watching for change starts again, evidence since the baseline stays."""
+    """Acknowledge an alarm: watching for change starts again, evidence since the baseline stays."""
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))

@@ -55,7 +55,7 @@ SUMMARY = (
 
 
 class NewMap(MapParameters):
-    """Which fit to freeze: what `GET calibration-map` takes, and a note."""
+    """Which fit to freeze: the parameters of `GET calibration-map`, and a note."""
 
     note: str | None = Field(None, max_length=2000, description="For people.")
 

@@ -59,7 +59,7 @@ DELAY_PATIENCE_S = 5.0
 
 
 class ModelResponse(BaseModel):
-    """A model as declared."""
+    """A model with its settings."""
 
     model: str
     task: str
@@ -133,7 +133,7 @@ async def get_model(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return what is declared of a model."""
+    """Return the settings of a model."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         records = await connection.inbox.tallies(config)
@@ -164,7 +164,7 @@ async def put_model(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Declare a model, or replace what is declared of it."""
+    """Create a model, or replace its settings."""
     document = await _document(request, reception, (JSON,))
     with engine_errors():
         current = await reception.registry.get(caller.tenant, model)
@@ -190,7 +190,7 @@ async def patch_model(
     reception: TheReception,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change some of what is declared of a model (RFC 7396)."""
+    """Change some settings of a model (RFC 7396)."""
     document = await _document(request, reception, (JSON, MERGE_PATCH))
     refuse_unknown(document, ModelSettings.model_fields)
     current = await model_of(connection, caller, model)
