@@ -90,7 +90,7 @@ def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether an id in the path holds an encoded slash, which routing would take for a real one."""
+    """Return whether an id in the path contains an encoded slash, which routing would decode."""
     raw = scope.get("raw_path") or b""
     return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
 

@@ -68,7 +68,7 @@ def violation_of(error: dict[str, Any]) -> Violation:
     place = "".join(f"/{escaped(part)}" for part in parts)
     rule = RULES.get(error["type"], error["type"])
     if rule == "unknown_field":
-        return Violation(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+        return Violation(place, rule, f"Received unknown field {str(parts[-1])[:60]!r}. Remove it.")
     detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
     return Violation(place, rule, detail)
 
@@ -111,12 +111,12 @@ def methods_of(request: Request) -> list[str]:
 
 
 def path_unknown(path: str) -> PathUnknown:
-    """Return the 404 of a path; under models it names the rule for ids, which hold no slash."""
+    """Return the 404 of a path; under models it names the rule for ids, which contain no slash."""
     if not path.startswith("/v1/models/") or path.endswith("/"):
         ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
         return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
     rule = Violation("/model", "id", InvalidName.message())
-    return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
+    return PathUnknown(f"Nothing is served at {path}. A model id contains no slash.", errors=[rule])
 
 
 def problem_of(error: Exception, request: Request) -> Problem:

@@ -1,4 +1,4 @@
-"""Baselines: windows frozen under a name, to be compared with for good."""
+"""Baselines: windows frozen under a name, for later comparisons."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -59,7 +59,7 @@ class BaselineResponse(BaseModel):
     window: WindowShown
     slice: str | None = None
     clock: str = Field(
-        description="event: as it stood when it was frozen; sealed: at the label horizon."
+        description="`event`: at the time of freezing; `sealed`: at the label horizon."
     )
     created_at: str
     n_predictions: int | None = None

@@ -1,4 +1,4 @@
-"""The current calibration map: which frozen version clients shall use, and how another one takes its place.
+"""The current calibration map: the frozen version that clients should use, and its replacement.
 
 It stands whole in one field of the store, so a client may poll it as often as it likes: an unchanged one is 304 after a
 single read. `stale-if-error` lets it go on with what it has while the service is away.
@@ -114,7 +114,7 @@ async def get_current_map(
         200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("Which version, and why", json=Promotion),
+    openapi_extra=takes("The version and the reason", json=Promotion),
 )
 async def promote_map(
     model: ModelId,

@@ -79,7 +79,7 @@ class MapsResponse(ListPage):
         201: answers(MapVersion, "The version", Location="The version."),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("Which fit", json=NewMap),
+    openapi_extra=takes("The fit to freeze", json=NewMap),
 )
 async def create_map(
     model: ModelId,

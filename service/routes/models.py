@@ -1,4 +1,4 @@
-"""The registry: what is declared of each model, changed one version at a time."""
+"""The registry: the settings of each model, changed one version at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,7 +73,7 @@ class ModelResponse(BaseModel):
     unit: str | None
     listed_classes: list[int] | None
     alarm: dict[str, Any] = Field(
-        description="As declared; secrets are hidden. Keys without the scope admin see scheme and host of receivers' URLs."
+        description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )
     revision: int
     created_at: str | None
@@ -148,9 +148,9 @@ async def get_model(
     "/v1/models/{model}",
     operation_id="putModel",
     responses={
-        200: answers(ModelResponse, "The model was there", ETag="Its version."),
+        200: answers(ModelResponse, "The model existed", ETag="Its version."),
         201: answers(
-            ModelResponse, "The model was made", ETag="Its version.", Location="The model."
+            ModelResponse, "The model was created", ETag="Its version.", Location="The model."
         ),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
@@ -205,7 +205,7 @@ async def patch_model(
     "/v1/models/{model}",
     operation_id="deleteModel",
     status_code=204,
-    responses={204: {"description": "The model is gone"}, **problems(412, 422)},
+    responses={204: {"description": "The model is deleted"}, **problems(412, 422)},
 )
 async def delete_model(
     model: ModelId,
@@ -214,7 +214,7 @@ async def delete_model(
     connection: TheConnection,
     if_match: IfMatch = None,
 ) -> Response:
-    """Delete a model with everything that was counted for it."""
+    """Delete a model with all its data."""
     with engine_errors():
         config = await connection.registry.found(caller.tenant, model)
     if config is None:
@@ -234,7 +234,7 @@ async def _document(
 
 
 def _tells_receivers(caller: Caller) -> bool:
-    """Say whether a caller is shown where alarms are sent, as in the log of deliveries."""
+    """Return whether a caller may read the receivers of alarms, as in the log of deliveries."""
     return "admin" in caller.scopes
 
 
@@ -256,7 +256,7 @@ def _without_tallies(tags: list[str] | None) -> list[str] | None:
 
 
 def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
-    """Refuse a request that was made for another version than the one that is there."""
+    """Reject a request for another version than the stored one."""
     required = _without_tallies(entity_tags(request, "if-match"))
     excluded = entity_tags(request, "if-none-match")
     if required is not None and (current is None or not names(required, etag_of(current))):

@@ -1,4 +1,4 @@
-"""Webhooks: what was sent to the receivers of a model's alarm, and a test of them."""
+"""Webhooks: the messages sent to the receivers of a model's alarm, and a test message."""
 
 from typing import Annotated, Any, Literal
 from uuid import uuid4
