@@ -1,4 +1,4 @@
-"""The two doors of the maps: fit one to what a view shows, apply one to a batch."""
+"""Entry points of calibration maps: fit one to a view, apply one to a batch."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ MIN_UNITS = 20
 
 
 def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, ...]:
-    """Accumulators that `fit` reads.
+    """Return the accumulators that `fit` reads.
 
     Parameters
     ----------
     method : one of `MAPS`
-    spec : the model's
-    scope : as in `Question`; None for the model's own
+    spec : PaneSpec of the model
+    scope : as in `PaneQuery`. Default: the model's own.
 
     Raises
     ------
     CalibrationInputError
-        Not a method.
+        Unknown method.
     """
     kind = (scope or spec.default_scope).partition(":")[0]
     cells = {"class": "classes"}.get(kind, kind)
@@ -52,35 +52,35 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
 def fit(
     method: str, view: View, options: Options | None = None, evaluate: bool = True
 ) -> dict[str, Any]:
-    """A calibration map fitted to what a view shows.
+    """Fit a calibration map to a view.
 
     Parameters
     ----------
     method : one of `MAPS`
-    view : View; its question gives scope, label policy and `ci`. With raw rows the fit is to the rows.
-    options : Options; what the method does not read is ignored
-    evaluate : whether the map is evaluated on held-out data, which takes further fits
+    view : View; its query gives scope, label policy and `ci`. With raw rows the fit is to the rows.
+    options : Options; those that the method does not read are ignored
+    evaluate : whether to evaluate the map on held-out data, which takes further fits
 
     Returns
     -------
     dict of plain values: method, scope ("positive", "class", "top_label" or "full"), class, input, parameters, digest,
-    n, before, after, heldout and how the fit went. `parameters` is None with a `reason` where there is no map; `before`
-    and `after` are on the data of the fit, by `evaluation`; `heldout` is None with a `heldout_reason`. `error_bound`
-    is what the cells may cost against a fit to raw rows, in probability; of temperature it is relative.
+    n, before, after, heldout and diagnostics of the fit. `parameters` is None with a `reason` if there is no map; `before`
+    and `after` are on the data of the fit, by `evaluation`; `heldout` may be None with a `heldout_reason`. `error_bound`
+    bounds the error of fitting to cells instead of raw rows, in probability; of temperature it is relative.
 
     Raises
     ------
     CalibrationInputError
-        Not a method, a scope that it does not map, or options outside their range.
+        Unknown method, a scope that it does not map, or options outside their range.
 
     Examples
     --------
     >>> from calibrant.core.pane import Pane
-    >>> from calibrant.core.query import Question
+    >>> from calibrant.core.query import PaneQuery
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
     >>> pane.fill_batch(Batch.from_columns(columns).batch)
-    >>> fitted = fit("isotonic", View(pane, Question()))
+    >>> fitted = fit("isotonic", View(pane, PaneQuery()))
     >>> [round(value, 3) for value in fitted["parameters"]["y"]]
     [0.2, 0.8]
     """
@@ -118,11 +118,11 @@ def fit(
 
 
 def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
-    """A map's probabilities for a batch.
+    """Apply a map to a batch and return its probabilities.
 
     Parameters
     ----------
-    fitted : what `fit` answered, or the same read from JSON: method, scope, class and parameters suffice
+    fitted : the result of `fit`, or the same read from JSON: method, scope, class and parameters suffice
     batch : Batch
 
     Returns
@@ -132,7 +132,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     Raises
     ------
     CalibrationInputError
-        Not a method, no parameters, or a scope that the batch has not.
+        Unknown method, no parameters, or a scope that the batch does not have.
     """
     method, parameters = _method(str(fitted.get("method"))), fitted.get("parameters")
     if not isinstance(parameters, Mapping):
@@ -189,7 +189,7 @@ def _checked(options: Options, view: View) -> Options:
 
 
 def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
-    """Scope and class in the words of the answer."""
+    """Return scope and class as named in the result."""
     kind, _, name = view.scope.partition(":")
     if kind == "top_label" and "full" in method.scopes:
         return "full", None
@@ -214,7 +214,7 @@ def _fitted_to_rows(
     answer: dict[str, Any],
     evaluate: bool,
 ) -> dict[str, Any]:
-    """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
+    """Return the result of a map that is fitted to rows: the stored sample's, or the raw ones."""
     rows, sample = rows_of(view)
     assert method.solve_rows is not None and method.at_rows is not None
     solved = method.solve_rows(rows, options)
@@ -256,7 +256,7 @@ def _filled(cells: Cells) -> Cells:
 
 
 def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[str, Any]:
-    """Losses before and after, on the data of the fit."""
+    """Return losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
         pair = {name: solved.details.pop(name, None) for name in ("before", "after")}
@@ -296,7 +296,7 @@ def _held_out(
 
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
-    """Of the common temperature, on the kept sample or the raw rows: what is said with the recommendation."""
+    """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
     told = Weighing(view).held_out_temperature("nll")
     return told["heldout"], told["heldout_reason"]
 
