@@ -19,6 +19,7 @@ from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability as reliability_of
+from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
@@ -262,7 +263,8 @@ def fit_map(
         method, {name: value for name, value in given.items() if value is not None}
     )
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill_batch(batch)
+    for part in apart(batch):
+        pane.fill_batch(part)
     question = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
     return CalibrationMap(fit(method, View(pane, question, batch), options))
 
@@ -344,7 +346,8 @@ def _batch(arguments: dict[str, Any]) -> Batch:
 def _filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     """Return a pane with the accumulators that a computation reads."""
     pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
-    pane.fill_batch(batch)
+    for part in apart(batch):
+        pane.fill_batch(part)
     return pane
 
 

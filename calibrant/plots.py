@@ -211,7 +211,7 @@ def plot_map(fitted: CalibrationMap, ax: Axes | None) -> Axes:
 
 
 def _mapped(fitted: CalibrationMap, values: Mapping[str, Any], x: Any) -> Any:
-    """Return what a map of one probability makes of it."""
+    """Return the recalibrated values of one probability."""
     from calibrant.calibrators.registry import found
 
     method = found()[str(values["method"])]
@@ -266,11 +266,11 @@ def _name_lines(ax: Axes, level: str) -> None:
     """Name the lines once."""
     handles, labels = ax.get_legend_handles_labels()
     first = dict(zip(reversed(labels), reversed(handles), strict=True))
-    told = {"null": "calibrated model: mean to 95 %", "interval": level}
+    texts = {"null": "calibrated model: mean to 95 %", "interval": level}
     shown = [name for name in ("interval", "null") if name in first]
     if shown:
         ax.legend(
-            [first[name] for name in shown], [told[name] for name in shown], framealpha=0.9, edgecolor="none",
+            [first[name] for name in shown], [texts[name] for name in shown], framealpha=0.9, edgecolor="none",
             fontsize=8.5, loc="best",
         )  # fmt: skip
 

@@ -44,8 +44,8 @@ def html_table(header: Sequence[str], rows: Rows, caption: str = "") -> str:
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<style>{STYLE}</style><table class="calibrant">{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    caption_tag = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<style>{STYLE}</style><table class="calibrant">{caption_tag}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def html_page(title: str, content: str) -> str:

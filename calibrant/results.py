@@ -103,10 +103,12 @@ class Report(Mapping[str, Estimate]):
 
     @property
     def _caption(self) -> str:
-        told = f"{_counted(self.about)}; raters={self.about['raters']}, scope={self.about['scope']}"
+        caption = (
+            f"{_counted(self.about)}; raters={self.about['raters']}, scope={self.about['scope']}"
+        )
         if self.n_units_split:
-            told += f"\nunits split over batches or panes: {self.n_units_split:,}; each part counts as a unit of its own"
-        return told
+            caption += f"\nunits split over batches or panes: {self.n_units_split:,}; each part counts as a unit of its own"
+        return caption
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = (
@@ -237,8 +239,8 @@ class ReliabilityTable(_Values):
     @property
     def _caption(self) -> str:
         values = self._values
-        told = f"{_counted(values)}; raters={values['raters']}, scope={values['scope']}, binning={values['binning']}"
-        return told + ("" if self.ece is None else f"; ECE {number(self.ece)}")
+        caption = f"{_counted(values)}; raters={values['raters']}, scope={values['scope']}, binning={values['binning']}"
+        return caption + ("" if self.ece is None else f"; ECE {number(self.ece)}")
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = (
@@ -377,7 +379,7 @@ class CalibrationMap(_Values):
         return _applied(self._values, probabilities, logits)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw what the map makes of each probability; of a map of scope `full` with two classes, of class 1.
+        """Draw the recalibrated probability over the probability; for scope `full` with two classes, of class 1.
 
         Raises
         ------
@@ -392,22 +394,22 @@ class CalibrationMap(_Values):
 
     def __repr__(self) -> str:
         values = self._values
-        told = [f"{values.get('method')}, scope={values.get('scope')!r}"]
+        parts = [f"{values.get('method')}, scope={values.get('scope')!r}"]
         if values.get("parameters") is None:
-            told.append(f"parameters=None, reason={values.get('reason')!r}")
+            parts.append(f"parameters=None, reason={values.get('reason')!r}")
         where, losses = (
             ("held out", values["heldout"]) if values.get("heldout") else ("in sample", values)
         )
         eces = [(losses.get(name) or {}).get("ece") for name in ("before", "after")]
         if None not in eces:
-            told.append(f"ECE {where} {number(eces[0])} -> {number(eces[1])}")
+            parts.append(f"ECE {where} {number(eces[0])} -> {number(eces[1])}")
         if values.get("n") is not None:
-            told.append(f"n={values['n']}")
-        return f"CalibrationMap({', '.join(told)})"
+            parts.append(f"n={values['n']}")
+        return f"CalibrationMap({', '.join(parts)})"
 
 
 def _applied(values: Mapping[str, Any], probabilities: Any, logits: Any) -> Floats:
-    """Return what a map makes of arrays, in their shape where it maps all classes."""
+    """Return mapped arrays, in the shape of the argument where the map covers all classes."""
     batch = read_arrays(probabilities, logits=logits)
     mapped = apply(values, batch)
     return np.asarray(mapped[:, 1] if batch.task == "binary" and mapped.ndim == 2 else mapped)

@@ -198,7 +198,7 @@ class Report:
                 f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}"
             )
         self.console.print(f"start of change: {answer['start_of_change']}")
-        self.console.print(f"recommended: {answer['recommended_action']['text']}", markup=False)
+        self.console.print(f"recommended: {answer['recommendation']['reason']}", markup=False)
         self.console.print(answer["summary"], markup=False)
         self.console.print(answer["description"]["text"], markup=False)
         self.console.print(

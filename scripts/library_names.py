@@ -25,7 +25,7 @@ from typing import Any
 
 def stub() -> str:
     """Return the text of the stub."""
-    places = calibrant._PLACES
+    places = vars(calibrant)["_PLACES"]
     by_place = sorted((place, name) for name, place in places.items())
     imports = [f"from calibrant.{place} import {name} as {name}\n" for place, name in by_place]
     functions = [

@@ -76,7 +76,7 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes what stands between them and the engine."""
     app.state.connection = connection
     app.state.reception = IngestService(settings, connection, app.state.admission)
-    app.state.reading = ReadService(settings, connection)
+    app.state.reading = ReadService(connection)
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:

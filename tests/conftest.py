@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.stores import SERVERS, StoreServer
 
 # Read when numpy is first imported, for tests that are run without make; see the Makefile.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# On a busy machine neither an example nor its making is too slow.
+hypothesis_settings.register_profile(
+    "calibrant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("calibrant")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ PRELOADED = (
 
 @cache
 def _context() -> ForkServerContext:
+    # The server of forks skips a module that is not there, and each process would import everything itself.
+    assert all(find_spec(name) for name in PRELOADED)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     return context

@@ -1,10 +1,10 @@
-"""Recommended change of the probabilities: none, a temperature, one intercept per class, or more.
+"""Recommended change of the probabilities: none, a temperature, one intercept per class, or slopes and intercepts.
 
 Each candidate is fitted on one half of the units and evaluated on the other, so that none wins by its number of parameters.
-The rule: of leave it, temperature, intercept, more, in this order, the first that no later one beats. One beats another
-if the complete interval of its gain in held-out NLL is above 0; in Brier score if a rating has probability 0 as
-sent. "More" is vector scaling: a slope and an intercept per class. If the rows are a part of the window, whether a
-temperature beats leaving it is evaluated on the complete window instead, whose profile gives that gain.
+The rule: of none, temperature, intercept, slope_intercept, in this order, the first that no later one beats. One beats
+another if the complete interval of its gain in held-out NLL is above 0; in Brier score if a rating has probability 0 as
+sent. "slope_intercept" is vector scaling. If the rows are a part of the window, whether a
+temperature beats no change is evaluated on the complete window instead, whose profile gives that gain.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
+from calibrant.core.actions import recommendation
 from calibrant.core.batch import Batch
 from calibrant.core.view import NotAnswerable, View
 
-LEAVE = "leave it"
-RULE = (
-    "the first of leave it, temperature, intercept, more that no later one beats on held-out labels"
-)
+LEAVE = "none"
+RULE = "the first of none, temperature, intercept, slope_intercept that no later one beats on held-out labels"
+MORE_LABELS = ("no_labels", "few_units", "missing_class", "few_rows")
 CANDIDATES = {
     "temperature": scaling_maps.temperature_form,
     "intercept": scaling_maps.intercept_form,
-    "more": vector.form,
+    "slope_intercept": vector.form,
 }
-# Maximum of rows times classes in the comparison, which bounds its time; but never fewer rows per parameter of "more"
+# Maximum of rows times classes in the comparison, which bounds its time; but never fewer rows per parameter of "slope_intercept"
 # than this: the complete sample should determine a fit that a thinner one cannot.
 MAX_NUMBERS = 1 << 14
 MIN_ROWS_A_PARAMETER = 20
@@ -48,9 +48,9 @@ def recommend(view: View) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `recommendation` ("leave it", "temperature", "intercept", "more", or None with a `recommendation_reason`)
-    and `recommendation_evidence`: by candidate the held-out NLL and Brier, the gain over leaving it with its interval,
-    and the candidates that beat it.
+    dict with `recommendation`: `action` ("none", "temperature", "intercept", "slope_intercept", "collect_more", or None if
+    the window cannot tell), `reason`, and `evidence`: by candidate the held-out NLL and Brier, the gain over the
+    probabilities as sent with its interval, and the candidates that beat it.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def recommend(view: View) -> dict[str, Any]:
     >>> columns = {"confidences": [0.99, 0.01] * 500, "labels": [1, 0, 1, 0, 1, 0, 0, 1] * 125}
     >>> columns["ids"] = [f"i{i}" for i in range(1000)]
     >>> pane.fill_batch(Batch.from_columns(columns).batch)
-    >>> recommend(View(pane, PaneQuery()))["recommendation"]
+    >>> recommend(View(pane, PaneQuery()))["recommendation"]["action"]
     'temperature'
     """
     return Weighing(view).recommended()
@@ -115,7 +115,9 @@ class Weighing:
                 continue
             self.mapped[name] = halves.mapped(make, fitted)
             if name == "temperature":
-                starts["more"] = [np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted]
+                starts["slope_intercept"] = [
+                    np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted
+                ]
 
     @cached_property
     def losses(self) -> dict[str, dict[str, Floats]]:
@@ -163,11 +165,7 @@ class Weighing:
             "sample": self.sample,
             "whole_window": self.whole,
         }
-        return {
-            "recommendation": choice,
-            "recommendation_reason": None,
-            "recommendation_evidence": evidence,
-        }
+        return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def _by_whole(self) -> dict[str, Any]:
         """Decide between leaving it and a temperature by the complete window, if there are no rows for the others."""
@@ -178,7 +176,7 @@ class Weighing:
             LEAVE: whole["before"] | {"beaten_by": ["temperature"] if better else []},
             "temperature": whole["after"] | {"gain": whole["gain"], "beaten_by": []},
             "intercept": {"reason": reason},
-            "more": {"reason": reason},
+            "slope_intercept": {"reason": reason},
         }
         evidence = {
             "rule": RULE,
@@ -190,11 +188,8 @@ class Weighing:
             "sample": None if reason == "not_kept" else self.sample,
             "whole_window": whole,
         }
-        return {
-            "recommendation": "temperature" if better else LEAVE,
-            "recommendation_reason": None,
-            "recommendation_evidence": evidence,
-        }
+        choice = "temperature" if better else LEAVE
+        return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def held_out_temperature(self, objective: str) -> dict[str, Any]:
         """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
@@ -236,11 +231,15 @@ class _Temperature:
 
 
 def _nothing(reason: str, detail: str) -> dict[str, Any]:
-    return {
-        "recommendation": None,
-        "recommendation_reason": reason,
-        "recommendation_evidence": {"rule": RULE, "detail": detail},
-    }
+    action = "collect_more" if reason in MORE_LABELS else None
+    evidence = {"rule": RULE, "cause": reason}
+    return {"recommendation": recommendation(action, f"{detail[0].upper()}{detail[1:]}.", evidence)}
+
+
+def _why(choice: str) -> str:
+    if choice == LEAVE:
+        return "No candidate has a lower loss on held-out labels than the probabilities as sent."
+    return "The simplest candidate that no richer one beats on held-out labels."
 
 
 def _is_gain(held_out: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
-from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.columns import INVALID_NAME, NAME
 from calibrant.input.timestamps import instant, refusal
 
 KINDS = ("top_label", "class", "positive")
@@ -322,7 +322,7 @@ class _Reader:
     def _name(self, name: str) -> str | None:
         value = self.fields.get(name)
         if value is not None and (not isinstance(value, str) or not NAME.fullmatch(value)):
-            self._refuse(name, "name", NAME_RULE)
+            self._refuse(name, "name", INVALID_NAME)
         return value
 
     def _event_time(self) -> int | None:
@@ -347,5 +347,5 @@ class _Reader:
                 or not NAME.fullmatch(text)
                 or not NAME.fullmatch(str(key))
             ):
-                self._refuse(f"slice/{key}", "name", NAME_RULE)
+                self._refuse(f"slice/{key}", "name", INVALID_NAME)
         return tuple(sorted((str(key), text) for key, text in value.items()))

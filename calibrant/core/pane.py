@@ -478,17 +478,17 @@ class Pane(PaneResults):
         if "counts" not in self.names:
             return f"Pane({self.spec.task}: {', '.join(self.names)})"
         counts = self.counts
-        told = [
+        parts = [
             f"{counts[name]:,} {name.removeprefix('n_')}"
             for name in ("n_predictions", "n_labelled", "n_ratings", "n_units")
         ]
         split = self.units_split["n"] if "unit_sample" in self.names else 0
         if split:
-            told[-1] += f" ({split:,} split over batches or panes)"
+            parts[-1] += f" ({split:,} split over batches or panes)"
         if "histograms" in self.names and not self.histograms.is_empty:
-            told.append("plain histograms")
+            parts.append("plain histograms")
         classes = "" if self.spec.task == "binary" else f", {self.spec.n_classes} classes"
-        return f"Pane({self.spec.task}{classes}: {', '.join(told)})"
+        return f"Pane({self.spec.task}{classes}: {', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._only is None:

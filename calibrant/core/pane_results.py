@@ -1,4 +1,4 @@
-"""What a pane computes of itself: the methods of `Pane` that lead up to metrics, tables and temperatures.
+"""Methods of `Pane` that compute metrics, reliability tables and temperatures.
 
 They are imported when they are called, because the modules that compute import panes.
 """

@@ -12,12 +12,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.actions import recommendation
 from calibrant.core.pane import Pane
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
 MIN_UNITS = 50
 WATCH_P = 0.01
+RECOMMENDED = {
+    True: "Calibration differs between the windows: look at the bins that changed, and collect labels.",
+    False: "Calibration does not differ beyond chance.",
+}
 ASSUMPTIONS = (
     "units are independent of each other",
     "each unit was complete in one batch of a pane; one that came again counts as new",
@@ -61,7 +66,7 @@ def compare(
             "gaps": _gap_rows(now, before, bins, ci),
             "calibration_change": None,
             "score_shift": shift,
-            "recommended_action": "collect labels",
+            "recommendation": recommendation("collect_more", f"{needed.capitalize()}.", {}),
         }
     change = _joint_change(now, before, ci)
     moved = change["p_value"] is not None and change["p_value"] < WATCH_P
@@ -72,9 +77,9 @@ def compare(
         "gaps": _gap_rows(now, before, bins, ci),
         "calibration_change": change,
         "score_shift": shift,
-        "recommended_action": "look at the bins that changed and collect labels"
-        if moved
-        else "none",
+        "recommendation": recommendation(
+            "collect_more" if moved else "none", RECOMMENDED[moved], {"p_value": change["p_value"]}
+        ),
     }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.actions import recommendation
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -22,15 +23,15 @@ Floats = NDArray[np.float64]
 MIN_UNITS = 50
 MISFIT_P = 0.01
 ACTIONS = {
-    "none": "Nothing to do: predictions agree with outcomes as far as the labels tell.",
-    "collect_labels": "Collect outcomes for recent cases before changing anything: there are too few to tell what "
-    "changed.",
+    "none": "Nothing to do: predictions agree with outcomes as far as the labels show.",
+    "collect_more": "Collect labels for recent predictions before changing anything: there are too few to estimate "
+    "what changed.",
     "intercept": "Shift every prediction by the same amount in log-odds: outcomes became more or less frequent than "
     "predicted, alike at all scores. Ask first whether the mix of cases changed, which may be legitimate.",
     "temperature": "Spread or narrow the predictions by one number, the temperature.",
-    "slope": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and spread too far "
+    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and spread too far "
     "or not far enough.",
-    "flexible_map": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
+    "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
     "score, so no shift or stretch mends it. Look at the worst bins first; a data fault may be behind one of them.",
 }
 
@@ -49,15 +50,15 @@ def recommended_action(
 
     Returns
     -------
-    dict: `action`, `text`, `parameters` of the update (None for those without), fitted to all cohorts once it has held,
-    `holds_later` (None without `later`), `tried`: each candidate with the p-value of what it leaves unexplained.
+    dict: `action`, `reason` and `evidence`: `parameters` of the update (None for those without), fitted to all cohorts once
+    it has held, `holds_later` (None without `later`), `tried`: each candidate with the p-value of what it leaves unexplained.
 
     Source
     ------
     Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
     if since_change.n_units < MIN_UNITS:
-        return told("collect_labels")
+        return told("collect_more")
     if later is not None and later.n_units < MIN_UNITS:
         later = None
     tried: list[dict[str, Any]] = []
@@ -67,7 +68,7 @@ def recommended_action(
         if left >= MISFIT_P and holds is not False:
             whole = fit if later is None else _fit(action, merged([since_change, later])) or fit
             return told(action, _parameters(whole), holds, tried)
-    return told("flexible_map", tried=tried)
+    return told("flexible", tried=tried)
 
 
 def told(
@@ -76,14 +77,10 @@ def told(
     holds_later: bool | None = None,
     tried: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return an action with its text."""
-    return {
-        "action": action,
-        "text": " ".join([ACTIONS[action], *_which_way(parameters or {})]),
-        "parameters": parameters,
-        "holds_later": holds_later,
-        "tried": tried or [],
-    }
+    """Return an action with its reason and evidence."""
+    reason = " ".join([ACTIONS[action], *_which_way(parameters or {})])
+    evidence = {"parameters": parameters, "holds_later": holds_later, "tried": tried or []}
+    return recommendation(action, reason, evidence)
 
 
 def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
@@ -91,12 +88,12 @@ def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> of_raters({"action": "intercept", "text": "Shift."}, ["ann"])["text"].partition(":")[0]
+    >>> of_raters({"action": "intercept", "reason": "Shift."}, ["ann"])["reason"].partition(":")[0]
     'Ask ann first'
     """
     told_first = "other raters' labels agree with the model as before, and no update of the model mends a rater"
     first = f"Ask {', '.join(raters)} first: {told_first}."
-    return {**advice, "text": f"{first} {advice['text']}"}
+    return {**advice, "reason": f"{first} {advice['reason']}"}
 
 
 def _which_way(parameters: dict[str, float]) -> list[str]:
@@ -144,7 +141,7 @@ def misfit(table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = N
 
 def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
     """Return updates from simple to rich, each with the p-value against the richer ones."""
-    whole = _fit("slope", table)
+    whole = _fit("slope_intercept", table)
     if whole is None:
         return []
     best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
@@ -163,7 +160,7 @@ def _candidates(table: UnitTable) -> list[tuple[str, Recalibration, float]]:
         )
         for a, f in fits
     ]
-    return [*rows, ("slope", whole, _p(best - whole.log_likelihood, n_bins - 2))]
+    return [*rows, ("slope_intercept", whole, _p(best - whole.log_likelihood, n_bins - 2))]
 
 
 def _fit(action: str, table: UnitTable) -> Recalibration | None:

@@ -10,8 +10,8 @@ STATUSES = {
     "ok": "Predictions agree with outcomes, as far as the labels tell.",
     "watch": "Predictions agree with outcomes, as far as the labels tell; but the model now sees other cases.",
     "alarm": "Predictions no longer agree with outcomes.",
-    "acknowledged": "An alarm was acknowledged; what came after it is being watched.",
 }
+ACKNOWLEDGED = "An alarm was acknowledged; what came after it is being watched."
 
 
 def summary(verdict: Mapping[str, Any]) -> str:
@@ -23,10 +23,11 @@ def summary(verdict: Mapping[str, Any]) -> str:
     'Predictions agree with outcomes, as far as the labels tell. The change statistic is 2.5 over 1,200 labelled units; \
 the alarm goes off at 3,650.'
     """
-    told = [STATUSES[verdict["status"]]]
+    is_acknowledged = verdict["status"] == "alarm" and verdict.get("acknowledged_at") is not None
+    told = [ACKNOWLEDGED if is_acknowledged else STATUSES[verdict["status"]]]
     if verdict["status"] == "insufficient_data" and verdict.get("reason"):
         told.append(f"The reason: {verdict['reason']}.")
-    if verdict["status"] in ("alarm", "acknowledged"):
+    if verdict["status"] == "alarm":
         told += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
     if verdict.get("sr") is not None:
         told.append(

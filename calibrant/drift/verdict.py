@@ -76,7 +76,7 @@ def verdict(
         "n_effective": since_baseline.n_effective or None,
         **_evidence(state, threshold, run_length),
         "alarmed_at": state.alarmed_at,
-        "acknowledged_at": state.acknowledged_at,
+        "acknowledged_at": state.acknowledged_at if state.alarmed_at is None else None,
         "start_of_change": state.start_of_change,
         "heaviest_bet": state.bets.describe(state.heaviest_bet) if state.n_cohorts else None,
         "tolerance": {
@@ -90,7 +90,7 @@ def verdict(
         "description": dict(description) if description else None,
         "map_version": state.map_version,
         "assumptions": list(ASSUMPTIONS),
-        "recommended_action": _action(status, state, since_change, later),
+        "recommendation": _action(status, state, since_change, later),
     }
 
 
@@ -160,10 +160,7 @@ def _status(
     if state.alarmed_at is not None:
         return "alarm", "calibration left the tolerance"
     if state.acknowledged_at is not None:
-        return (
-            "acknowledged",
-            "an alarm was acknowledged; watching for change started again after it",
-        )
+        return "alarm", "an alarm was acknowledged; watching for change started again after it"
     if table.n_units < MIN_UNITS:
         return "insufficient_data", f"fewer than {MIN_UNITS} labelled units in sealed cohorts"
     if shift is not None and shift.anytime_p <= SHIFT_P:
@@ -201,6 +198,6 @@ def _shift(shift: OccupancyState | None) -> dict[str, Any] | None:
 def _action(
     status: str, state: DetectorState, since_change: UnitTable, later: UnitTable | None
 ) -> dict[str, Any]:
-    if status in ("alarm", "acknowledged"):
+    if status == "alarm":
         return recommended_action(since_change, later, state.tolerance)
-    return told("none" if status == "ok" else "collect_labels")
+    return told("none" if status == "ok" else "collect_more")

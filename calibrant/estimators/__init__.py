@@ -1,1 +1,1 @@
-"""What metrics are read with, from cells in order: kernels, smoothing, isotonic recalibration, cumulative sums, ROC."""
+"""Estimators that metrics share, on cells in order of score: kernels, smoothing, isotonic recalibration, cumulative sums, ROC."""

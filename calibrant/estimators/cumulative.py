@@ -1,7 +1,7 @@
-"""Cumulative differences of hits and scores, and the law of their largest excursion for a calibrated model.
+"""Cumulative differences of hits and scores, and the distribution of their largest excursion for a calibrated model.
 
-Scaled by its standard deviation, the curve of a calibrated model runs like a Brownian motion; so the two statistics
-have known distributions and need no bins.
+Scaled by its standard deviation, the curve of a calibrated model behaves like a Brownian motion. The two statistics therefore have
+known distributions and need no bins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def curve_of(weight: Floats, gap: Floats) -> Floats:
-    """Running sum of weight times gap over the whole weight, from C_0 = 0 on; (..., n) to (..., n + 1)."""
+    """Return the running sum of weight times gap, divided by the total weight, from C_0 = 0 on; (..., n) to (..., n + 1)."""
     total = weight.sum(axis=-1, keepdims=True)
     steps = np.divide(
         weight * gap, total, out=np.zeros(np.broadcast(weight, gap).shape), where=total > 0
@@ -24,7 +24,7 @@ def curve_of(weight: Floats, gap: Floats) -> Floats:
 
 
 def ks_statistic(weight: Floats, gap: Floats) -> Floats:
-    """Largest absolute value of the curve; (..., n) to (...).
+    """Return the largest absolute value of the curve; (..., n) to (...).
 
     Examples
     --------
@@ -35,7 +35,7 @@ def ks_statistic(weight: Floats, gap: Floats) -> Floats:
 
 
 def kuiper_statistic(weight: Floats, gap: Floats) -> Floats:
-    """Range of the curve, C_0 = 0 included; (..., n) to (...).
+    """Return the range of the curve, C_0 = 0 included; (..., n) to (...).
 
     Examples
     --------
@@ -47,7 +47,7 @@ def kuiper_statistic(weight: Floats, gap: Floats) -> Floats:
 
 
 def ks_survival(x: float) -> float:
-    """Probability that a Brownian motion on [0, 1] leaves [-x, x].
+    """Return the probability that a Brownian motion on [0, 1] leaves [-x, x].
 
     Source
     ------
@@ -69,7 +69,7 @@ def ks_survival(x: float) -> float:
 
 
 def kuiper_survival(x: float) -> float:
-    """Probability that the range of a Brownian motion on [0, 1] exceeds x.
+    """Return the probability that the range of a Brownian motion on [0, 1] exceeds x.
 
     Source
     ------

@@ -1,7 +1,7 @@
-"""Isotonic recalibration of cells, and the three parts into which it takes a proper score apart.
+"""Isotonic recalibration of cells, and the decomposition of a proper score into three parts.
 
-The score of the predictions is miscalibration less discrimination plus uncertainty: what recalibration would gain,
-what the order of the scores is worth, and the score of the base rate.
+The score of the predictions is miscalibration minus discrimination plus uncertainty: the gain from recalibration, the value of the
+order of the scores, and the score of the base rate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Decomposition:
 
 
 def recalibrated(weight: Floats, rate: Floats) -> Floats:
-    """The non-decreasing rates nearest to these, float64 (n,): pooling adjacent violators.
+    """Return the non-decreasing rates nearest to these, float64 (n,), by pooling adjacent violators.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def recalibrated(weight: Floats, rate: Floats) -> Floats:
 
 
 def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
-    """As `recalibrated`, of every row of rates in [0, 1] with the same weights or its own; float64 (n_rows, n)."""
-    # Rows that lie two apart never pool with each other: one pass over all of them, in C++.
+    """Recalibrate every row of rates in [0, 1] with the same weights or its own, as `recalibrated`; float64 (n_rows, n)."""
+    # Rows at a distance of two never pool with each other: one pass over all of them, in C++.
     apart = rates + 2.0 * np.arange(len(rates))[:, None]
     pooled = recalibrated(np.broadcast_to(weight, rates.shape).ravel(), apart.ravel()).reshape(
         rates.shape
@@ -48,7 +48,7 @@ def each_recalibrated(weight: Floats, rates: Floats) -> Floats:
 
 
 def mean_score(weight: Floats, rate: Floats, forecast: Floats, score: str) -> Floats:
-    """Mean score of forecasts of a binary event that came with these rates; (..., n) to (...).
+    """Return the mean score of forecasts of a binary event that occurred with these rates; (..., n) to (...).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def mean_score(weight: Floats, rate: Floats, forecast: Floats, score: str) -> Fl
 
 
 def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decomposition:
-    """The CORP decomposition.
+    """Compute the CORP decomposition.
 
     Parameters
     ----------
@@ -83,17 +83,17 @@ def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decompo
     best = float(mean_score(weight, rate, recalibrated(weight, rate), kind))
     base = np.full(len(rate), weight @ rate / weight.sum())
     uncertainty = float(mean_score(weight, rate, base, kind))
-    # Differences of equal sums: what rounding leaves below zero is zero.
+    # Differences of equal sums: a rounding residue below zero is zero.
     return Decomposition(
         own, max(own - best, 0.0), max(uncertainty - best, 0.0), max(uncertainty, 0.0)
     )
 
 
 def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
-    """Mean recalibrated score were every miss of a divisible cell scored below every hit of it.
+    """Return the mean recalibrated score if every miss of a divisible cell were scored below every hit of it.
 
-    No arrangement inside the cells can be recalibrated to less: the running sums of hits lie above this one's, and a
-    lower convex minorant has slopes further apart.
+    No arrangement inside the cells has a smaller recalibrated score: the running sums of hits are above this one's, and a lower convex
+    minorant has slopes further apart.
     """
     misses = np.where(divisible, weight - correct, weight)
     hits = np.where(divisible, correct, 0.0)

@@ -1,7 +1,7 @@
 """Kernel calibration error: the accuracy at each score is a beta-kernel mean over the others, so there are no bins.
 
-Works on groups of equal score, with weights; the cost is the square of their number, in bounded memory. Each sample
-is left out of its own estimate: alone (`label`), or with every other rating of its prediction (`instance`).
+The functions use groups of equal score, with weights. The cost is the square of their number, in bounded memory. Each sample is left
+out of its own estimate: alone (`label`), or with every other rating of its prediction (`instance`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class Points:
     ----------
     score : in [CLIP, 1 - CLIP], not decreasing
     weight, hits : of the group's samples
-    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its
-        outcome, 1
-        for a hit and 0 for a miss.
+    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its outcome, 1 for a hit and
+        0 for a miss.
     """
 
     score: Floats
@@ -44,12 +43,12 @@ class Points:
 
 
 def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
-    """Points of cells that have weight.
+    """Return the points of cells that have weight.
 
     Parameters
     ----------
     leave : of `LEAVES`
-    fractional : samples are predictions with a share of votes, so that a single label cannot be told
+    fractional : whether samples are predictions with a share of ratings, so that a single label is not known
 
     Notes
     -----
@@ -66,7 +65,7 @@ def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
 
 
 def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats]]:
-    """Rows of the kernel matrix, some at a time: density at score i of a beta distribution about score j.
+    """Yield rows of the kernel matrix, some at a time: density at score i of a beta distribution about score j.
 
     Each row is scaled by a factor of its own, which cancels in a kernel mean.
 
@@ -90,7 +89,7 @@ def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats
 def kernel_distances(
     points: Points, hits: Floats, bandwidth: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
+    """Return the summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
 
     Parameters
     ----------
@@ -100,8 +99,7 @@ def kernel_distances(
 
     Returns
     -------
-    float64 (n_outcomes, n_points), 0 at points that no other is near enough to estimate; and whether each is not of
-    those.
+    float64 (n_outcomes, n_points), 0 at points that have no other near enough for an estimate; and whether each point has one.
 
     Source
     ------
@@ -126,7 +124,7 @@ def kernel_distances(
 
 
 def kernel_error(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats, float]:
-    """Mean distance over samples, float64 (n_outcomes,), and the weight of isolated samples that it leaves out.
+    """Return the mean distance over samples, float64 (n_outcomes,), and the weight of excluded samples, which are isolated.
 
     The mean is nan where every sample is isolated.
     """
@@ -137,11 +135,11 @@ def kernel_error(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats
 
 
 def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
-    """Mean distance over the samples of resamples: each takes points so often, as so many predictions of their own.
+    """Return the mean distance over the samples of resamples. Each takes points repeatedly, as separate predictions.
 
     Parameters
     ----------
-    points : one a prediction
+    points : one per prediction
     times : float64 (n_resamples, n_points)
     bandwidth : of the beta kernel
 
@@ -156,7 +154,7 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
         at = np.arange(*rows.indices(len(points.score)))
         own = matrix[at - rows.start, at][:, None]
         matrix[at - rows.start, at] = 0.0
-        # The same point taken again stays, at distance zero; of its own prediction the other votes.
+        # The same point taken again stays, at distance zero; of its own prediction the other ratings.
         again = own * np.maximum(times.T[at] - 1.0, 0.0)
         left = own * np.maximum(weights[at] - points.own_weight[at, None], 0.0)
         rest = matrix @ taken_weight + again * weights[at] + left
@@ -176,7 +174,7 @@ def _distance(
     among: Floats,
     rest: Floats,
 ) -> Floats:
-    """Distances at some points, (n_at, n_outcomes): of hits and of misses apart where a sample's outcome is its own."""
+    """Return distances at some points, (n_at, n_outcomes): of hits and of misses separately where a sample's outcome is its own."""
     score, hits = points.score[at, None], outcomes[at]
     misses = points.weight[at, None] - hits
     shared = points.own_hits[at, None]
@@ -188,7 +186,7 @@ def _distance(
 
 
 def log_likelihood(points: Points, bandwidth: float) -> float:
-    """Leave-one-out log-likelihood of the scores under their kernel density; minus infinity where one is isolated."""
+    """Return the leave-one-out log-likelihood of the scores under their kernel density; minus infinity where one is isolated."""
     first, second = points.score / bandwidth, (1.0 - points.score) / bandwidth
     constant = scipy.special.betaln(first + 1.0, second + 1.0)
     others = float(points.weight.sum()) - points.own_weight
@@ -206,7 +204,7 @@ def log_likelihood(points: Points, bandwidth: float) -> float:
 
 
 def likeliest_bandwidth(points: Points) -> tuple[float, bool]:
-    """The bandwidth of `BANDWIDTHS` with the largest leave-one-out likelihood, and whether it is the first or last."""
+    """Return the bandwidth of `BANDWIDTHS` with the largest leave-one-out likelihood, and whether it is the first or last."""
     found = [log_likelihood(points, bandwidth) for bandwidth in BANDWIDTHS]
     best = int(np.argmax(found))
     return BANDWIDTHS[best], best in (0, len(BANDWIDTHS) - 1)

@@ -1,8 +1,8 @@
-"""How far the kernel error of cells can lie from that of the raw rows, wherever scores and hits lie inside them.
+"""Bound of the difference between the kernel error of cells and that of the raw rows, for any scores and hits inside the cells.
 
-A cell stands for its scores by their mean. Moving one score changes the logarithm of the kernel between two cells by
-no more than E, apart from a factor of the row that cancels in a kernel mean; so the accuracy r at a score changes by
-no more than sum P (e^E - 1) |y - r| / sum P e^-E over the other samples, P their kernel weights.
+A cell represents its scores by their mean. Moving one score changes the logarithm of the kernel between two cells by at most E, apart
+from a factor of the row that cancels in a kernel mean. Therefore the accuracy r at a score changes by at most
+sum P (e^E - 1) |y - r| / sum P e^-E over the other samples, P their kernel weights.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from calibrant.core.cells import Cells
 from calibrant.estimators.kernel import CLIP, Points, kernel_rows
 
 Floats = NDArray[np.float64]
-# What single precision and rounding may take away.
+# Allowance for single precision and rounding.
 _SAFETY = 1.001
 _MAX_MOVED = 60.0
 
 
 def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unknown: bool) -> float:
-    """Largest difference of `kernel_error` between these cells and their rows, each of weight one.
+    """Return the largest difference of `kernel_error` between these cells and their rows, each of weight one.
 
     Parameters
     ----------
     cells, points : as of `points_of`
     bandwidth : of the beta kernel
-    own_unknown : a sample's own hits, which it leaves out, are only known as its cell's mean
+    own_unknown : whether a sample's own hits, which it leaves out, are only known as its cell's mean
 
     Returns
     -------
@@ -76,7 +76,7 @@ def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unkno
 
 @dataclass(frozen=True)
 class _Row:
-    """Kernel weights of some rows, by how much they can grow, and what follows for the accuracy at them.
+    """Kernel weights of some rows, how much they can grow, and the resulting change of the accuracy.
 
     Attributes
     ----------
@@ -105,12 +105,12 @@ class _Row:
 
     @cached_property
     def alone(self) -> Floats:
-        """How far the accuracies of a hit and of a miss, each left out, lie from their mean."""
+        """Return how far the accuracies of a hit and of a miss, each left out, are from their mean."""
         return _ratio(self.own, self.whole)
 
     @cached_property
     def change(self) -> Floats:
-        """Largest change of the accuracy: weights that grew, times how far their outcomes lie from it."""
+        """Bound the change of the accuracy: weights that grew, times the distance of their outcomes from it."""
         hit, every = (
             (self.grown @ self.rate).astype(np.float64),
             self.grown.sum(axis=1, dtype=np.float64),
@@ -122,14 +122,14 @@ class _Row:
 
 
 def _limits(cells: Cells, score: Floats) -> tuple[Floats, Floats]:
-    """Where the scores of each cell lie, clipped as they are; at the mean where there is one."""
+    """Return the limits of the scores of each cell, clipped like them; the mean where there is one score."""
     one = cells.predictions <= 1
     lower = np.where(one, score, np.minimum(np.clip(cells.lower, CLIP, 1.0 - CLIP), score))
     return lower, np.where(one, score, np.maximum(np.clip(cells.upper, CLIP, 1.0 - CLIP), score))
 
 
 def _normaliser_slope(score: Floats, bandwidth: float) -> Floats:
-    """Derivative of the logarithm of the beta function by the kernel's centre, times the bandwidth; it rises."""
+    """Return the derivative of the logarithm of the beta function by the kernel's centre, times the bandwidth; it increases."""
     return np.asarray(
         scipy.special.digamma(score / bandwidth + 1.0)
         - scipy.special.digamma((1.0 - score) / bandwidth + 1.0)
@@ -137,7 +137,7 @@ def _normaliser_slope(score: Floats, bandwidth: float) -> Floats:
 
 
 def _scatter(lower: Floats, upper: Floats, score: Floats) -> Floats:
-    """Half of the largest mean distance of a cell's scores from their mean."""
+    """Return half of the largest mean distance of a cell's scores from their mean."""
     return _ratio((upper - score) * (score - lower), upper - lower)
 
 

@@ -1,8 +1,8 @@
 """The receiver operating characteristic of a score, and the area under it, from cells.
 
-The score is the asked scope's: of `positive` and one class its probability against the rest, of `top_label` the
-confidence against whether the top class is right. Hits and misses of one cell count as ties, half; `error_bound` says how
-much their true order could change the area.
+The score is that of the requested scope: for `positive` and one class its probability against the rest, for `top_label` the
+confidence against whether the top class is correct. Hits and misses of one cell count as ties, half. `error_bound` is how much their
+true order could change the area.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def area(right: Floats, wrong: Floats) -> Floats:
-    """Share of pairs of a hit and a miss in which the hit has the higher score, ties half.
+    """Return the share of pairs of a hit and a miss in which the hit has the higher score, ties half.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ def area(right: Floats, wrong: Floats) -> Floats:
 def unordered_share(
     right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True
 ) -> float:
-    """Half of the share of pairs that fall into one cell, if its scores may differ: how far ties can be from the truth."""
+    """Return half of the share of pairs in one cell, if its scores may differ: the largest error of counting them as ties."""
     pairs = np.where(divisible, right * wrong, 0.0).sum()
     return float(pairs / right.sum() / wrong.sum() / 2.0)
 
 
 def rates(right: Floats, wrong: Floats) -> tuple[Floats, Floats]:
-    """True and false positive rate above each cell's lower bound, from the highest cell down; (n_cells + 1,) each.
+    """Return true and false positive rate above each cell's lower bound, from the highest cell down; (n_cells + 1,) each.
 
-    Both begin with 0, where nothing lies above the threshold, and end with 1.
+    Both begin with 0, where nothing is above the threshold, and end with 1.
     """
     both = (np.concatenate([[0.0], np.cumsum(mass[::-1])]) for mass in (right, wrong))
     true, false = (mass / mass[-1] for mass in both)
@@ -65,14 +65,14 @@ def rates(right: Floats, wrong: Floats) -> tuple[Floats, Floats]:
 
 
 def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
-    """Cells of a scope in increasing order of score, and which of them hold scores that may differ.
+    """Return the cells of a scope in increasing order of score, and which of them hold scores that may differ.
 
     Plain histograms count where they are of this kind, policy and edges, on the cells of the grid.
 
     Raises
     ------
     NotAnswerable
-        The class's cells are not kept, or histograms speak of something else.
+        The class's cells are not stored, or histograms are of another kind, policy or edges.
     """
     if view.pane.keeps("histograms") and not view.pane["histograms"].is_empty:
         cells = view.binned(scope, "equal_width", view.spec.grid_for(scope).cells).cells
@@ -83,12 +83,12 @@ def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
 
 
 def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
-    """Mass of hits and of misses by cell.
+    """Return the mass of hits and of misses by cell.
 
     Raises
     ------
     NotAnswerable
-        There are only hits or only misses, so that there is no pair to put in order.
+        There are only hits or only misses, so that there is no pair to rank.
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
     if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
@@ -97,17 +97,17 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
 
 
 def roc(view: View, points: int = POINTS) -> dict[str, Any]:
-    """The curve of the view's scope, JSON-able.
+    """Compute the curve of the view's scope, JSON-able.
 
     Parameters
     ----------
     view : View
-    points : of the curve at most, at nearly equal distances along it; the area is of all cells
+    points : maximum number on the curve, at nearly equal distances along it; the area uses all cells
 
     Returns
     -------
     dict with scope, raters, n, n_ratings, `auc`, `error_bound`, `positives` and `negatives` (their weight),
-    `threshold` (a prediction with this score or a higher one counts as positive; None where nothing does),
+    `threshold` (a prediction with this score or a higher one counts as positive; None where none does),
     `true_positive_rate`, `false_positive_rate`; `auc` None with a `reason` where there is none.
 
     Source
@@ -148,14 +148,14 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
 
 
 def _lowest(view: View, cells: Cells) -> Floats:
-    """Lower bound of each cell; of bins that only histograms fill, their edge."""
+    """Return the lower bound of each cell; of bins that only histograms fill, their edge."""
     mean = np.clip(cells.mean, 0.0, 1.0)
     grid = view.spec.grid_for(view.scope).cells
     return np.where(np.isfinite(cells.lower), cells.lower, np.floor(mean * grid) / grid)
 
 
 def _spread(along: Floats, points: int) -> NDArray[np.int64]:
-    """Places of at most `points` values nearly equally spaced along a rising array, its ends among them."""
+    """Return places of at most `points` values nearly equally spaced along a rising array, including its ends."""
     if len(along) <= points:
         return np.arange(len(along))
     wanted = np.linspace(along[0], along[-1], points)

@@ -1,8 +1,7 @@
 """Smooth calibration error: differences of hits and scores smoothed by a Gaussian that is reflected at 0 and 1.
 
-The reflected Gaussian is the heat kernel of [0, 1], so that smoothing multiplies the coefficients of a cosine series;
-every score keeps its place and its full weight, exact 0 and 1 included, and each bandwidth costs one cosine
-transform.
+The reflected Gaussian is the heat kernel of [0, 1], so smoothing multiplies the coefficients of a cosine series. Every score keeps its
+place and its full weight, exact 0 and 1 included, and each bandwidth costs one cosine transform.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _STEPS = 50
 
 
 def least_bandwidth(n_coefficients: int) -> float:
-    """The smallest bandwidth that so many coefficients resolve."""
+    """Return the smallest bandwidth that so many coefficients resolve."""
     return _REACH / (np.pi * n_coefficients)
 
 
 def cosine_coefficients(score: Floats, difference: Floats, n: int) -> Floats:
-    """Sums of difference times cos(pi k score), k < n, by the recurrence of Chebyshev; (..., n_scores) to (..., n)."""
+    """Return sums of difference times cos(pi k score), k < n, by the recurrence of Chebyshev; (..., n_scores) to (..., n)."""
     twice = 2.0 * np.cos(np.pi * score)
     before, now = np.ones(len(score)), twice / 2.0
     result = np.empty((*difference.shape[:-1], n))
@@ -35,12 +34,12 @@ def cosine_coefficients(score: Floats, difference: Floats, n: int) -> Floats:
 
 
 def grid_coefficients(difference: Floats) -> Floats:
-    """As `cosine_coefficients` of scores at the middles of equal intervals, (..., n) to (..., n), by one transform."""
+    """Compute `cosine_coefficients` of scores at the middles of equal intervals, (..., n) to (..., n), by one transform."""
     return np.asarray(scipy.fft.dct(difference, type=2, axis=-1) / 2.0)
 
 
 def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
-    """Integral of the absolute smoothed differences; (..., n) and (...) to (...).
+    """Return the integral of the absolute smoothed differences; (..., n) and (...) to (...).
 
     Source
     ------
@@ -54,10 +53,10 @@ def smoothed_error(coefficients: Floats, bandwidth: Floats) -> Floats:
 
 
 def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, Floats]:
-    """The bandwidth that equals its own smoothed error: error and bandwidth; (..., n) to (...) twice.
+    """Find the bandwidth that equals its own smoothed error; return error and bandwidth; (..., n) to (...) twice.
 
-    The error falls as the bandwidth grows, so there is one such point. Where it lies below what the coefficients
-    resolve, the error at the smallest bandwidth is returned: the true one lies between the two.
+    The error decreases as the bandwidth grows, so there is one such point. If it is below what the coefficients resolve, the error at the
+    smallest bandwidth is returned: the true one is between the two.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, 
     at_floor = smoothed_error(coefficients, floor)
     below = at_floor <= floor
     low, high = np.log(floor), np.log(np.maximum(at_floor, floor))
-    # The logarithm of error over bandwidth falls nearly straight: a secant finds its zero in a few steps.
+    # The logarithm of error over bandwidth is nearly linear: a secant finds its zero in a few steps.
     over, under = high - low, _log_excess(coefficients, high)
     at = np.where(below, low, high)
     for _ in range(_STEPS):
@@ -82,7 +81,7 @@ def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, 
         if float(np.abs(np.where(below, 0.0, excess)).max(initial=0.0)) < tolerance:
             break
         above = excess > 0.0
-        # An end that stays counts half the next time, or it could stay for ever.
+        # An end that does not move counts half the next time; otherwise it could stay permanently.
         over, under = np.where(above, excess, over / 2.0), np.where(above, under / 2.0, excess)
         low, high = np.where(above, at, low), np.where(above, high, at)
     bandwidth = np.exp(at)
@@ -90,23 +89,22 @@ def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, 
 
 
 def _log_excess(coefficients: Floats, log_bandwidth: Floats) -> Floats:
-    """Logarithm of the error over the bandwidth at which it was taken."""
+    """Return the logarithm of the error divided by its bandwidth."""
     error = smoothed_error(coefficients, np.exp(log_bandwidth))
     return np.asarray(np.log(np.maximum(error, 1e-300)) - log_bandwidth)
 
 
 def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, float]:
-    """Smooth ECE and its bandwidth.
+    """Return smooth ECE and its bandwidth.
 
     Parameters
     ----------
     score : float64 (n,), in [0, 1]
-    difference : float64 (n,), sums of hits minus scores at each score, over the whole weight
+    difference : float64 (n,), sums of hits minus scores at each score, divided by the total weight
 
     Returns
     -------
-    error in [0, 1], and the bandwidth at which it was taken: the same number, or the smallest that is resolved where
-    that is larger
+    error in [0, 1], and its bandwidth: the same number, or the smallest resolved one if that is larger
 
     Examples
     --------
@@ -121,7 +119,7 @@ def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, 
 def smooth_calibration_errors(
     score: Floats, difference: Floats, tolerance: float = 1e-9
 ) -> tuple[Floats, Floats]:
-    """Smooth ECE and its bandwidth of several differences at the same scores; (n_rows, n) to (n_rows,) twice."""
+    """Return smooth ECE and its bandwidth for several differences at the same scores; (n_rows, n) to (n_rows,) twice."""
     error, bandwidth = np.empty((2, len(difference)))
     left = np.arange(len(difference))
     for n in N_COEFFICIENTS:
@@ -135,7 +133,7 @@ def smooth_calibration_errors(
 
 
 def reflected_kernel(score: Floats, bandwidth: float, n_points: int) -> Floats:
-    """Values of the reflected Gaussians about the scores at the middles of n_points intervals; (n_scores, n_points)."""
+    """Return values of the reflected Gaussians about the scores at the middles of n_points intervals; (n_scores, n_points)."""
     n = max(16, int(np.ceil(_REACH / (np.pi * bandwidth))))
     k = np.arange(n)
     at = (np.arange(n_points) + 0.5) / n_points

@@ -1,1 +1,1 @@
-"""Intervals and nulls: replicates of units, resampled, and what two windows have in common."""
+"""Intervals and null references: replicates of units, resampled, and the data that two windows share."""

@@ -1,4 +1,4 @@
-"""The disagreement of raters on two sides compared, number by number."""
+"""Comparison of the disagreement of raters on two sides, number by number."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 def disagreement_difference(
     view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
 ) -> dict[str, Any]:
-    """What two answers of `disagreement_answer` differ by.
+    """Return the differences of two results of `disagreement_answer`.
 
     Parameters
     ----------
-    view, other : asked the same question
-    mine, theirs : their answers
+    view, other : with the same query
+    mine, theirs : their results
     seed : of the resamples
 
     Returns
     -------
     dict by name of `MEANS` and `SMOOTH`: `value`, `against`, `difference`, `difference_interval` with its method, or
-    `difference_reason`. Means are paired by replicates of units; what is not a mean is put together from both sides'
-    intervals as if they were independent, which is too wide for what they share.
+    `difference_reason`. Means are paired by replicates of units. For other numbers the intervals of both sides are combined as if they
+    were independent, which is too wide for what they share.
     """
     told = {name: _told(mine.get(name), theirs.get(name), mine, theirs) for name in MEANS}
     try:
@@ -80,7 +80,7 @@ def _told(
 
 
 def _smooth(name: str, answer: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
-    """Value and interval of a number that is no mean."""
+    """Return value and interval of a number that is not a mean."""
     if name == "concentration":
         found = answer["concentration"]
         return (None, None) if found is None else (found["value"], found["interval"])
@@ -97,7 +97,7 @@ def _ratios(view: View, other: View) -> dict[str, tuple[Ratio, Ratio]]:
 
 
 def _sums(view: View) -> dict[str, Ratio]:
-    """Numerator and denominator by replicate of each mean."""
+    """Return numerator and denominator by replicate of each mean."""
     refuse_if_thin(view)
     choice = Choice.of(view)
     rows = rows_with_several(view, choice)

@@ -1,9 +1,9 @@
 """Intervals from replicates: units are resampled, never single rows.
 
-A calibration error is a sum of absolute gaps, so its plain estimate lies above the truth where the truth is small and
-a naive bootstrap interval misses 0. Here the interval is the set of truths that the estimate does not contradict:
-true gaps are placed along the ray through the observed ones, resampled noise is added, and those lengths of the ray
-are kept under which the observed estimate is within the central part of what would be seen.
+A calibration error is a sum of absolute gaps, so its plain estimate is above the truth where the truth is small, and a naive bootstrap
+interval misses 0. Here the interval is the set of truths that the estimate does not contradict. True gaps are placed along the ray
+through the observed ones, and resampled noise is added. The interval consists of those lengths of the ray for which the observed
+estimate is within the central part of the resulting distribution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 @dataclass(frozen=True)
 class ResampledGaps:
-    """Gaps as they could be seen under truths of several lengths along one ray.
+    """Simulated observed gaps under truths of several lengths along one ray.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ResampledGaps:
 
 
 def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
-    """Resample whole replicates and place the truth along the observed gaps.
+    """Resample complete replicates and place the truth along the observed gaps.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     noise[weight <= 0] = 0.0
     ray = np.where(gap < 0, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
     truth = _LENGTHS[:, None, None] * ray
-    # Single precision: quantiles of noise need no more, and these are the largest arrays of an answer.
+    # Single precision: quantiles of noise need no more, and these are the largest arrays of a result.
     seen = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
     return ResampledGaps(whole, gap, truth, weight.astype(np.float32)[None], seen, tables.bins)
 
@@ -71,12 +71,12 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
 def gap_interval(
     statistic: GapStatistic, of_truth: GapStatistic, gaps: ResampledGaps, ci: float
 ) -> tuple[float, float]:
-    """Interval of a statistic of gaps: the truths that the observed value does not contradict.
+    """Return the interval of a statistic of gaps: the truths that the observed value does not contradict.
 
     Parameters
     ----------
     statistic : of weight and gap, each float64 (..., n_tables, n_bins), to float64 (...)
-    of_truth : the same of true gaps; differs where the statistic takes a bias away
+    of_truth : the same of true gaps; differs where the statistic subtracts a bias
     gaps : ResampledGaps
     ci : nominal coverage
 
@@ -95,7 +95,7 @@ def gap_interval(
 
 
 def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[float, float]:
-    """Interval of a ratio of sums by the jackknife over replicates.
+    """Return the interval of a ratio of sums by the jackknife over replicates.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[f
 
 
 def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float, float]:
-    """Interval of a smooth function of sums by the jackknife over replicates.
+    """Return the interval of a smooth function of sums by the jackknife over replicates.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 
 def _reached(seen: Floats, truth: Floats, observed: float) -> float:
-    """The first truth, in order, at which `seen` is no less than the observed value; the last where it never is."""
+    """Return the first truth, in order, at which `seen` is at least the observed value; the last if there is none."""
     enough = np.flatnonzero(seen >= observed)
     if not len(enough):
         return float(truth[-1])

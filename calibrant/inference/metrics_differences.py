@@ -1,9 +1,9 @@
-"""Two windows, or two models, compared metric by metric: the difference with an interval.
+"""Comparison of two windows, or two models, metric by metric: the difference with an interval.
 
-A mean over predictions is a ratio of sums, and its difference is resampled as it is. A calibration error is biased upwards where
-it is small, which no resample undoes; there the sides' own intervals, which know of the bias, are put together, with the
-correlation of the resamples. What else has an interval on both sides is put together as if they were independent, which
-is too wide for what they share.
+A mean over predictions is a ratio of sums, and its difference is resampled directly. A calibration error is biased upwards where it is
+small, which resampling does not remove. For it the sides' own intervals, which account for the bias, are combined with the correlation
+of the resamples. Other metrics with an interval on both sides are combined as if they were independent, which is too wide for what
+they share.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ Floats = NDArray[np.float64]
 def differences(
     view: View, other: View, slugs: Iterable[str], seed: int = SEED
 ) -> dict[str, dict[str, Any]]:
-    """Each metric of `view` as `compute_metrics` tells it, with `against`, `difference` and `difference_interval`.
+    """Compute each metric of `view` as `compute_metrics` does, with `against`, `difference` and `difference_interval`.
 
     Parameters
     ----------
-    view, other : asked the same question
-    slugs : metrics, with options in brackets where they are not the views'
+    view, other : with the same query
+    slugs : metrics, with options in brackets where they differ from the views'
     seed : of the resamples
 
     Returns
     -------
-    dict by canonical key; a difference that cannot be told is None, an interval that cannot has `difference_reason`
+    dict by canonical key; an unknown difference is None, an unknown interval has `difference_reason`
     """
     requests = requested(slugs)
     keys = [each.key for each in requests]
@@ -98,7 +98,7 @@ def _difference(
 
 
 def _sums(metric: Metric, view: View) -> Ratio | None:
-    """Numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
+    """Return numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
     if isinstance(metric, SumMetric):
         columns = score_columns(view)
         places = columns["places"].astype(np.int64)
@@ -130,7 +130,7 @@ def _put_together(
         return {"difference_interval": bounds, "difference_method": INDEPENDENT}
     drawn = resamples(N_REPLICATES, seed)
     one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
-    # Where a side cannot be told from a calibrated one, the signs of its gaps are not known, and so not what it shares.
+    # If a side is not distinguishable from a calibrated one, the signs of its gaps are unknown, and so is what it shares.
     told_apart = all(each["interval"][0] > _TOLD_APART * each["value"] for each in answers)
     spread = float(one.std() * two.std()) if told_apart else 0.0
     correlation = (
@@ -143,9 +143,9 @@ def _put_together(
 
 
 def _middle(metric: Metric, view: View, seed: int) -> float:
-    """The truth under which the observed value is the middle one: where an interval of hardly any level lies."""
+    """Return the truth under which the observed value is the median: the limit of the interval as its level tends to 0."""
     narrow = View(view.pane, view.question)
-    # Below the level that anybody may ask for.
+    # Below any level that can be requested.
     narrow.question = replace(view.question, ci=_HARDLY_ANY)
     bounds = metric.estimate(narrow, seed).interval
     if bounds is None:
@@ -154,7 +154,7 @@ def _middle(metric: Metric, view: View, seed: int) -> float:
 
 
 def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -> Floats:
-    """The metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
+    """Return the metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
     bins = view.question.bins
     if isinstance(metric, GapMetric):
         return np.asarray(
@@ -164,7 +164,7 @@ def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -
 
 
 def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:
-    """Weight and gap of the resampled tables, each (n_draws, n_tables, n_bins)."""
+    """Return weight and gap of the resampled tables, each (n_draws, n_tables, n_bins)."""
     chosen = drawn[:, tables.places]
     weight = np.tensordot(chosen, tables.weight, axes=1)
     difference = np.tensordot(chosen, tables.difference, axes=1)

@@ -1,8 +1,7 @@
-"""What a perfectly calibrated model would show at this n: the estimate's distribution were labels drawn from the predictions.
+"""Null reference: the distribution of the estimate for a perfectly calibrated model, with labels drawn from the predictions.
 
-In a bin, hits minus confidence then has mean 0 and the kept variance, in which all contributions of a unit move together:
-the cautious end. Sums of bins are taken as normal, hits of cells are drawn. The draws are seeded, so that an answer
-repeats.
+In a bin, hits minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent (the
+conservative limit). Sums of bins are taken as normal, hits of cells are drawn. The draws are seeded, so that results repeat.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Floats = NDArray[np.float64]
 def gap_null(
     statistic: GapStatistic, weight: Floats, variance: Floats, seed: int
 ) -> tuple[float, float]:
-    """Mean and 95 % quantile of a statistic of gaps under the null.
+    """Return mean and 95 % quantile of a statistic of gaps under the null.
 
     Parameters
     ----------
@@ -40,29 +39,29 @@ def gap_null(
     spread = np.divide(
         np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
     )
-    # A gap lies in [-1, 1] whatever its variance; the cautious variance of large units can exceed that.
+    # A gap is in [-1, 1] whatever its variance; the conservative variance of large units can exceed that.
     values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
     return float(values.mean()), float(np.quantile(values, 0.95))
 
 
 @lru_cache(maxsize=8)
 def _draws(shape: tuple[int, ...], seed: int) -> Floats:
-    """Standard normal draws, shared by the metrics of one answer."""
+    """Return standard normal draws, shared by the metrics of one result."""
     draws = np.random.default_rng(seed).standard_normal((N_DRAWS, *shape))
     draws.setflags(write=False)
     return draws
 
 
 def sum_null(expected: float, variance: float, weight: float) -> tuple[float, float]:
-    """Mean and upper 95 % quantile of a mean whose sum has this expectation and variance under the null."""
+    """Return mean and upper 95 % quantile of a mean whose sum has this expectation and variance under the null."""
     return expected / weight, (expected + _Z95 * float(np.sqrt(max(variance, 0.0)))) / weight
 
 
 def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
-    """Sums of hits of every cell were labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
+    """Draw sums of hits of every cell, with labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
 
-    Each cell is so many independent trials as its kept variance says, and has that variance. Cells come from
-    `independent`: one of less than a trial has too little of it.
+    Each cell has as many independent trials as its stored variance implies, and that variance. Cells come from `independent`: a cell of
+    less than one trial has too little variance.
     """
     rate = np.clip(cells.mean, 0.0, 1.0)
     trials = np.maximum(_trials(cells.weight, rate, cells.null_variance), 1.0)
@@ -79,16 +78,16 @@ def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
         / whole[few]
     )
     share[:, few] -= rate[few]
-    # What the whole number of trials leaves over makes the deviations smaller, never larger than the cell allows.
+    # The fraction beyond an integer number of trials makes the deviations smaller, never larger than the cell allows.
     share *= np.sqrt(np.minimum(whole / trials, 1.0))
     return np.asarray(np.clip(share + rate, 0.0, 1.0) * cells.weight)
 
 
 def independent(cells: Cells) -> Cells:
-    """Cells, with neighbours together until each holds at least one independent trial.
+    """Merge neighbouring cells until each holds at least one independent trial.
 
-    Units that spread over cells leave less than a trial in each; hits of a single cell could not then vary as much as
-    all of them together do.
+    Units that are spread over cells leave less than a trial in each. Hits of a single cell could not then vary as much as all of them
+    together do.
     """
     if (
         not len(cells)
@@ -112,23 +111,23 @@ def independent(cells: Cells) -> Cells:
         if confidence * (weight - confidence) >= variance * (1.0 - 1e-9):
             number += 1
             weight = confidence = variance = 0.0
-    # What is left at the end falls to the last full group.
+    # The rest at the end is merged with the last full group.
     return cells.at_places(np.minimum(group, max(number - 1, 0)))
 
 
 def few(cells: Cells) -> Cells:
-    """The cells, or where they are many their groups of equal mass."""
+    """Return the cells, or their groups of equal mass where they are many."""
     if len(cells) <= _MAX_CELLS:
         return cells
     return cells.at_places(equal_mass_groups(cells.weight, _MAX_CELLS))
 
 
 def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:
-    """Independent trials of these sums of hits; without variance as many as there is weight, at least one."""
+    """Return the number of independent trials of these sums of hits; without variance the weight, at least one."""
     chance = weight**2 * rate * (1.0 - rate)
     return np.divide(chance, variance, out=np.maximum(weight, 1.0), where=variance > 0)
 
 
 def quantiles_of(draws: Floats) -> tuple[float, float]:
-    """Mean and 95 % quantile."""
+    """Return mean and 95 % quantile."""
     return float(draws.mean()), float(np.quantile(draws, 0.95))

@@ -1,10 +1,10 @@
-"""What two windows have in common, and the interval of a difference that takes it into account.
+"""Data that two windows share, and the interval of a difference that accounts for it.
 
-Both sides fall into the same sixty-four replicates by the hash of the unit, and into their kept samples by the hash of the
-prediction. So a unit that stands on both sides is found on both, and what it brings to both drops out of the difference;
-units that stand on one side only are independent anyway.
+Both sides are in the same sixty-four replicates by the hash of the unit, and in their stored samples by the hash of the prediction. A
+unit that is on both sides is therefore found on both, and its common contribution cancels in the difference. Units on one side only are
+independent.
 
-Source: Zou and Donner (Statistics in Medicine 2008) for intervals put together (MOVER).
+Source: Zou and Donner (Statistics in Medicine 2008) for combined intervals (MOVER).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Ratio = tuple[Floats, Floats]
 
 
 def ratio_difference(mine: Ratio, theirs: Ratio, ci: float, seed: int) -> list[float]:
-    """Interval of the difference of two ratios of sums, the same draw of replicates resampling both.
+    """Return the interval of the difference of two ratios of sums. The same draw of replicates resamples both.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ def _ratio(sums: Ratio, drawn: Floats) -> Floats:
 def put_together(
     centres: tuple[float, float], intervals: tuple[Bounds, Bounds], correlation: float
 ) -> list[float]:
-    """Interval of the difference of two estimates from the interval of each.
+    """Return the interval of the difference of two estimates from the interval of each.
 
     Parameters
     ----------
-    centres : what each interval is about
+    centres : the estimate of each interval
     intervals : lower and upper bound of each
     correlation : of the two estimates' errors
 
@@ -86,11 +86,11 @@ def _together(one: float, two: float, correlation: float) -> float:
 
 
 def unit_correlation(mine: tuple[U64, Floats], theirs: tuple[U64, Floats]) -> float:
-    """Correlation of two estimates from what each unit brings to either; 0 where one of them has no spread.
+    """Return the correlation of two estimates from each unit's contribution to either; 0 where one of them has no variance.
 
     Parameters
     ----------
-    mine, theirs : hashes of units, any number of rows a unit, and each row's contribution, of mean 0
+    mine, theirs : hashes of units, any number of rows per unit, and each row's contribution, of mean 0
     """
     units, sums = _by_unit(*mine)
     other_units, other_sums = _by_unit(*theirs)
@@ -105,7 +105,7 @@ def _by_unit(hashes: U64, values: Floats) -> tuple[U64, Floats]:
 
 
 def replicate_correlation(mine: Floats, theirs: Floats) -> Floats:
-    """Correlation of estimates from what each replicate brings to either, along the first axis; 0 without spread.
+    """Return the correlation of estimates from each replicate's contribution to either, along the first axis; 0 without variance.
 
     Parameters
     ----------
@@ -117,13 +117,13 @@ def replicate_correlation(mine: Floats, theirs: Floats) -> Floats:
 
 
 def shared(pane: Pane, other: Pane) -> dict[str, Any]:
-    """How many labelled predictions stand on both sides, as the kept samples tell.
+    """Return how many labelled predictions are on both sides, according to the stored samples.
 
     Returns
     -------
-    dict with `n`, predictions of either sample below the smaller threshold, and `share`, that of this side's which
-    the other side holds too; None where no sample is kept or either is empty. Predictions are told by their ids, and by
-    their content where they have none.
+    dict with `n`, predictions of either sample below the smaller threshold, and `share`, the part of this side's that the other side
+    has too; None where no sample is stored or either is empty. Predictions are identified by their ids, or by their content where they have
+    none.
     """
     if not (pane.keeps("sample") and other.keeps("sample")):
         return {"n": 0, "share": None}

@@ -1,7 +1,7 @@
-"""Two reliability tables compared bin by bin: how much further from the diagonal one side is than the other.
+"""Comparison of two reliability tables bin by bin: how much further from the diagonal one side is than the other.
 
-The interval of a bin's gap is that of its accuracy, Wilson's, less the mean confidence. Both sides' are put together with the
-correlation of what each replicate of units brings to either gap.
+The interval of a bin's gap is that of its accuracy (Wilson's) minus the mean confidence. The intervals of both sides are combined with the
+correlation of each replicate's contributions to either gap.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ Floats = NDArray[np.float64]
 
 
 def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[str, Any]:
-    """The table of `view`, each bin with the other side's gap and the difference of the two.
+    """Return the table of `view`, each bin with the other side's gap and the difference of the two.
 
     Parameters
     ----------
-    view, other : asked the same question, of equal-width bins
+    view, other : with the same query, of equal-width bins
     seed : of the resamples
 
     Returns
     -------
-    dict as `reliability` has it. Each bin has `against` (weight, mean confidence, accuracy, gap of the other side),
-    `difference` of the gaps and its `difference_interval`; bins that are empty on a side have None. Beside the table
-    `gap` and `against_gap` are those of all bins together, accuracy less mean confidence, with `difference`,
-    `difference_interval`, `difference_method`, and `difference_reason` where there is no interval.
+    dict as of `reliability`. Each bin has `against` (weight, mean confidence, accuracy, gap of the other side), `difference` of the gaps
+    and its `difference_interval`; bins that are empty on a side have None. `gap` and `against_gap` are those of all bins together, accuracy
+    minus mean confidence, with `difference`, `difference_interval`, `difference_method`, and `difference_reason` where there is no interval.
     """
     mine, theirs = reliability(view), reliability(other)
     correlation, method = _correlation(view, other)
@@ -80,7 +79,7 @@ def _row_difference(
 def _overall(
     view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
 ) -> dict[str, Any]:
-    """Accuracy less mean confidence of either side, and the difference."""
+    """Return accuracy minus mean confidence of either side, and the difference."""
     gaps = [
         each["accuracy"] - each["mean_confidence"] if each["mean_confidence"] is not None else None
         for each in (mine, theirs)
@@ -101,7 +100,7 @@ def _overall(
 
 
 def _correlation(view: View, other: View) -> tuple[Floats, str]:
-    """Correlation of both sides' gaps by bin, float64 (bins,), and how it was had; 0 where replicates have other bins."""
+    """Return the correlation of both sides' gaps by bin, float64 (bins,), and its method; 0 where replicates have other bins."""
     bins = view.question.bins
     apart = np.zeros(bins), INDEPENDENT
     try:
@@ -115,14 +114,14 @@ def _correlation(view: View, other: View) -> tuple[Floats, str]:
 
 
 def _whole(tables: ReplicateTables) -> tuple[Floats, Floats]:
-    """Weight and gap sums of all tables together, float64 (64, bins), zero in replicates that nothing fills."""
+    """Return weight and gap sums of all tables together, float64 (64, bins), zero in empty replicates."""
     whole = np.zeros((2, N_REPLICATES, tables.bins))
     whole[:, tables.places] = tables.weight.sum(axis=1), tables.difference.sum(axis=1)
     return whole[0], whole[1]
 
 
 def _errors(weight: Floats, difference: Floats) -> Floats:
-    """What each replicate brings to the gap of each bin, of mean 0."""
+    """Return each replicate's contribution to the gap of each bin, of mean 0."""
     total = weight.sum(axis=0)
     gap = np.divide(difference.sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
     return np.asarray(difference - gap * weight)

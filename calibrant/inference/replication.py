@@ -43,7 +43,7 @@ class ReplicateTables:
 
 
 def score_tables(view: View, bins: int) -> ReplicateTables:
-    """Tables of the model's own score, in as nearly `bins` bins as its 60 allow.
+    """Return the tables of the model's own score, with the number of bins nearest to `bins` that its 60 allow.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def score_tables(view: View, bins: int) -> ReplicateTables:
 
 
 def class_tables(view: View, bins: int) -> ReplicateTables:
-    """Tables of every class, in as nearly `bins` bins as their 15 allow.
+    """Return the tables of every class, with the number of bins nearest to `bins` that their 15 allow.
 
     Raises
     ------
     NotAnswerable
-        As `score_tables`, or the replicates of this model keep no classes.
+        As `score_tables`, or the replicates of this model store no classes.
     """
     refuse_if_thin(view)
     if not keeps_class_tables(view.spec):
@@ -71,12 +71,12 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
 
 
 def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
-    """Tables of any scope.
+    """Return the tables of any scope.
 
     Raises
     ------
     NotAnswerable
-        As the functions above, or replicates do not keep this scope.
+        As the functions above, or replicates do not store this scope.
     """
     if scope == view.spec.default_scope:
         return score_tables(view, bins)
@@ -104,7 +104,7 @@ def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
 
 
 def score_columns(view: View) -> dict[str, Floats]:
-    """Score sums of each filled replicate under the policy; float64 (n_filled,) by name, `places` says which they are.
+    """Return score sums of each filled replicate under the policy; float64 (n_filled,) by name; `places` identifies the replicates.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def score_columns(view: View) -> dict[str, Floats]:
 
 
 def resamples(n: int, seed: int) -> Floats:
-    """How often each of n replicates is drawn in each bootstrap resample; float64 (N_RESAMPLES, n)."""
+    """Return how often each of n replicates is drawn in each bootstrap resample; float64 (N_RESAMPLES, n)."""
     return _resamples(n, seed)
 
 
@@ -170,6 +170,6 @@ def _tables(
 
 
 def nearest_divisor(kept_bins: int, bins: int) -> int:
-    """The divisor of `kept_bins` nearest to `bins`, the larger of two."""
+    """Return the divisor of `kept_bins` nearest to `bins`, the larger of two."""
     divisors = [d for d in range(1, kept_bins + 1) if kept_bins % d == 0]
     return min(divisors, key=lambda d: (abs(d - bins), -d))

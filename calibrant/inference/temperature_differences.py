@@ -1,7 +1,7 @@
-"""Two fitted temperatures compared: the difference, with the correlation that predictions on both sides give them.
+"""Comparison of two fitted temperatures: the difference, with the correlation due to predictions on both sides.
 
-A temperature is where the mean slope of the loss is 0, so a prediction moves it by its own slope there. The slopes of the kept
-samples' predictions, added up by unit, tell how far the two estimates move together.
+A temperature is where the mean slope of the loss is 0, so a prediction moves it by its own slope there. The slopes of the stored
+samples' predictions, summed by unit, give the correlation of the two estimates.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LOSS = {"nll": "nll", "brier": "brier", "ece": "nll"}
 def temperature_difference(
     mine: Mapping[str, Any], theirs: Mapping[str, Any], pane: Pane, other: Pane
 ) -> dict[str, Any]:
-    """The difference of two temperatures that were fitted alike.
+    """Return the difference of two temperatures that were fitted with the same method.
 
     Parameters
     ----------
-    mine, theirs : answers of `fit_temperature` with the same objective and policy
-    pane, other : what they were fitted to
+    mine, theirs : results of `fit_temperature` with the same objective and policy
+    pane, other : the panes they were fitted to
 
     Returns
     -------
-    dict: `against` (temperature, interval, n of the other side), `difference` and `ratio` with their intervals and
-    `difference_method`, or `difference_reason` where there is none; and `shared`, as `pairing.shared` tells it
+    dict: `against` (temperature, interval, n of the other side), `difference` and `ratio` with their intervals and `difference_method`, or
+    `difference_reason` where there is none; and `shared`, as of `pairing.shared`
     """
     told: dict[str, Any] = {
         "against": {
@@ -79,7 +79,7 @@ def temperature_difference(
 
 
 def _together(one: float, two: float, correlation: float) -> float:
-    """Standard error of a difference."""
+    """Return the standard error of a difference."""
     return float(np.sqrt(max(one**2 + two**2 - 2.0 * correlation * one * two, 0.0)))
 
 
@@ -91,7 +91,7 @@ def _correlation(
 
 
 def _slopes(fitted: Mapping[str, Any], pane: Pane, halvings: int) -> tuple[U64, Floats]:
-    """Units of the sampled predictions, and each one's slope of the loss in the inverse temperature, of mean 0."""
+    """Return units of the sampled predictions, and each one's slope of the loss in the inverse temperature, of mean 0."""
     batch = pane.sample.batch()
     batch = batch.take(below(batch.prediction_hash, halvings))
     rows = labelled_rows(batch, policy_index(fitted["raters"]))
@@ -106,6 +106,6 @@ def _slopes(fitted: Mapping[str, Any], pane: Pane, halvings: int) -> tuple[U64, 
         slope = (sides[0] - sides[1]) / (2.0 * _STEP * beta)
     finite = np.isfinite(slope) & (rows.weight > 0)
     weight, slope = rows.weight[finite], slope[finite]
-    # The sample's slopes do not add up to 0 as those of all predictions do.
+    # The sample's slopes do not sum to 0 as those of all predictions do.
     centred = slope - weight * (slope.sum() / weight.sum()) if len(slope) else slope
     return batch.unit_hash[finite], np.asarray(centred)

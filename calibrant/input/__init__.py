@@ -1,1 +1,1 @@
-"""Columns of a request, checked: values, ratings, instants, labels by id."""
+"""Checked columns of a request: values, ratings, timestamps, labels by id."""

@@ -65,7 +65,7 @@ def read_arrays(
     >>> read_arrays([0.9, 1.2], [1, 0])
     Traceback (most recent call last):
     ...
-    calibrant.core.errors.CalibrationInputError: probabilities, row 1: a probability lies in [0, 1] (range)
+    calibrant.core.errors.CalibrationInputError: probabilities, row 1: Received a value outside [0, 1]; expected a probability. (range)
     """
     columns: dict[str, Any] = _scores(probabilities, logits)
     columns |= {
@@ -79,6 +79,9 @@ def read_arrays(
         "cases": _names("cases", cases),
     }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
+    if "confidences" in columns and task not in (None, "binary"):
+        detail = f"received one probability per row; expected one per class of this {task} model"
+        raise CalibrationInputError.at("/probabilities", "task", detail)
     empty = _empty(columns, spec)
     if empty is not None:
         return empty

@@ -1,4 +1,4 @@
-"""Columns of a request, checked: every value has the meaning that its name promises, or a violation says where not."""
+"""Checked columns of a request. Every value has the meaning that its name promises, or a violation names its row."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from calibrant.input.violations import ViolationCollector
 
 SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3
-# A few long rows among many wrong ones may not ask for a matrix much larger than what was sent.
+# A few long rows among many invalid ones must not allocate a matrix much larger than what was sent.
 MAX_SPREAD = 1_000_000
-# Squares of weights and logits are summed, and squares of such sums divided by: within these bounds none leaves float64's range.
+# Squares of weights and logits are summed, and squares of such sums are divided: within these bounds none exceeds float64's range.
 MAX_WEIGHT = 1e9
 MIN_WEIGHT = 1e-50
 MAX_LOGIT = float(np.finfo(np.float32).max)
@@ -38,9 +38,11 @@ KNOWN = (
     "slices",
     "weights",
 )
-# Names stand in paths, where . and .. are folders: a client would make another path of one that ends in them.
+# Names are part of paths, where . and .. are folders: a client would change the path of a name that ends in them.
 NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
-NAME_RULE = "1 to 128 of A-Za-z0-9._:@-, and neither . nor .."
+NAME_RULE = "1 to 128 characters of A-Za-z0-9._:@-, and neither . nor .."
+
+INVALID_NAME = f"Received an invalid name; expected {NAME_RULE}."
 
 
 @dataclass
@@ -58,7 +60,7 @@ class ParsedColumns:
 
 
 class Columns:
-    """Reads named columns of equal length."""
+    """Reader of named columns of equal length."""
 
     def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
         self.violations = violations
@@ -66,15 +68,17 @@ class Columns:
         self.columns = {name: self._plain(name, value) for name, value in given.items()}
         for name, column in self.columns.items():
             if name not in KNOWN:
-                detail = f"{str(name)[:60]!r} is not a field of predictions"
+                detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
                 raise CalibrationInputError.at(f"/{str(name)[:60]}", "unknown_field", detail)
             if isinstance(column, np.ma.MaskedArray):
                 raise CalibrationInputError.at(
-                    f"/{name}", "list", "a masked array would lose its mask"
+                    f"/{name}",
+                    "list",
+                    "Received a masked array; expected plain values. Fill in or leave out masked rows.",
                 )
 
     def _plain(self, name: str, value: Any) -> Any:
-        """A column in a form that is read below; nulls of a column that came through Arrow are noted."""
+        """Return a column in a form that is read below. Nulls of a column that was read through Arrow are noted."""
         if name == "slices" or name not in KNOWN:
             return value
         column = plain(name, value)
@@ -110,21 +114,23 @@ class Columns:
     def read(
         self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None
     ) -> ParsedColumns:
-        """All columns. Whole-batch faults raise; faults of rows are noted."""
+        """Read all columns. Errors of the complete batch are raised; errors of rows are noted."""
         kind = self._score_column()
         scores = self._scores(kind, n_classes)
         n, k = scores.shape
         if task == "binary" and k != 2:
             raise CalibrationInputError.at(
-                f"/{kind}", "n_classes", f"a binary model has 2 classes, not {k}"
+                f"/{kind}", "n_classes", f"Received {k} classes; expected 2 for a binary model."
             )
         if task not in (None, "binary") and kind == "confidences":
             raise CalibrationInputError.at(
-                "/confidences", "task", f"confidences are for binary models, this is {task}"
+                "/confidences",
+                "task",
+                f"Received confidences; expected probabilities or logits for a {task} model.",
             )
         for name, column in self.columns.items():
             if name != "slices" and _length(name, column) != n:
-                detail = f"{name} has {_length(name, column)} rows, {kind} has {n}"
+                detail = f"Received {_length(name, column)} rows of {name}; expected {n}, as many as {kind}."
                 raise CalibrationInputError.at(f"/{name}", "length", detail)
         taken = ParsedColumns(
             task=task or ("binary" if kind == "confidences" else "multiclass"),
@@ -146,7 +152,7 @@ class Columns:
     def _score_column(self) -> str:
         given = [name for name in SCORES if name in self.columns]
         if len(given) != 1:
-            detail = f"exactly one of {', '.join(SCORES)} is required, {len(given)} were given"
+            detail = f"Received {len(given)} of {', '.join(SCORES)}; expected exactly one."
             raise CalibrationInputError.at(
                 f"/{given[1] if given else ''}".rstrip("/"), "one_score_column", detail
             )
@@ -156,24 +162,47 @@ class Columns:
         width = 1 if kind == "confidences" else None
         raw = self._matrix(kind, n_classes) if width is None else self._vector(kind)[:, None]
         if len(raw) == 0:
-            raise CalibrationInputError.at(f"/{kind}", "empty", "a batch has at least one row")
+            raise CalibrationInputError.at(
+                f"/{kind}", "empty", "Received no rows; expected at least one."
+            )
         k = 2 if width else raw.shape[1]
         if k < 2:
-            raise CalibrationInputError.at(f"/{kind}", "n_classes", "a row has at least 2 classes")
+            raise CalibrationInputError.at(
+                f"/{kind}",
+                "n_classes",
+                "Received rows of fewer than 2 classes; expected at least 2.",
+            )
         if n_classes is not None and k != n_classes:
-            detail = f"rows have {k} classes, the model has {n_classes}"
+            detail = f"Received rows of {k} classes; expected {n_classes}, as the model has."
             raise CalibrationInputError.at(f"/{kind}", "n_classes", detail)
         instead = 0.5 if width else 1.0 / k
         raw = self._rows_within(
-            kind, raw, np.isfinite(raw), instead, "finite", "NaN and infinities are refused"
+            kind,
+            raw,
+            np.isfinite(raw),
+            instead,
+            "finite",
+            "Received NaN or infinity; expected finite numbers.",
         )
         if kind == "logits":
             inside = np.abs(raw) <= MAX_LOGIT
             return self._rows_within(
-                kind, raw, inside, 0.0, "range", "a logit lies within the range of float32"
+                kind,
+                raw,
+                inside,
+                0.0,
+                "range",
+                "Received a logit outside the range of float32; expected one inside.",
             )
         inside = (raw >= 0.0) & (raw <= 1.0)
-        raw = self._rows_within(kind, raw, inside, instead, "range", "a probability lies in [0, 1]")
+        raw = self._rows_within(
+            kind,
+            raw,
+            inside,
+            instead,
+            "range",
+            "Received a value outside [0, 1]; expected a probability.",
+        )
         if width:
             return np.hstack([1.0 - raw, raw])
         return self._normalised(raw)
@@ -187,7 +216,7 @@ class Columns:
         rule: str,
         detail: str,
     ) -> NDArray[np.float64]:
-        """Rows with a value that is not good are noted, and stand as a value that does no harm."""
+        """Note rows with an invalid value, and replace it by a harmless one."""
         if good.all():
             return raw
         rows = np.asarray(good.all(axis=1))
@@ -195,11 +224,11 @@ class Columns:
         return np.where(rows[:, None], raw, instead)
 
     def _normalised(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows as sent within 1e-9 of one, divided by their sum within 1e-3, else refused."""
+        """Keep rows whose sum is within 1e-9 of one, divide those within 1e-3 by their sum, and reject the others."""
         total = raw.sum(axis=1)
         off = np.abs(total - 1.0)
         for row in np.flatnonzero(off > SUM_LENIENT):
-            detail = f"probabilities sum to {total[row]:.6g}; the sum must be within 1e-3 of 1"
+            detail = f"Received probabilities with sum {total[row]:.6g}; expected a sum within 1e-3 of 1."
             self.violations.row("probabilities", int(row), "row_sum", detail)
         divide = (off > SUM_EXACT) & (off <= SUM_LENIENT)
         if divide.any():
@@ -217,37 +246,51 @@ class Columns:
             suspects = np.flatnonzero(((array == 0.0) | (array == 1.0)).any(axis=1))
             for row in suspects:
                 if any(isinstance(value, bool | np.bool_) for value in column[row]):
-                    self.violations.row(name, int(row), "number", "every value is a number")
+                    self.violations.row(
+                        name,
+                        int(row),
+                        "number",
+                        "Received a value that is not a number; expected numbers only.",
+                    )
         return array
 
     def _matrix_by_row(self, name: str, column: Any, n_classes: int | None) -> NDArray[np.float64]:
-        """The slow way, which finds the rows that are to blame."""
+        """Read a matrix row by row, which is slow but finds the invalid rows."""
         if not isinstance(column, list):
             raise CalibrationInputError.at(
-                f"/{name}", "matrix", f"{name} is a list of rows of numbers"
+                f"/{name}",
+                "matrix",
+                f"Received another type for {name}; expected a list of rows of numbers.",
             )
         column = [as_list(row) for row in column]
         lengths = [len(row) for row in column if isinstance(row, list)]
         width = n_classes or (Counter(lengths).most_common(1)[0][0] if lengths else 0)
         if len(column) * width > max(MAX_SPREAD, 4 * (sum(lengths) + len(column))):
             raise CalibrationInputError.at(
-                f"/{name}", "n_classes", f"most rows do not have {width} numbers"
+                f"/{name}",
+                "n_classes",
+                f"Received rows of different lengths; expected {width} numbers in each.",
             )
         result = np.full((len(column), width), 1.0 / max(width, 1))
         expected = (
-            f"other rows have {width}"
+            f"expected {width}, as in other rows."
             if n_classes is None
-            else f"the model has {n_classes} classes"
+            else f"expected {n_classes}, one per class of the model."
         )
         for i, row in enumerate(column):
             if not isinstance(row, list):
-                self.violations.row(name, i, "matrix", "a row is a list of numbers")
-            elif len(row) != width:
                 self.violations.row(
-                    name, i, "n_classes", f"the row has {len(row)} values, {expected}"
+                    name, i, "matrix", "Received another type; expected a list of numbers."
                 )
+            elif len(row) != width:
+                self.violations.row(name, i, "n_classes", f"Received {len(row)} values; {expected}")
             elif not all_numbers(row):
-                self.violations.row(name, i, "number", "every value is a number")
+                self.violations.row(
+                    name,
+                    i,
+                    "number",
+                    "Received a value that is not a number; expected numbers only.",
+                )
             else:
                 result[i] = [as_float(value) for value in row]
         return result
@@ -257,7 +300,11 @@ class Columns:
         if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "fiu":
             return column.astype(np.float64)
         if not isinstance(column, list):
-            raise CalibrationInputError.at(f"/{name}", "vector", f"{name} is a list of numbers")
+            raise CalibrationInputError.at(
+                f"/{name}",
+                "vector",
+                f"Received another type for {name}; expected a list of numbers.",
+            )
         if all_numbers(column):
             return np.array([as_float(value) for value in column])
         result = np.full(len(column), 0.5)
@@ -265,13 +312,20 @@ class Columns:
             if all_numbers([value]):
                 result[i] = as_float(value)
             else:
-                self.violations.row(name, i, "number", "every value is a number")
+                self.violations.row(
+                    name,
+                    i,
+                    "number",
+                    "Received a value that is not a number; expected numbers only.",
+                )
         return result
 
     def _weights(self) -> NDArray[np.float64]:
         weights = self._vector("weights")
         bad = ~((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT)))
-        detail = f"a weight is 0 or lies in {MIN_WEIGHT:.0e} to {MAX_WEIGHT:.0e}"
+        detail = (
+            f"Received a weight out of range; expected 0, or {MIN_WEIGHT:.0e} to {MAX_WEIGHT:.0e}."
+        )
         self.violations.rows("weights", bad, "weight", detail)
         return np.where(bad, 0.0, weights)
 
@@ -284,7 +338,7 @@ class Columns:
         if not strings or not _all_names(column):
             for i, text in enumerate(column):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(name, i, "name", NAME_RULE)
+                    self.violations.row(name, i, "name", INVALID_NAME)
                     column[i] = "?"
         if name == "ids" and len(set(column)) < len(column):
             self._repeated(column)
@@ -295,7 +349,10 @@ class Columns:
         for i, text in enumerate(ids):
             if text in seen:
                 self.violations.row(
-                    "ids", i, "repeated_id", f"{text!r} stands in this batch already"
+                    "ids",
+                    i,
+                    "repeated_id",
+                    f"Received id {text!r} more than once; expected each id once per batch.",
                 )
             seen.add(text)
 
@@ -303,14 +360,18 @@ class Columns:
         given = self.columns["slices"]
         if not isinstance(given, Mapping):
             raise CalibrationInputError.at(
-                "/slices", "slices", "slices maps a key to one value a row"
+                "/slices",
+                "slices",
+                "Received another type for slices; expected an object with one list of values per key.",
             )
         result: dict[str, NDArray[Any]] = {}
         for key, column in given.items():
             if not isinstance(key, str) or not NAME.fullmatch(key):
-                raise CalibrationInputError.at("/slices", "name", f"a slice key has {NAME_RULE}")
+                raise CalibrationInputError.at(
+                    "/slices", "name", f"Received an invalid slice key; expected {NAME_RULE}."
+                )
             if ":" in key:
-                detail = "a slice key has no colon, which parts it from its value"
+                detail = "Received a slice key with a colon, which separates key and value; use another character."
                 raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
             column = plain(f"slices/{key}", column)
             if isinstance(column, Column):
@@ -319,12 +380,14 @@ class Columns:
             if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
                 column = column.astype(str)
             if not isinstance(column, list | np.ndarray) or len(column) != n:
-                detail = f"one value for each of the {n} rows is required"
+                detail = (
+                    f"Received another number of values; expected one for each of the {n} rows."
+                )
                 raise CalibrationInputError.at(f"/slices/{key}", "length", detail)
             values = list(column)
             for i, text in enumerate(values):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(f"slices/{key}", i, "name", NAME_RULE)
+                    self.violations.row(f"slices/{key}", i, "name", INVALID_NAME)
                     values[i] = "?"
             result[key] = np.array(values, dtype=object)
         return result
@@ -340,4 +403,8 @@ def _all_names(column: list[str]) -> bool:
 def _length(name: str, column: Any) -> int:
     if isinstance(column, list | Lists) or (isinstance(column, np.ndarray) and column.ndim):
         return len(column)
-    raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")
+    raise CalibrationInputError.at(
+        f"/{name}",
+        "list",
+        f"Received another type for {name}; expected a list with one entry per row.",
+    )

@@ -1,4 +1,4 @@
-"""Labels that come by id, checked: which ratings, by whom, for which prediction."""
+"""Checked labels by id: which ratings, by which rater, for which prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.columns import INVALID_NAME, NAME
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
@@ -25,7 +25,7 @@ class LabelRow:
 
     Attributes
     ----------
-    votes : class to number of unnamed ratings, which add
+    votes : class to number of unnamed ratings, which are added
     ratings : (rater, class or `WITHDRAWN`, revision or None)
     """
 
@@ -36,7 +36,7 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The good rows and the violations of the others."""
+    """The valid rows and the violations of the others."""
 
     rows: list[LabelRow] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -52,32 +52,40 @@ def read_labels(
 
     Parameters
     ----------
-    columns : `ids`; `labels` with a class (or one a rater) a row, null where a named rater withdraws his; optional
-        `raters` (a name, or one a rating, null for unnamed) and `revision` (a whole number a row, or one a rating)
+    columns : `ids`; `labels` with a class (or one per rater) per row, null where a named rater withdraws theirs; optional `raters` (a
+        name, or one per rating, null for unnamed) and `revision` (an integer per row, or one per rating)
     n_classes, class_names : the model's
-    partial : keep the good rows instead of refusing the batch
+    partial : keep the valid rows instead of rejecting the batch
 
     Raises
     ------
     CalibrationInputError
-        A rule about the whole batch is broken, or any row's and not `partial`.
+        A rule about the complete batch is broken, or any row's and not `partial`.
     """
     for name in columns:
         if name not in KNOWN:
             raise CalibrationInputError.at(
-                f"/{name}", "unknown_field", f"{name!r} is not a field of labels"
+                f"/{name}",
+                "unknown_field",
+                f"Received field {name!r}; expected one of {', '.join(KNOWN)}.",
             )
     for name in ("ids", "labels"):
         if columns.get(name) is None:
-            raise CalibrationInputError.at(f"/{name}", "missing", f"{name} is required")
+            raise CalibrationInputError.at(
+                f"/{name}",
+                "missing",
+                f"Received no {name}; expected a list with one entry per row.",
+            )
     n = len(_list("ids", columns["ids"]))
     for name, column in columns.items():
         if column is not None and len(_list(name, column)) != n:
             raise CalibrationInputError.at(
-                f"/{name}", "length", f"{name} has {len(column)} rows, ids has {n}"
+                f"/{name}",
+                "length",
+                f"Received {len(column)} rows of {name}; expected {n}, as many as ids.",
             )
     if n == 0:
-        raise CalibrationInputError.at("/ids", "empty", "a batch has at least one row")
+        raise CalibrationInputError.at("/ids", "empty", "Received no rows; expected at least one.")
     index = {name: i for i, name in enumerate(class_names or ())}
     checked = CheckedLabels()
     for i in range(n):
@@ -94,26 +102,28 @@ def read_labels(
 def named_raters(
     labels: Any, raters: Any, n_classes: int, rows: NDArray[np.int64] | None = None
 ) -> dict[str, NDArray[np.int64]]:
-    """Each named rater's class for every row, or for those of `rows` alone, -1 where he gave none.
+    """Return each named rater's class for every row, or for those of `rows` alone, -1 where they gave none.
 
     Parameters
     ----------
-    labels : a class (or one a rater) a row, null for none, already checked
-    raters : a name, or one a rating, null for unnamed
+    labels : a class (or one per rater) per row, null for none, already checked
+    raters : a name, or one per rating, null for unnamed
     n_classes : of the labels
-    rows : places of the rows that are good
+    rows : places of the valid rows
 
     Raises
     ------
     CalibrationInputError
-        Names that are none, that fit no rating, or that stand twice in a row; more than `MAX_RATERS` of them.
+        Invalid names, names without a rating, or names that are repeated in a row; more than `MAX_RATERS` of them.
     """
     if not isinstance(labels, list):
-        detail = "raters name the ratings in labels, one each; label_counts have no order"
+        detail = "Received raters without labels; expected labels, one rating per rater. label_counts have no order."
         raise CalibrationInputError.at("/raters", "labels_required", detail)
     if len(_list("raters", raters)) != len(labels):
         raise CalibrationInputError.at(
-            "/raters", "length", f"raters has {len(raters)} rows, labels has {len(labels)}"
+            "/raters",
+            "length",
+            f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels.",
         )
     found: dict[str, NDArray[np.int64]] = {}
     good = range(len(labels)) if rows is None else rows.tolist()
@@ -128,34 +138,40 @@ def named_raters(
             if name is None:
                 continue
             if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
+                raise CalibrationInputError.at(f"/raters/{i}", "name", INVALID_NAME)
             own = found.setdefault(name, np.full(len(good), -1, np.int64))
             if own[place] >= 0:
                 raise CalibrationInputError.at(
-                    f"/raters/{i}", "repeated_rater", f"{name!r} rates this row twice"
+                    f"/raters/{i}",
+                    "repeated_rater",
+                    f"Received two ratings of rater {name!r} for this row; expected one.",
                 )
             own[place] = _class(rating, name, i, n_classes, {})
         if len(found) > MAX_RATERS:
-            detail = f"more than {MAX_RATERS} raters are named; so many are compared"
+            detail = f"Received more than {MAX_RATERS} named raters; expected at most {MAX_RATERS}."
             raise CalibrationInputError.at("/raters", "too_many_raters", detail)
     return found
 
 
 def _list(name: str, column: Any) -> list[Any]:
     if not isinstance(column, list):
-        raise CalibrationInputError.at(f"/{name}", "list", f"{name} is a list with one entry a row")
+        raise CalibrationInputError.at(
+            f"/{name}",
+            "list",
+            f"Received another type for {name}; expected a list with one entry per row.",
+        )
     return column
 
 
 def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int]) -> LabelRow:
     name = row["ids"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CalibrationInputError.at(f"/ids/{i}", "name", NAME_RULE)
+        raise CalibrationInputError.at(f"/ids/{i}", "name", INVALID_NAME)
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
     if not ratings:
         raise CalibrationInputError.at(
-            f"/labels/{i}", "empty_ratings", "a row has at least one rating"
+            f"/labels/{i}", "empty_ratings", "Received no rating; expected at least one per row."
         )
     raters = _spread(row.get("raters"), len(ratings), f"/raters/{i}", "rater")
     revisions = _spread(row.get("revision"), len(ratings), f"/revision/{i}", "revision")
@@ -166,37 +182,45 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         if rater is None:
             if revision not in (None, 0):
                 raise CalibrationInputError.at(
-                    f"/revision/{i}", "rater_required", "only named raters revise"
+                    f"/revision/{i}",
+                    "rater_required",
+                    "Received a revision without a rater; expected a rater's name with it.",
                 )
             votes[klass] = votes.get(klass, 0) + 1
             continue
         if not isinstance(rater, str) or not NAME.fullmatch(rater):
-            raise CalibrationInputError.at(f"/raters/{i}", "name", NAME_RULE)
+            raise CalibrationInputError.at(f"/raters/{i}", "name", INVALID_NAME)
         if rater in named:
-            detail = f"{rater!r} rates this row twice"
+            detail = f"Received two ratings of rater {rater!r} for this row; expected one."
             raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
         if revision is not None and (
             type(revision) is not int or not 0 <= revision <= MAX_REVISION
         ):
             raise CalibrationInputError.at(
-                f"/revision/{i}", "integer", "a revision is a whole number from 0"
+                f"/revision/{i}",
+                "integer",
+                "Received an invalid revision; expected an integer of at least 0.",
             )
         named[rater] = (rater, klass, revision)
     if len(named) > MAX_NAMED:
-        detail = f"{len(named)} raters are named; a prediction takes {MAX_NAMED} named raters"
+        detail = f"Received {len(named)} named raters; expected at most {MAX_NAMED} per prediction."
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
     return LabelRow(name, votes, list(named.values()))
 
 
 def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
-    """One value a rating: the list itself, or the same for all."""
+    """Return one value per rating: the list itself, or the same value for all."""
     if not isinstance(value, list):
         if value is not None and n > 1 and what == "rater":
-            raise CalibrationInputError.at(pointer, "length", f"{n} ratings need {n} raters")
+            raise CalibrationInputError.at(
+                pointer, "length", f"Received one rater for {n} ratings; expected a list of {n}."
+            )
         return [value] * n
     if len(value) != n:
         raise CalibrationInputError.at(
-            pointer, "length", f"{n} ratings, but {len(value)} entries of {what}"
+            pointer,
+            "length",
+            f"Received {len(value)} entries of {what}; expected {n}, one per rating.",
         )
     return value
 
@@ -204,16 +228,20 @@ def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
 def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, int]) -> int:
     if rating is None:
         if rater is None:
-            detail = "null withdraws the rating of a named rater, and no rater is named"
+            detail = "Received null without a rater; expected a rater's name, whose rating null withdraws."
             raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
         return WITHDRAWN
     klass = index.get(rating, rating) if isinstance(rating, str) else rating
     if type(klass) is not int:
         raise CalibrationInputError.at(
-            f"/labels/{i}", "class_index", "a rating is a class of the model"
+            f"/labels/{i}",
+            "class_index",
+            "Received a rating that is not a class of the model; expected a class index or name.",
         )
     if not 0 <= klass < n_classes:
         raise CalibrationInputError.at(
-            f"/labels/{i}", "class_range", f"class {klass} is not in 0 to {n_classes - 1}"
+            f"/labels/{i}",
+            "class_range",
+            f"Received class {klass}; expected an integer from 0 to {n_classes - 1}. Correct the label.",
         )
     return klass

@@ -1,4 +1,4 @@
-"""Values as a request brings them, before they are columns: which are numbers, and what they are as arrays."""
+"""Values of a request before they are columns: whether they are numbers, and their conversion to arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERS = frozenset({int, float})
 
 
 def all_numbers(values: list[Any]) -> bool:
-    """Whether all are numbers; numpy's own scalars are, booleans are not."""
+    """Return whether all are numbers. numpy's scalars are; booleans are not."""
     return _NUMBERS.issuperset(map(type, values)) or all(
         isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
         for value in values
@@ -24,7 +24,7 @@ def is_whole(value: Any) -> bool:
 
 
 def has_bools(rows: Any) -> bool:
-    """Whether a list of rows holds booleans, which numpy reads as 1 and 0 among whole numbers."""
+    """Return whether a list of rows contains booleans, which numpy reads as 1 and 0 among integers."""
     return isinstance(rows, list) and not {bool, np.bool_}.isdisjoint(
         map(type, chain.from_iterable(rows))
     )
@@ -35,7 +35,7 @@ def as_list(value: Any) -> Any:
 
 
 def as_array(column: Any) -> NDArray[Any] | None:
-    """A numeric array, or None where the values are ragged or not all numbers."""
+    """Return a numeric array, or None where the values are ragged or not all numbers."""
     try:
         array = np.asarray(column)
     except (ValueError, OverflowError, TypeError):

@@ -1,4 +1,4 @@
-"""Ratings of a request, as lists of classes or as counts: votes by row and class, or a violation where they are none."""
+"""Ratings of a request, as lists of classes or as counts: ratings by row and class, or a violation where they are invalid."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
 from calibrant.input.violations import ViolationCollector
 
 MAX_RATINGS = 1_000_000
-# Ratings are counted in a table of all rows and classes where it is at most so many times as large as they are.
+# Ratings are counted in a table of all rows and classes if it is at most this many times as large as they are.
 _DENSE = 16
-_NO_RATINGS = ("empty_ratings", "a list of ratings has at least one; send null for none")
+_NO_RATINGS = (
+    "empty_ratings",
+    "Received an empty list of ratings; expected at least one, or null for none.",
+)
 Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class RatingColumns:
-    """Reads `labels` or `label_counts` of checked length."""
+    """Reader of `labels` or `label_counts` of checked length."""
 
     def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:
         self.columns = columns
         self.violations = violations
 
     def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
-        """Row, class and number of votes, by row, then class; faults of rows are noted."""
+        """Read row, class and number of ratings, by row, then class. Errors of rows are noted."""
         if "labels" in self.columns and "label_counts" in self.columns:
             raise CalibrationInputError.at(
                 "/label_counts", "one_label_column", "send labels or label_counts, not both"
@@ -53,10 +56,18 @@ class RatingColumns:
             array = self._counts_by_row(column, n, k)
         array = _bounded(array, MAX_RATINGS + 1)
         negative = np.asarray((array < 0).any(axis=1))
-        self.violations.rows("label_counts", negative, "negative_count", "votes are not negative")
+        self.violations.rows(
+            "label_counts",
+            negative,
+            "negative_count",
+            "Received a negative count; expected at least 0.",
+        )
         most = np.asarray((array > MAX_RATINGS).any(axis=1))
         self.violations.rows(
-            "label_counts", most, "count_limit", f"a class has at most {MAX_RATINGS} votes"
+            "label_counts",
+            most,
+            "count_limit",
+            f"Received a count above {MAX_RATINGS}; expected at most {MAX_RATINGS} ratings per class.",
         )
         array = np.clip(array, 0, MAX_RATINGS)
         row, klass = np.nonzero(array)
@@ -70,10 +81,18 @@ class RatingColumns:
                 continue
             if not isinstance(row, list) or len(row) != k:
                 self.violations.row(
-                    "label_counts", i, "n_classes", f"the row has one count for each of {k} classes"
+                    "label_counts",
+                    i,
+                    "n_classes",
+                    f"Received another number of counts; expected one for each of {k} classes.",
                 )
             elif not all(is_whole(value) for value in row):
-                self.violations.row("label_counts", i, "integer", "votes are whole numbers")
+                self.violations.row(
+                    "label_counts",
+                    i,
+                    "integer",
+                    "Received a count that is not an integer; expected integers.",
+                )
             else:
                 result[i] = [min(max(value, -1), MAX_RATINGS + 1) for value in row]
         return result
@@ -81,7 +100,7 @@ class RatingColumns:
     def _ratings(
         self, n: int, k: int, class_names: Sequence[str] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Row and class of every rating."""
+        """Return row and class of every rating."""
         column = self.columns["labels"]
         if isinstance(column, Lists):
             return self._ratings_of_lists(column, k)
@@ -120,7 +139,7 @@ class RatingColumns:
                 klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
         good = (klass >= 0) & (klass < k)
         for i in np.flatnonzero(~good):
-            detail = f"class {_short(int(flat[i]))} is not in 0 to {k - 1}"
+            detail = f"Received class {_short(int(flat[i]))}; expected an integer from 0 to {k - 1}. Correct the label."
             self.violations.row("labels", int(row[i]), "class_range", detail)
         return row[good], klass[good]
 
@@ -147,7 +166,7 @@ class RatingColumns:
 
 
 def _votes_of(row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int) -> Votes:
-    """Row, class and number of every class that a row's ratings name, by row, then class."""
+    """Return row, class and number of every class that a row's ratings name, by row, then class."""
     if n * k <= _DENSE * len(row):
         votes = np.bincount(row * k + klass, minlength=n * k)
         pairs = np.flatnonzero(votes)
@@ -158,14 +177,14 @@ def _votes_of(row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int) 
 
 def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
     if rating is None:
-        return "null inside a list of ratings is refused; leave the rating out"
+        return "Received null inside a list of ratings; leave the rating out."
     if isinstance(rating, str) and index:
-        return f"{rating[:40]!r} is not a class of this model"
-    return "a rating is a class index"
+        return f"Received class {rating[:40]!r}; expected a class of this model."
+    return "Received a rating that is not a class; expected a class index."
 
 
 def _bounded(values: NDArray[Any], high: int) -> NDArray[np.int64]:
-    """Integers of any width as int64, from -1 to `high`."""
+    """Return integers of any width as int64, from -1 to `high`."""
     if values.dtype.kind == "u":
         return np.minimum(values.astype(np.uint64), np.uint64(high)).astype(np.int64)
     return np.clip(values.astype(np.int64), -1, high)

@@ -17,21 +17,21 @@ _MICROSECOND = timedelta(microseconds=1)
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
-_EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970 on
+_EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970
 _NO_INSTANT = (
     "rfc3339",
-    "an event time is an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z",
+    "Received an invalid event time; expected RFC 3339 with an offset, such as 2026-11-20T09:00:00Z.",
 )
 OUT_OF_RANGE = (
     "range",
-    "an event time lies in the years 1970 to 9999 (UTC): panes are counted from 1970 on",
+    "Received an event time out of range; expected the years 1970 to 9999 (UTC).",
 )
 
 
 def event_times(
     column: Sequence[Any] | NDArray[Any], violations: ViolationCollector
 ) -> NDArray[np.int64]:
-    """Microseconds since 1970 of every row; rows that have no instant are noted."""
+    """Return microseconds since 1970 of every row. Rows with an invalid time are noted."""
     if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
         return _instants(column, violations)
     result = np.zeros(len(column), np.int64)
@@ -45,7 +45,7 @@ def event_times(
 
 
 def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
-    """Instants that came as datetime64 or as whole microseconds since 1970."""
+    """Read times sent as datetime64 or as integer microseconds since 1970."""
     none = np.zeros(len(column), np.bool_)
     if column.dtype.kind == "M":
         none = np.isnat(column)
@@ -60,13 +60,13 @@ def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[n
 
 
 def instant(text: Any) -> int | None:
-    """Microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or lies before 1970."""
+    """Return microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or is before 1970."""
     micros = _micros(text)
     return micros if micros is not None and _EARLIEST <= micros < _YEAR_10000 else None
 
 
 def refusal(text: Any) -> tuple[str, str]:
-    """Rule and detail of what `instant` does not take."""
+    """Return rule and detail of a text that `instant` does not accept."""
     return _NO_INSTANT if _micros(text) is None else OUT_OF_RANGE
 
 

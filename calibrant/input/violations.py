@@ -1,4 +1,4 @@
-"""What is wrong with rows, while columns are read."""
+"""Collector of violations while columns are read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ MAX_VIOLATIONS = 100
 
 
 class ViolationCollector:
-    """The violations found so far, and the rows that they spoil."""
+    """The violations found so far, and their rows."""
 
     def __init__(self) -> None:
         self._of_row: dict[int, Violation] = {}
 
     @property
     def found(self) -> list[Violation]:
-        """One violation for each bad row, in the order of rows."""
+        """Return one violation per invalid row, in the order of rows."""
         return [self._of_row[row] for row in sorted(self._of_row)]
 
     def row(self, column: str, row: int, rule: str, detail: str) -> None:
-        """A row that breaks a rule; only its first violation is kept."""
+        """Note that a row breaks a rule. Only its first violation is stored."""
         if row not in self._of_row:
             self._of_row[row] = Violation(f"/{column}/{row}", rule, detail)
 
     def rows(self, column: str, bad: NDArray[np.bool_], rule: str, detail: str) -> None:
-        """All rows marked in `bad` break a rule."""
+        """Note that all rows marked in `bad` break a rule."""
         for row in np.flatnonzero(bad):
             self.row(column, int(row), rule, detail)
 

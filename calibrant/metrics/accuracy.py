@@ -11,6 +11,8 @@ METRIC = SumMetric(
     range=(0.0, 1.0),
     direction="higher",
     needs=("scores",),
+    formula="Σ_i w_i 1[y_i = argmax p_i] / Σ_i w_i",
+    search_words={"top-1 accuracy": "", "top-1": ""},
     source="share of ratings equal to the top class",
     column="correct",
     null_column="accuracy_null",

@@ -37,6 +37,8 @@ class Metric:
     needs : names of the accumulators that it reads, in addition to `counts` and `histograms`; "scope" is a scope's own table
     options : names of the query's own fields that it reads in addition to raters
     own_options : declared options that only some metrics have
+    formula : in one line
+    exact : whether the stored state gives the value of the raw rows; otherwise an estimate from cells or a sample
     search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     """
 
@@ -49,6 +51,8 @@ class Metric:
     source: str
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
+    formula: str = ""
+    exact: bool = True
     search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def value(self, view: View) -> float | None:

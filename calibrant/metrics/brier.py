@@ -29,6 +29,12 @@ METRIC = BrierMetric(
     range=(0.0, 2.0),
     direction="lower",
     needs=("scores",),
+    formula="mean_i Σ_k (p_ik - y_ik)^2",
+    search_words={
+        "Brier score": "",
+        "mean squared error of probabilities": "",
+        "quadratic score": "",
+    },
     source="Brier (1950), multi-class form",
     column="brier",
     null_column="brier_null",

@@ -12,6 +12,13 @@ METRIC = ClasswiseGapMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("classes",),
+    formula="(1/K) Σ_k Σ_m (W_km/W) |freq_k(m) - conf_k(m)|",
+    search_words={
+        "cwECE": "",
+        "SCE": "",
+        "static calibration error": "",
+        "marginal calibration error": "",
+    },
     source="Kull et al. (NeurIPS 2019); mean over all classes",
     options=("bins", "binning", "edges", "min_count"),
     statistic=weighted_mean_gap,

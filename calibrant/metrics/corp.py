@@ -217,7 +217,9 @@ def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 
 
-def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
+def _part(
+    name: str, formula: str, words: tuple[str, ...], direction: str, **more: Any
+) -> FormulaMetric:
     """Return one of the three parts of the mean score."""
     return FormulaMetric(
         slug=f"corp_{name}",
@@ -226,6 +228,9 @@ def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
         range=(0.0, None),
         direction=direction,
         needs=("scope",),
+        formula=formula,
+        exact=False,
+        search_words=dict.fromkeys(words, ""),
         source="Dimitriadis, Gneiting, Jordan (PNAS 2021)",
         options=("scope",),
         own_options=(SCORE,),
@@ -235,12 +240,28 @@ def _part(name: str, direction: str, **more: Any) -> FormulaMetric:
 
 
 METRICS = (
-    _part("miscalibration", "lower", of_bins=of_bins, null=null),
+    _part(
+        "miscalibration",
+        "mean S(p) - mean S(isotonic recalibration)",
+        ("MCB", "CORP miscalibration"),
+        "lower",
+        of_bins=of_bins,
+        null=null,
+    ),
     _part(
         "discrimination",
+        "mean S(base rate) - mean S(isotonic recalibration)",
+        ("DSC", "resolution", "CORP discrimination"),
         "higher",
         interval=_jackknife("discrimination"),
         no_null="not_a_gap_metric",
     ),
-    _part("uncertainty", "lower", interval=_jackknife("uncertainty"), no_null="not_a_gap_metric"),
+    _part(
+        "uncertainty",
+        "mean S(base rate)",
+        ("UNC", "CORP uncertainty"),
+        "lower",
+        interval=_jackknife("uncertainty"),
+        no_null="not_a_gap_metric",
+    ),
 )

@@ -50,6 +50,12 @@ METRIC = GapMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="sqrt(max(0, Σ_m (W_m/W) (gap_m^2 - var_m)))",
+    search_words={
+        "debiased calibration error": "",
+        "L2 debiased ECE": "",
+        "verified calibration error": "",
+    },
     source="Kumar, Liang, Ma (NeurIPS 2019)",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=debiased_statistic,

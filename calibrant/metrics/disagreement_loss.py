@@ -41,6 +41,8 @@ METRIC = FunctionMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("label_uncertainty",),
+    formula="mean_i of the unbiased (d_i - φ(p_i))^2, φ(p) = 1 - Σ_k p_k^2",
+    search_words={"L_phi": "", "L_φ": "", "DPE loss": ""},
     source="Mimori et al. (AISTATS 2021), eqs. 15 and 16",
     own_options=(LOSS_WEIGHT,),
     compute=disagreement_loss,

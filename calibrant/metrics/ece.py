@@ -43,8 +43,15 @@ METRIC = GapMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="Σ_m (W_m/W) |acc(m) - conf(m)|",
+    search_words={
+        "MR-ECE": "raters=pooled",
+        "expected calibration error": "",
+        "confidence ECE": "",
+        "L1 calibration error": "",
+        "multi-rater ECE": "raters=pooled",
+    },
     source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
-    search_words={"MR-ECE": "raters=pooled"},
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ece_statistic,
 )

@@ -12,7 +12,7 @@ from calibrant.inference.null_reference import ASSUMPTION
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """A number with its uncertainty; `float(estimate)` is the number.
+    """A number with its uncertainty; `float(estimate)` is the number, and comparisons compare it.
 
     Attributes
     ----------
@@ -36,6 +36,8 @@ class Estimate:
     Estimate(ece=0.1250, interval=[0.1000, 0.1500], n=400)
     >>> float(estimate), f"{estimate:.1%}"
     (0.125, '12.5%')
+    >>> estimate < 0.2, round(estimate, 2)
+    (True, 0.12)
     >>> missing = Estimate(None, "no_data", name="ece", n=0)
     >>> missing
     Estimate(ece=None, reason='no_data', n=0)
@@ -117,6 +119,21 @@ class Estimate:
                 "Read `.value`, which is None, or check `.reason` first."
             )
         return self.value
+
+    def __lt__(self, other: float | Estimate) -> bool:
+        return float(self) < float(other)
+
+    def __le__(self, other: float | Estimate) -> bool:
+        return float(self) <= float(other)
+
+    def __gt__(self, other: float | Estimate) -> bool:
+        return float(self) > float(other)
+
+    def __ge__(self, other: float | Estimate) -> bool:
+        return float(self) >= float(other)
+
+    def __round__(self, digits: int = 0) -> float:
+        return round(float(self), digits)
 
     def __format__(self, spec: str) -> str:
         return format(float(self), spec) if spec else repr(self)

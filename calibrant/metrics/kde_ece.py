@@ -194,6 +194,13 @@ METRIC = FormulaMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="mean_i |E^[correct | s_i] - s_i|, beta kernel, leave-one-out",
+    exact=False,
+    search_words={
+        "kdeECE": "",
+        "ECE KDE": "",
+        "MR-kdeECE": "raters=pooled and leave=instance in brackets",
+    },
     source="Popordanoska, Sayer, Blaschko (NeurIPS 2022); Riera-Marin et al. for several raters",
     options=("scope",),
     own_options=(BANDWIDTH, LEAVE, SELECTION),

@@ -180,29 +180,41 @@ METRICS = (
     FunctionMetric(
         "squared_loss", "Squared loss under label uncertainty", _UNIT, (0.0, 2.0), "lower", _ROWS,
         f"{_MIMORI}, eq. 8", own_options=(LOSS_WEIGHT,), compute=squared_loss, ratio=_squared,
+        formula="mean_i ‖p_i - ȳ_i‖^2 + Σ_k ȳ_ik (1 - ȳ_ik)",
+        search_words={"SL": "", "expected squared loss": ""},
     ),
     FunctionMetric(
         "epistemic_loss", "Epistemic loss", _UNIT, (None, 2.0), "lower", _ROWS,
         f"{_MIMORI}, eqs. 9 and 10", own_options=(SINGLE_VOTE, LOSS_WEIGHT), compute=epistemic_loss, ratio=_epistemic,
+        formula="mean_i of the unbiased ‖p_i - q_i‖^2, q_i the label distribution",
+        search_words={"EL": "", "epistemic squared loss": ""},
     ),
     FunctionMetric(
         "irreducible_loss", "Irreducible loss", _UNIT, (0.0, 1.0), "lower", _ROWS,
         f"{_KULL}; {_MIMORI}, eqs. 6, 8 and 10", own_options=(SINGLE_VOTE, LOSS_WEIGHT), compute=irreducible_loss,
         ratio=_irreducible,
+        formula="mean_i of the unbiased Σ_k q_ik (1 - q_ik)",
+        search_words={"IL": "", "aleatoric loss": ""},
     ),
     FunctionMetric(
         "calibration_loss", "Calibration loss", _UNIT, (None, 2.0), "lower", (*_BINS, "replicates"),
         f"{_MIMORI}, eqs. 11 to 14; Broecker (2012), Ferro and Fricker (2012) for single labels",
         options=("bins", "edges"), own_options=(LOSS_WEIGHT,), compute=calibration_loss,
+        formula="Σ_k Σ_b (W_b/W) ((ȳ_kb - p̄_kb)^2 - debiasing term)",
+        search_words={"CL": "", "CE loss of bins": ""},
     ),
     FunctionMetric(
         "refinement_loss", "Refinement loss", _UNIT, (None, 2.0), "lower", (*_ROWS, *_BINS),
         f"DeGroot, Fienberg (1983); {_MIMORI}, eq. 5", options=("bins", "edges"), own_options=(LOSS_WEIGHT,),
         compute=refinement_loss,
+        formula="irreducible loss + grouping loss",
+        search_words={"RL": "", "sharpness loss": ""},
     ),
     FunctionMetric(
         "grouping_loss", "Grouping loss", _UNIT, (None, 2.0), "lower", (*_ROWS, *_BINS),
         f"{_KULL}; {_MIMORI}, eq. 6", options=("bins", "edges"), own_options=(SINGLE_VOTE, LOSS_WEIGHT),
         compute=grouping_loss,
+        formula="epistemic loss - calibration loss",
+        search_words={"GL": "", "dispersion loss": ""},
     ),
 )  # fmt: skip

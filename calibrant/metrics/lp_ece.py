@@ -68,6 +68,8 @@ METRIC = OrderMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("scope",),
+    formula="(Σ_m (W_m/W) |acc(m) - conf(m)|^p)^(1/p), p = order",
+    search_words={"CE_p": "", "Lp calibration error": "", "ECE_p": ""},
     source="Mimori et al. (AISTATS 2021), definition 2",
     options=("bins", "binning", "edges", "min_count", "scope"),
     own_options=(TIES, ORDER),

@@ -12,6 +12,13 @@ METRIC = CaseMetric(
     range=(0.0, 1.0),
     direction="lower",
     needs=("cases",),
+    formula="mean over cases and classes of (1/|B|) Σ_{m in B} |freq(m) - conf(m)|",
+    search_words={
+        "mL1-ACE": "",
+        "marginal L1 ACE": "",
+        "hL1-ACE": "membership=hard in brackets",
+        "sL1-ACE": "membership=soft in brackets",
+    },
     source="Barfoot et al., eq. 3, over non-empty bins as in their code; as printed in `ace_all_bins`",
     options=("bins", "edges", "composites"),
     own_options=CASE_OPTIONS,

@@ -34,6 +34,13 @@ METRIC = NllMetric(
     range=(0.0, None),
     direction="lower",
     needs=("scores",),
+    formula="-mean_i log p_{i, y_i}",
+    search_words={
+        "log loss": "",
+        "cross-entropy": "",
+        "logarithmic score": "",
+        "negative log-likelihood": "",
+    },
     source="logarithmic score (Good 1952)",
     column="nll",
     weight="weight_finite",

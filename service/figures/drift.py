@@ -32,8 +32,8 @@ def draw_drift(answer: dict[str, Any], media_type: str) -> bytes:
 
 def _figure(answer: dict[str, Any]) -> Figure:
     lines = [str(answer.get("summary") or answer.get("reason") or "")]
-    if answer.get("status") in ("alarm", "acknowledged"):
-        lines.append(answer["recommended_action"]["text"])
+    if answer.get("status") == "alarm":
+        lines.append(answer["recommendation"]["reason"])
     figure = sheet({}, _title(answer), lines, (7.5, 8.0))
     evidence, gaps = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.28)

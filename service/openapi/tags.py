@@ -6,6 +6,7 @@ TAGS: dict[str, str] = {
     "labels": "Labels for predictions sent earlier or later, by id.",
     "histograms": "Histogram updates, packed panes and confidence histograms.",
     "batches": "The state of a batch: accepted, merged or rejected.",
+    "catalogue": "The metrics and calibrators that exist, with their options.",
     "metrics": "Metrics over a window, for one or several models.",
     "reliability": "Tables and figures: reliability, ROC, uncertainty, label distribution.",
     "temperature": "The fitted temperature and the losses around it.",

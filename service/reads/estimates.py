@@ -1,10 +1,11 @@
 """The shapes of estimates, derived from the metrics that there are."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from calibrant.metrics import METRICS
+from calibrant_server.service.reads.recommendations import Recommendation
 
 
 class WindowShown(BaseModel):
@@ -92,8 +93,5 @@ class TemperatureResponse(BaseModel):
     heldout: dict[str, Any] | None = Field(
         None, description="Before, after and gain with its interval on labels not fitted to."
     )
-    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
-        None, description="The simplest change that no other beats on held-out labels."
-    )
-    recommendation_evidence: dict[str, Any] | None = None
+    recommendation: Recommendation | None = None
     reason: str | None = None

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.registry import ModelConfig
@@ -36,10 +37,7 @@ class MapResponse(BaseModel):
     sample: dict[str, Any] | None = Field(
         None, description="Of maps fitted to the kept sample: n, threshold, complete."
     )
-    recommendation: Literal["leave it", "temperature", "intercept", "more"] | None = Field(
-        None, description="The simplest change that no other beats on held-out labels."
-    )
-    recommendation_evidence: dict[str, Any] | None = None
+    recommendation: Recommendation | None = None
     reason: str | None = None
 
 

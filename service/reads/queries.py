@@ -41,6 +41,7 @@ Clock = Literal["event", "sealed"]
 REMOVED: dict[str, str] = {
     "last": "window, an ISO 8601 duration: window=PT24H for 24 hourly panes",
     "against_model": "against=model:ID",
+    "status": "state=open or state=closed, with acknowledged=true or acknowledged=false",
     "sensitivity": "include=sensitivity",
     "centred": "method=isotonic(centred=true)",
     "regularisation": "method=dirichlet(regularisation=...)",

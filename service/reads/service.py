@@ -22,7 +22,6 @@ from calibrant_server.service.http.headers import entity_tags, names, negotiated
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
 from calibrant_server.service.security.keys import caller_of
-from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.query import Query
@@ -112,8 +111,7 @@ class ReadService:
     answered : questions that were answered before
     """
 
-    def __init__(self, settings: Settings, connection: Connection) -> None:
-        self.settings = settings
+    def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
         self.answered = ResponseCache()
 

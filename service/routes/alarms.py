@@ -15,6 +15,7 @@ from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
+    IfNoneMatch,
     Prefer,
     Reader,
     TheConnection,
@@ -25,9 +26,18 @@ from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.headers import preferred_wait
 from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmBook
 from calibrant_server.workers.alarm.commands import acknowledgement
@@ -53,7 +63,7 @@ class AlarmResponse(BaseModel):
     title: str = Field(description="calibration drift, model drift, or rater shift and whose.")
     scope: str
     slice: str | None
-    status: Literal["open", "acknowledged", "closed"]
+    state: Literal["open", "closed"]
     raised_at: str
     cohort: dict[str, str] = Field(description="The cohort at which it went off.")
     start_of_change: str | None
@@ -61,28 +71,33 @@ class AlarmResponse(BaseModel):
     sr_log10: float | None
     threshold: float
     effect: dict[str, Any]
-    recommended_action: dict[str, Any]
+    recommendation: Recommendation
     map_version: str | None
     changed_at: str
+    acknowledged_at: str | None = Field(
+        description="Null if it was not acknowledged, or closed by a version that did not store the time."
+    )
     acknowledged_by: str | None
     note: str | None
     closed_because: str | None
 
 
-class AlarmsResponse(BaseModel):
-    """Alarms, the newest first."""
+class AlarmsResponse(ListPage):
+    """Alarms, newest first."""
 
     alarms: list[AlarmResponse]
 
 
-class AlarmsQuery(BaseModel):
+class AlarmsQuery(PageQuery):
     """Which alarms."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    status: Literal["open", "acknowledged", "closed"] | None = None
-    model: Name | None = None
-    limit: int = Field(100, ge=1, le=1000)
+    state: Literal["open", "closed"] | None = Field(
+        None, description="Only alarms in this state. Default: both."
+    )
+    acknowledged: bool | None = Field(
+        None, description="Only alarms that are, or are not, acknowledged. Default: both."
+    )
+    model: Name | None = Field(None, description="Only alarms of this model. Default: all models.")
 
 
 class StreamQuery(BaseModel):
@@ -105,20 +120,31 @@ class Acknowledgement(BaseModel):
 @router.get(
     "/v1/alarms",
     operation_id="listAlarms",
-    responses={200: answers(AlarmsResponse, "The alarms"), **problems(422)},
+    responses={
+        200: answers(AlarmsResponse, "A page of alarms", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
 )
 async def list_alarms(
-    caller: Reader, query: Annotated[AlarmsQuery, Query()], connection: TheConnection
+    request: Request,
+    caller: Reader,
+    query: Annotated[AlarmsQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List the alarms of your key's models, the newest first."""
+    """List the alarms of your key's models, newest first."""
     with engine_errors():
         found = await connection.inbox.alarms.episodes(caller.tenant)
     chosen = [
         each
         for each in found
-        if query.status in (None, each.status) and query.model in (None, each.model)
+        if query.state in (None, each.state)
+        and query.acknowledged in (None, each.is_acknowledged)
+        and query.model in (None, each.model)
     ]
-    return _json({"alarms": [shown(each) for each in chosen[: query.limit]]})
+    page, following = page_of(chosen, lambda each: [-each.raised_s, each.id], query)
+    return list_response(request, {"alarms": [shown(each) for each in page]}, following)
 
 
 @router.get(
@@ -222,21 +248,26 @@ async def acknowledge_alarm(
         body = await read_body(request, reception.settings, hold, (JSON,))
         said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))
     episode = await _alarm(connection, caller, alarm)
-    if episode.status == CLOSED:
+    if episode.state == CLOSED:
         raise AlarmClosed()
     wait_s = preferred_wait(request)
     deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
-    if episode.status == OPEN:
+    if not episode.is_acknowledged:
         with engine_errors():
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
             order = acknowledgement(alarm, said.by or caller.name or caller.tenant, said.note)
             await connection.inbox.order(config, order)
-    while episode.status == OPEN and time.monotonic() < deadline:
+    while _waits(episode) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
         episode = await _alarm(connection, caller, alarm)
-    return _json(shown(episode), 202 if episode.status == OPEN else 200)
+    return _json(shown(episode), 202 if _waits(episode) else 200)
+
+
+def _waits(episode: Episode) -> bool:
+    """Return whether the acknowledgement of an alarm has not taken effect yet."""
+    return episode.state == OPEN and not episode.is_acknowledged
 
 
 def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:

@@ -1,11 +1,11 @@
 """Baselines: windows frozen under a name, to be compared with for good."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.core.errors import Violation
@@ -13,6 +13,7 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
+    IfNoneMatch,
     Reader,
     TheConnection,
     TheReading,
@@ -21,6 +22,14 @@ from calibrant_server.service.http.dependencies import (
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.identifiers import BaselineName, ModelId
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
@@ -57,8 +66,8 @@ class BaselineResponse(BaseModel):
     n_labelled: int | None = None
 
 
-class BaselinesResponse(BaseModel):
-    """The baselines of a model, by name."""
+class BaselinesResponse(ListPage):
+    """Baselines of a model, sorted by name."""
 
     baselines: list[BaselineResponse]
 
@@ -66,14 +75,28 @@ class BaselinesResponse(BaseModel):
 @router.get(
     "/v1/models/{model}/baselines",
     operation_id="listBaselines",
-    responses={200: answers(BaselinesResponse, "The baselines"), **problems(422)},
+    responses={
+        200: answers(BaselinesResponse, "A page of baselines", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
 )
-async def list_baselines(model: ModelId, caller: Reader, connection: TheConnection) -> Response:
-    """List the baselines of a model."""
+async def list_baselines(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List the baselines of a model, sorted by name."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         known = await connection.inbox.baselines(config)
-    return _json({"baselines": [shown(name, kept) for name, kept in known.items()]})
+    page, following = page_of(known, lambda name: [name], query)
+    return list_response(
+        request, {"baselines": [shown(name, known[name]) for name in page]}, following
+    )
 
 
 @router.get(

@@ -10,6 +10,7 @@ from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.drift_history import DriftHistoryQuery
 
@@ -26,21 +27,12 @@ class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class Recommendation(BaseModel):
-    """The simplest update that mends what changed."""
-
-    model_config = ConfigDict(extra="allow")
-
-    action: str
-    text: str
-
-
 class DriftResponse(BaseModel):
     """Verdict, evidence, effect and the assumptions that they rest on."""
 
     model_config = ConfigDict(extra="allow")
 
-    status: Literal["insufficient_data", "ok", "watch", "alarm", "acknowledged"]
+    status: Literal["insufficient_data", "ok", "watch", "alarm"]
     reason: str | None = None
     summary: str | None = Field(None, description="The verdict in sentences.")
     title: str | None = Field(
@@ -51,6 +43,11 @@ class DriftResponse(BaseModel):
     sr: float | None = None
     threshold: float | None = None
     arl_target: float | None = None
+    alarmed_at: dict[str, str] | None = Field(None, description="The cohort that raised the alarm.")
+    acknowledged_at: dict[str, str] | None = Field(
+        None,
+        description="The last cohort when the alarm was acknowledged; null for an alarm that is not.",
+    )
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
@@ -81,7 +78,7 @@ class DriftResponse(BaseModel):
         None, description="How many sealed cohorts could not be read for this detector, and why."
     )
     assumptions: list[str] = []
-    recommended_action: Recommendation
+    recommendation: Recommendation
     detector: dict[str, Any] | None = Field(
         description="The detector that judges; none before a cohort of a model with label_horizon is sealed."
     )

@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
@@ -21,6 +21,14 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.headers import entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
@@ -53,13 +61,15 @@ class NewMap(MapParameters):
     note: str | None = Field(None, max_length=2000, description="For people.")
 
 
-class MapsResponse(BaseModel):
-    """Versions and promotions of a model, oldest first; the maps themselves are left out."""
+class MapsResponse(ListPage):
+    """Versions and promotions of a model, oldest first, without the maps themselves."""
 
     model: str
     current: int | None
     versions: list[dict[str, Any]]
-    promotions: list[PromotionRecord]
+    promotions: list[PromotionRecord] = Field(
+        description="The last promotions. Only the first page has them; on later pages the list is empty."
+    )
 
 
 @router.post(
@@ -98,7 +108,7 @@ async def create_map(
             "note": wanted.note,
         }
         body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
-        summary = orjson.dumps({name: frozen.get(name) for name in SUMMARY})
+        summary = orjson.dumps(_summary(frozen))
         number, is_new = await connection.inbox.maps.add(
             config, _identity(fitted, ask), body, summary
         )
@@ -110,16 +120,29 @@ async def create_map(
 @router.get(
     "/v1/models/{model}/maps",
     operation_id="listMaps",
-    responses={200: answers(MapsResponse, "The versions"), **problems(422)},
+    responses={
+        200: answers(MapsResponse, "A page of versions", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
 )
-async def list_maps(model: ModelId, caller: MapReader, connection: TheConnection) -> Response:
+async def list_maps(
+    model: ModelId,
+    request: Request,
+    caller: MapReader,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """List the frozen maps of a model and their promotions."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         versions, promotions = await connection.inbox.maps.listed(config)
     current = promotions[-1]["version"] if promotions else None
-    body = {"model": model, "current": current, "versions": versions, "promotions": promotions}
-    return Response(orjson.dumps(body), media_type=JSON, headers={"Cache-Control": "no-cache"})
+    page, following = page_of(versions, lambda each: [each["version"]], query)
+    body = {"model": model, "current": current, "versions": page}
+    body["promotions"] = promotions if query.cursor is None else []
+    return list_response(request, body, following)
 
 
 @router.get(
@@ -151,6 +174,14 @@ async def get_map(
     if names(entity_tags(request, "if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(orjson.dumps(shown), 200, headers, JSON)
+
+
+def _summary(frozen: dict[str, Any]) -> dict[str, Any]:
+    """Return what a list of versions shows of one: its recommendation without the evidence."""
+    shown = {name: frozen.get(name) for name in SUMMARY}
+    if advice := shown["recommendation"]:
+        shown["recommendation"] = {name: advice[name] for name in ("action", "reason")}
+    return shown
 
 
 def fit_of(ask: ReadQuery) -> dict[str, object]:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant.core.errors import Violation
@@ -31,6 +31,14 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.headers import entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
 from calibrant_server.service.ingest.service import IngestService, model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
@@ -86,8 +94,8 @@ class ModelResponse(BaseModel):
     )
 
 
-class ModelsResponse(BaseModel):
-    """The models of a tenant, by id."""
+class ModelsResponse(ListPage):
+    """Models, sorted by id."""
 
     models: list[ModelResponse]
 
@@ -95,13 +103,25 @@ class ModelsResponse(BaseModel):
 @router.get(
     "/v1/models",
     operation_id="listModels",
-    responses={200: answers(ModelsResponse, "The models"), **problems()},
+    responses={
+        200: answers(ModelsResponse, "A page of models", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
 )
-async def list_models(caller: Reader, connection: TheConnection) -> Response:
-    """List the models of your key."""
+async def list_models(
+    request: Request,
+    caller: Reader,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List the models of your key, sorted by id."""
     with engine_errors():
         configs = await connection.registry.list(caller.tenant)
-    return _json({"models": [shown(config, whole=_tells_receivers(caller)) for config in configs]})
+    page, following = page_of(configs, lambda each: [each.model], query)
+    models = [shown(each, whole=_tells_receivers(caller)) for each in page]
+    return list_response(request, {"models": models}, following)
 
 
 @router.get(
@@ -335,7 +355,3 @@ def _answer(
         document["expected_delay"] = delay
     body = orjson.dumps(document)
     return Response(body, status, {**_headers(config), **headers}, JSON)
-
-
-def _json(value: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(value), media_type=JSON)

@@ -1,16 +1,24 @@
 """Webhooks: what was sent to the receivers of a model's alarm, and a test of them."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.dependencies import Admin, TheConnection
+from calibrant_server.service.http.dependencies import Admin, IfNoneMatch, TheConnection
 from calibrant_server.service.http.errors import WebhooksMissing
 from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.workers.alarm.commands import trial
@@ -36,14 +44,14 @@ class DeliveryResponse(BaseModel):
     id: str = Field(description="The header webhook-id, the same at every attempt.")
     type: str
     url: str
-    status: str = Field(description="waiting, delivered or given_up")
+    status: Literal["waiting", "delivered", "given_up"]
     made_at: str
     due_at: str | None = Field(description="The next attempt.")
     attempts: list[Attempt]
 
 
-class DeliveriesResponse(BaseModel):
-    """Deliveries, the newest first."""
+class DeliveriesResponse(ListPage):
+    """Deliveries, newest first."""
 
     deliveries: list[DeliveryResponse]
 
@@ -58,14 +66,26 @@ class TestResponse(BaseModel):
 @router.get(
     "/v1/models/{model}/alarm/deliveries",
     operation_id="listDeliveries",
-    responses={200: answers(DeliveriesResponse, "The deliveries"), **problems(422)},
+    responses={
+        200: answers(DeliveriesResponse, "A page of deliveries", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
 )
-async def list_deliveries(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
+async def list_deliveries(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """List what was sent to the receivers of a model's alarm, and what waits."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         found = await connection.inbox.alarms.deliveries(config)
-    return _json({"deliveries": [_shown(each) for each in found]})
+    page, following = page_of(found, lambda each: [-each.made_s, each.id], query)
+    return list_response(request, {"deliveries": [_shown(each) for each in page]}, following)
 
 
 @router.post(

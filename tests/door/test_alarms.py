@@ -120,7 +120,7 @@ async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
 def episode(name="al_000_00000000000000000001", **changes):
     plain = Episode(
         name, "default", "digits", "", "score", "", OPEN, 1, 86_400, 86_400, 0, 2.5, 4.0, 3650.0,
-        {}, {"action": "temperature", "text": "..."}, None, 1e9, 1e9,
+        {}, {"action": "temperature", "reason": "...", "evidence": {}}, None, 1e9, 1e9,
     )  # fmt: skip
     return replace(plain, **changes)
 
@@ -144,12 +144,12 @@ async def test_whose_labels_and_which_scores_count_can_be_set(client, registry):
 async def test_alarms_are_listed_and_read(alarmed):
     listed = (await alarmed.get("/v1/alarms")).json()["alarms"]
     assert [each["id"][-1] for each in listed] == ["1", "2"]
-    [opened] = (await alarmed.get("/v1/alarms?status=open&model=digits")).json()["alarms"]
+    [opened] = (await alarmed.get("/v1/alarms?state=open&model=digits")).json()["alarms"]
     assert opened["cohort"] == {"from": "1970-01-02T00:00:00Z", "to": "1970-01-03T00:00:00Z"}
     assert "generation" not in opened and opened["title"] == "calibration drift"
     assert (await alarmed.get(f"/v1/alarms/{opened['id']}")).json() == opened
     problem(await alarmed.get("/v1/alarms/al_000_00000000000000000003"), 404, "alarm-unknown")
-    problem(await alarmed.get("/v1/alarms?status=shut"), 422, "invalid-query")
+    problem(await alarmed.get("/v1/alarms?state=shut"), 422, "invalid-query")
 
 
 async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
@@ -157,8 +157,9 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
     answer = await alarmed.post(url, json={"note": "new scanner", "by": "ann"})
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    assert (told["status"], told["note"], told["acknowledged_by"]) == (
-        "acknowledged",
+    assert told["acknowledged_at"]
+    assert (told["state"], told["note"], told["acknowledged_by"]) == (
+        "open",
         "new scanner",
         "ann",
     )

@@ -173,3 +173,15 @@ def test_operations_say_who_may_and_what_they_do(app):
             needs_key = set(operation["tags"]).isdisjoint({"operations", "problems"})
             assert bool(scopes) == needs_key, path
             assert ("401" in operation["responses"]) == bool(scopes)
+
+
+MAX_PARAMETERS = 15
+
+
+def test_no_operation_has_more_query_parameters_than_a_user_can_survey(app):
+    document = app.openapi()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            given = (resolved(document, each) for each in operation.get("parameters", ()))
+            names = [each["name"] for each in given if each["in"] == "query"]
+            assert len(names) <= MAX_PARAMETERS, (method, path, names)

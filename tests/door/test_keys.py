@@ -142,7 +142,7 @@ async def test_another_tenants_model_is_unknown(keyed):
             answer = await client.get(f"/v1/models/digits{url}", headers=bearer("other"))
             problem(answer, 404, "model-unknown")
         listed = await client.get("/v1/models", headers=bearer("other"))
-        assert listed.json() == {"models": []}
+        assert listed.json() == {"models": [], "next": None}
 
 
 async def test_no_key_is_needed_to_see_health_and_problems(keyed):

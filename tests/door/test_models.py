@@ -19,7 +19,7 @@ async def test_a_model_is_made_read_listed_changed_and_deleted(client):
     assert (shown["n_classes"], shown["pane"], shown["retention"]) == (10, "PT1H", "P90D")
     read = await client.get(URL)
     assert read.json() == shown and read.headers["etag"] == made.headers["etag"]
-    assert (await client.get("/v1/models")).json() == {"models": [shown]}
+    assert (await client.get("/v1/models")).json() == {"models": [shown], "next": None}
     headers = {"If-Match": read.headers["etag"]}
     changed = await client.patch(
         URL, json={"retention": None, "alarm": {"tolerance": 0.01}}, headers=headers

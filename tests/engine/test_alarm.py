@@ -187,7 +187,7 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     assert raised.status == OPEN and raised.slice == "" and raised.cohort == day * DAY_S
     assert abs(raised.start_of_change - 20 * DAY_S) <= 3 * DAY_S
     assert raised.sr_log10 >= np.log10(3650)
-    assert raised.recommended_action["action"] in ("temperature", "slope")
+    assert raised.recommendation["action"] in ("temperature", "slope_intercept")
     [told] = sealing.deliveries()
     assert told.type == "alarm.raised" and raised.id in told.body
     for later in range(day + 1, day + 4):

@@ -290,8 +290,8 @@ def test_one_rater_who_changes_is_told_from_the_model(bench):
         for each in read_episodes(played.loop._node.hgetall(played.loop.keys.episodes))
     }
     assert episodes["rater:bob"].title == "rater shift: bob"
-    for advice in (mine["recommended_action"], episodes["rater:bob"].recommended_action):
-        assert advice["text"].startswith("Ask bob first")
+    for advice in (mine["recommendation"], episodes["rater:bob"].recommendation):
+        assert advice["reason"].startswith("Ask bob first")
 
 
 def test_raters_beyond_the_bound_are_counted(bench):

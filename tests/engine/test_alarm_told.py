@@ -38,12 +38,14 @@ def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
     assert alarmed["effect"]["slope"]["value"] == pytest.approx(0.4, abs=0.08)
     sealing.order(acknowledgement(raised.id, "ann", "seen"))
     noted = told(sealing)
-    assert (alarmed["status"], noted["status"]) == ("alarm", "acknowledged")
+    assert (alarmed["status"], noted["status"]) == ("alarm", "alarm")
+    assert alarmed["acknowledged_at"] is None and noted["acknowledged_at"] is not None
+    assert noted["alarmed_at"] == alarmed["alarmed_at"]
     assert (
         noted["start_of_change"] == alarmed["start_of_change"]
         and noted["title"] == alarmed["title"]
     )
-    for name in ("effect", "effect_since", "bins_since_change", "recommended_action"):
+    for name in ("effect", "effect_since", "bins_since_change", "recommendation"):
         assert noted[name] == alarmed[name]
     sealing.seal(day + 20, {"": pane_of(rng)})
     assert told(sealing)["effect"]["n_units"] == noted["effect"]["n_units"] + 200
@@ -76,8 +78,8 @@ def test_an_alarm_that_has_not_judged_is_not_ok(bench):
         return (
             found["status"],
             found["reason"] == found["detector_reason"],
-            found["recommended_action"]["action"],
+            found["recommendation"]["action"],
         )
 
-    assert status(CONFIG) == ("insufficient_data", True, "collect_labels")
+    assert status(CONFIG) == ("insufficient_data", True, "collect_more")
     assert status(replace(CONFIG, model="plain", label_horizon_s=None)) == ("ok", False, "none")

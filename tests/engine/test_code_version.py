@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.workers.queries.ask import answer_digest
-from calibrant_server.workers.queries.code_version import CODE_VERSION, digest_of_code
+from calibrant_server.workers.queries.code_version import CODE_VERSION, ROOTS, digest_of_code
 
 
 @pytest.fixture
@@ -40,9 +40,16 @@ def test_any_change_of_code_is_another_version(code: Path, change) -> None:
 
 
 def test_other_code_does_not_find_the_answer() -> None:
-    asked = ("0a", "metrics", {"bins": 15})
+    asked = ("0a", "metrics", {"bins": 15}, None)
     assert (
         answer_digest(*asked)
         == answer_digest(*asked, CODE_VERSION)
         != answer_digest(*asked, "of before")
     )
+
+
+def test_the_version_covers_library_and_engine() -> None:
+    assert [root.name for root in ROOTS] == ["calibrant", "workers"]
+    for root in ROOTS:
+        folders = {path.relative_to(root).parts[0] for path in root.rglob("*.py")}
+        assert len(folders) >= 10, f"code below {root} is not found"

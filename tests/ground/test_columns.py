@@ -367,7 +367,7 @@ def test_counts_beyond_64_bits_signed_are_too_many_and_not_negative() -> None:
 
 
 def test_unknown_names_are_named() -> None:
-    with pytest.raises(CalibrationInputError, match="'wasp' is not a class"):
+    with pytest.raises(CalibrationInputError, match="Received class 'wasp'"):
         read(GOOD | {"labels": ["ant", "wasp", "ant"]}, class_names=["ant", "bee", "cow"])
 
 
@@ -447,11 +447,11 @@ def test_a_refused_time_says_what_is_wrong_with_it() -> None:
 
 
 @pytest.mark.parametrize(("rows", "n_classes", "said"), [
-    ([[0.2, 0.3, 0.5], [1.0]], None, "the row has 1 values, other rows have 3"),
-    ([[0.2, 0.3, 0.5], [0.5, 0.5], [0.1, 0.1, 0.8]], None, "the row has 2 values, other rows have 3"),
-    ([[0.2, 0.3, 0.5], [0.5, 0.5]], 3, "the row has 2 values, the model has 3 classes"),
-    ([[0.5, None]], 3, "the row has 2 values, the model has 3 classes"),
-    ([[0.5, 0.5]], 3, "rows have 2 classes, the model has 3"),
+    ([[0.2, 0.3, 0.5], [1.0]], None, "Received 1 values; expected 3, as in other rows."),
+    ([[0.2, 0.3, 0.5], [0.5, 0.5], [0.1, 0.1, 0.8]], None, "Received 2 values; expected 3, as in other rows."),
+    ([[0.2, 0.3, 0.5], [0.5, 0.5]], 3, "Received 2 values; expected 3, one per class of the model."),
+    ([[0.5, None]], 3, "Received 2 values; expected 3, one per class of the model."),
+    ([[0.5, 0.5]], 3, "Received rows of 2 classes; expected 3, as the model has."),
 ])  # fmt: skip
 def test_a_row_of_another_length_is_told_what_it_is_compared_with(
     rows: Any, n_classes: int | None, said: str

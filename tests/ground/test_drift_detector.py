@@ -267,9 +267,9 @@ def bent(n=20_000.0):
     [
         (expected_table(Change(intercept=0.4)), "intercept"),
         (expected_table(SLOPE), "temperature"),
-        (expected_table(Change(0.4, 0.7)), "slope"),
-        (bent(), "flexible_map"),
-        (expected_table(SLOPE, 30.0), "collect_labels"),
+        (expected_table(Change(0.4, 0.7)), "slope_intercept"),
+        (bent(), "flexible"),
+        (expected_table(SLOPE, 30.0), "collect_more"),
     ],
 )
 def test_the_simplest_update_that_mends_is_advised(table, action):
@@ -278,23 +278,23 @@ def test_the_simplest_update_that_mends_is_advised(table, action):
 
 def test_the_advice_says_which_way_and_how_much():
     rarer = recommended_action(expected_table(Change(intercept=-np.log(2.0))))
-    assert rarer["text"].endswith("Their odds are to be multiplied by 0.50.")
-    narrow = recommended_action(expected_table(Change(slope=0.5)))["text"]
+    assert rarer["reason"].endswith("Their odds are to be multiplied by 0.50.")
+    narrow = recommended_action(expected_table(Change(slope=0.5)))["reason"]
     assert "too extreme" in narrow and narrow.endswith(
         "dividing the score's log-odds by 2.00 mends that."
     )
     assert (
         "too timid; dividing the score's log-odds by 0.80"
-        in recommended_action(expected_table(Change(slope=1.25)))["text"]
+        in recommended_action(expected_table(Change(slope=1.25)))["reason"]
     )
-    reversed_ = told("slope", {"intercept": 0.0, "slope": -0.5})["text"]
+    reversed_ = told("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
     assert reversed_.endswith("look at the data first.") and "dividing" not in reversed_
 
 
 def test_an_update_must_hold_on_later_cohorts():
     table = expected_table(Change(intercept=0.4))
-    assert recommended_action(table, table)["holds_later"] is True
-    assert recommended_action(table, expected_table(Change(-0.4)))["action"] == "flexible_map"
+    assert recommended_action(table, table)["evidence"]["holds_later"] is True
+    assert recommended_action(table, expected_table(Change(-0.4)))["action"] == "flexible"
     assert misfit(UnitTable.empty(), Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)) == 1.0
     near = expected_table(Change(intercept=0.05), 1e6)
     plain = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
@@ -308,12 +308,12 @@ def test_what_held_is_fitted_to_all_cohorts():
         expected_table(Change(intercept=0.5), 1e4),
     )
     advised = recommended_action(few, many)
-    assert (advised["action"], advised["holds_later"]) == ("intercept", True)
-    assert advised["parameters"]["intercept"] == pytest.approx(
+    assert (advised["action"], advised["evidence"]["holds_later"]) == ("intercept", True)
+    assert advised["evidence"]["parameters"]["intercept"] == pytest.approx(
         recalibration(merged([few, many]), slope=False).intercept
     )
     barely = expected_table(Change(intercept=-0.4), 40.0)
-    assert recommended_action(few, barely)["holds_later"] is None
+    assert recommended_action(few, barely)["evidence"]["holds_later"] is None
 
 
 def spoken(state, tables, **more):
@@ -328,7 +328,7 @@ def test_verdict_of_an_alarm():
     assert told["status"] == "alarm"
     assert abs(told["start_of_change"] - 20) <= 7
     assert told["sr"] >= told["threshold"]
-    assert told["recommended_action"]["action"] in ("temperature", "slope")
+    assert told["recommendation"]["action"] in ("temperature", "slope_intercept")
     assert told["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.1)
     assert told["coverage"] == {"labelled": 0.9}
     assert len(told["bins"]) == 15
@@ -351,7 +351,7 @@ def test_verdict_without_data_is_not_ok():
     told = spoken(fresh(NONE), [])
     assert told["status"] == "insufficient_data"
     assert told["evidence_log10"] is None
-    assert told["recommended_action"]["action"] == "collect_labels"
+    assert told["recommendation"]["action"] == "collect_more"
     assert all(row["gap"] is None and row["n_units"] == 0 for row in told["bins"])
 
 
@@ -364,7 +364,8 @@ def test_verdicts_between():
     assert spoken(state, tables, shift=moved)["status"] == "watch"
     drifted = days(n_days=40)
     noted = acknowledge(watched(drifted))
-    assert spoken(noted, drifted)["status"] == "acknowledged"
+    told = spoken(noted, drifted)
+    assert told["status"] == "alarm" and told["acknowledged_at"] is not None
 
 
 def test_a_large_error_of_few_units_does_not_alarm():

@@ -17,6 +17,7 @@ import pytest
 import calibrant as cal
 from calibrant.library import DATA
 from scripts.library_names import PAGE, STUB, page, stub
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 N = 120
@@ -84,7 +85,11 @@ def test_the_import_loads_nothing_else() -> None:
         "import sys, calibrant; print(sorted({'numpy', 'scipy', 'zstandard'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", loaded],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.strip() == "[]"
 
@@ -239,6 +244,10 @@ BAD = {
         None,
         "one_of",
     ),
+    "flat": (
+        lambda: cal.Pane.fill([0.5], [1], spec=cal.PaneSpec("multiclass", 2)),
+        *("probabilities", None, "task"),
+    ),
     "pane bins": (
         lambda: cal.Pane.fill(P3, Y3).evaluate(["ece"], bins=17),
         "bins",
@@ -270,6 +279,22 @@ def test_an_estimate_is_a_number() -> None:
     assert f"{found:.2f}" == f"{found.value:.2f}" and f"{found}" == repr(found)
     assert found.null_mean is not None and found.null_mean < found.null_q95  # type: ignore[operator]
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+
+
+def test_estimates_compare_as_numbers_and_a_missing_one_does_not() -> None:
+    p, y = data()
+    found, missing = cal.ece(p, y), cal.ece([], [])
+    value = float(found)
+    assert found < value + 1e-9 and found <= value and found >= value and found > value - 1e-9
+    assert not found < value and not found > found and round(found, 2) == round(value, 2)
+    for compare in (
+        lambda: missing < 1.0,
+        lambda: missing > 0.0,
+        lambda: missing < 1.0,
+        lambda: max(found, missing),
+    ):
+        with pytest.raises(ValueError, match="no value"):
+            compare()
 
 
 def test_a_report_is_a_mapping_that_prints() -> None:

@@ -22,6 +22,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from tests.waiting import PATIENCE_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
 HEADS = {"python": "#", "javascript": "//", "sql": "--"}
@@ -82,7 +83,7 @@ def by_javascript(code: str, parameters: dict[str, Any], inputs: list[Any]) -> l
         pytest.skip("no node here")
     script = f"{code}\nconsole.log(JSON.stringify({json.dumps(inputs)}.map((v) => recalibrate({json.dumps(parameters)}, v))));"
     done = subprocess.run(
-        [node, "-"], input=script, capture_output=True, text=True, check=True, timeout=60
+        [node, "-"], input=script, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     return json.loads(done.stdout)
 

@@ -93,8 +93,10 @@ def test_no_temperature_is_recommended_where_none_is_given() -> None:
     z = rng.normal(size=(90, 3))
     view = view_of(batch_of(z, z.argmax(axis=1)))
     found = recommend(view)
-    assert found["recommendation"] != "temperature"
-    assert found["recommendation_evidence"]["candidates"]["temperature"] == {"reason": "separable"}
+    assert found["recommendation"]["action"] != "temperature"
+    assert found["recommendation"]["evidence"]["candidates"]["temperature"] == {
+        "reason": "separable"
+    }
     assert Weighing(view).held_out_temperature("nll") == {
         "heldout": None,
         "heldout_reason": "separable",
@@ -116,7 +118,7 @@ def test_a_sample_that_is_always_right_leaves_the_temperature_to_the_window() ->
     pane = Pane(PaneSpec("multiclass", 20))
     pane.fill_batch(batch_of(z, labels))
     found = recommend(View(pane, PaneQuery()))
-    assert found["recommendation"] == "temperature"
-    evidence = found["recommendation_evidence"]
+    assert found["recommendation"]["action"] == "temperature"
+    evidence = found["recommendation"]["evidence"]
     assert evidence["candidates"]["temperature"] == {"reason": "separable"}
     assert evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0

@@ -109,3 +109,24 @@ def test_brackets_give_what_the_question_gives(view: View) -> None:
         assert compute_metrics(view, [f"ece({name}={value})"], 1) == {
             f"ece({name}={value})": shared
         }
+
+
+def test_what_is_called_exact_is_the_value_of_the_rows() -> None:
+    """Of metrics that are estimates at least some differ, so the flag is not for show."""
+    rng = np.random.default_rng(11)
+    p = rng.dirichlet(np.full(3, 0.7), 500)
+    counts = np.stack([rng.multinomial(2 + i % 3, row) for i, row in enumerate(p)])
+    cases = [f"case-{i // 50}" for i in range(500)]
+    batch = Batch.from_columns({"probabilities": p, "label_counts": counts, "cases": cases}).batch
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill_batch(batch)
+    slugs = list(METRICS)
+    stored, rows = (compute_metrics(View(pane, PaneQuery(), each), slugs) for each in (None, batch))
+    estimated = []
+    for slug, metric in METRICS.items():
+        mine, exact = stored[slug]["value"], rows[slug]["value"]
+        if metric.exact:
+            assert mine == pytest.approx(exact, abs=1e-9), slug
+        elif mine is None or mine != pytest.approx(exact, abs=1e-9):
+            estimated.append(slug)
+    assert len(estimated) >= 5

@@ -24,10 +24,10 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 
 CHANGES = {
-    "leave it": lambda x: x,
+    "none": lambda x: x,
     "temperature": lambda x: x / 2.5,
     "intercept": lambda x: x + np.array([0.9, 0.0, -0.9]),
-    "more": lambda x: x * np.array([0.3, 0.7, 1.4]) + np.array([0.9, 0.0, -0.9]),
+    "slope_intercept": lambda x: x * np.array([0.3, 0.7, 1.4]) + np.array([0.9, 0.0, -0.9]),
 }
 
 
@@ -54,8 +54,8 @@ def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
 @pytest.mark.parametrize("raw", [True, False])
 def test_the_change_that_made_the_labels_is_recommended(change: str, raw: bool) -> None:
     found = recommend(view_of(batch_of(change), raw=raw))
-    assert found["recommendation"] == change, found
-    evidence = found["recommendation_evidence"]
+    assert found["recommendation"]["action"] == change, found
+    evidence = found["recommendation"]["evidence"]
     json.dumps(found, allow_nan=False)
     assert evidence["loss"] == "nll" and set(evidence["candidates"]) == set(CHANGES)
     assert evidence["candidates"][change]["beaten_by"] == []
@@ -67,20 +67,21 @@ def test_the_change_that_made_the_labels_is_recommended(change: str, raw: bool) 
 def test_calibrated_rows_are_mostly_left_alone() -> None:
     """Three candidates at 2.5 % each: rarely is anything recommended where nothing is wrong."""
     found = [
-        recommend(view_of(batch_of("leave it", 400, seed)))["recommendation"] for seed in range(40)
+        recommend(view_of(batch_of("none", 400, seed)))["recommendation"]["action"]
+        for seed in range(40)
     ]
-    assert found.count("leave it") >= 34
+    assert found.count("none") >= 34
 
 
 def test_a_recommendation_needs_units_and_labels() -> None:
     batch = batch_of("temperature", 15)
-    assert recommend(view_of(batch))["recommendation_reason"] == "few_units"
+    assert recommend(view_of(batch))["recommendation"]["evidence"]["cause"] == "few_units"
     one = Batch.from_columns(
         {"logits": batch.scores, "labels": [0] * 15, "units": ["u"] * 15}
     ).batch
-    assert recommend(view_of(one))["recommendation_reason"] == "few_units"
+    assert recommend(view_of(one))["recommendation"]["evidence"]["cause"] == "few_units"
     nothing = Batch.from_columns({"logits": batch.scores}).batch
-    assert recommend(view_of(nothing))["recommendation_reason"] == "no_labels"
+    assert recommend(view_of(nothing))["recommendation"]["evidence"]["cause"] == "no_labels"
 
 
 def test_ratings_at_probability_zero_are_judged_by_brier() -> None:
@@ -91,8 +92,8 @@ def test_ratings_at_probability_zero_are_judged_by_brier() -> None:
     found = recommend(
         view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 600)}).batch)
     )
-    assert found["recommendation_evidence"]["loss"] == "brier"
-    assert found["recommendation"] in ("temperature", "intercept", "more")
+    assert found["recommendation"]["evidence"]["loss"] == "brier"
+    assert found["recommendation"]["action"] in ("temperature", "intercept", "slope_intercept")
     json.dumps(found, allow_nan=False)
 
 
@@ -102,9 +103,9 @@ def test_candidates_that_cannot_be_fitted_say_why() -> None:
     found = recommend(
         view_of(Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 2, 300)}).batch)
     )
-    candidates = found["recommendation_evidence"]["candidates"]
-    assert candidates["intercept"] == candidates["more"] == {"reason": "missing_class"}
-    assert found["recommendation"] in ("leave it", "temperature")
+    candidates = found["recommendation"]["evidence"]["candidates"]
+    assert candidates["intercept"] == candidates["slope_intercept"] == {"reason": "missing_class"}
+    assert found["recommendation"]["action"] in ("none", "temperature")
 
 
 @pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
@@ -153,7 +154,7 @@ def test_a_complete_sample_gives_the_temperature_of_the_raw_rows(
 
 def test_quick_fits_of_halves_are_the_proven_ones() -> None:
     """What is fitted without proof, in columns, from another start, is what the fit with proof finds."""
-    rows = rows_of(view_of(batch_of("more", 900)))[0]
+    rows = rows_of(view_of(batch_of("slope_intercept", 900)))[0]
     halves = Halves(rows)
     for make, solve in (
         (scaling_maps.temperature_form, scaling_maps.solve_temperature),
@@ -174,9 +175,9 @@ def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 300)
     batch = Batch.from_columns({"probabilities": p, "labels": p.argmax(axis=1)}).batch
-    candidates = recommend(view_of(batch))["recommendation_evidence"]["candidates"]
+    candidates = recommend(view_of(batch))["recommendation"]["evidence"]["candidates"]
     assert candidates["intercept"]["gain"]["nll"]["interval"] is not None
-    assert candidates["more"] == {"reason": "separable"}
+    assert candidates["slope_intercept"] == {"reason": "separable"}
 
 
 def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +185,10 @@ def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.Monke
     monkeypatch.setattr(recommendation, "MAX_NUMBERS", 3 * 700)
     batch = batch_of("temperature")
     found = recommend(view_of(batch, raw=False))
-    evidence = found["recommendation_evidence"]
+    evidence = found["recommendation"]["evidence"]
     assert (evidence["n"], evidence["sample"]["n"]) == (700, 2000)
     few = batch.take(np.argsort(batch.prediction_hash)[:700])
-    alone = recommend(view_of(few, raw=False))["recommendation_evidence"]
+    alone = recommend(view_of(few, raw=False))["recommendation"]["evidence"]
     assert evidence["candidates"] == alone["candidates"]
 
 
@@ -205,8 +206,8 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
     weighing = Weighing(View(window, PaneQuery()))
     gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
     assert gain["value"] > 0 and gain["interval"] is not None
-    candidates = weighing.recommended()["recommendation_evidence"]["candidates"]
-    assert candidates["intercept"] == candidates["more"] == {"reason": "few_rows"}
+    candidates = weighing.recommended()["recommendation"]["evidence"]["candidates"]
+    assert candidates["intercept"] == candidates["slope_intercept"] == {"reason": "few_rows"}
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority"])
@@ -274,14 +275,14 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
         ).batch
     )
     found = recommend(View(pane, PaneQuery()))
-    evidence = found["recommendation_evidence"]
-    assert found["recommendation"] == "temperature" and evidence["n"] < 300
+    evidence = found["recommendation"]["evidence"]
+    assert found["recommendation"]["action"] == "temperature" and evidence["n"] < 300
     assert evidence["candidates"]["temperature"]["gain"]["nll"]["interval"][0] < 0
     assert (
         evidence["whole_window"]["n"] == 6000
         and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
     )
-    assert evidence["candidates"]["leave it"]["beaten_by"] == ["temperature"]
+    assert evidence["candidates"]["none"]["beaten_by"] == ["temperature"]
     heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
     assert heldout["whole_window"] == evidence["whole_window"] and heldout["n"] == evidence["n"]
 
@@ -290,7 +291,7 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
     """A pane of 600 classes keeps six rows, too few to part in two."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(150, 600)) * 4
-    for temperature, recommended in ((2.5, "temperature"), (1.0, "leave it")):
+    for temperature, recommended in ((2.5, "temperature"), (1.0, "none")):
         labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((150, 1))).argmax(
             axis=1
         )
@@ -298,9 +299,11 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         pane = Pane(PaneSpec("multiclass", 600))
         pane.fill_batch(Batch.from_columns(columns, n_classes=600).batch)
         found = recommend(View(pane, PaneQuery()))
-        assert found["recommendation"] == recommended, found
-        evidence = found["recommendation_evidence"]
-        assert evidence["n"] == 150 and evidence["candidates"]["more"] == {"reason": "few_units"}
+        assert found["recommendation"]["action"] == recommended, found
+        evidence = found["recommendation"]["evidence"]
+        assert evidence["n"] == 150 and evidence["candidates"]["slope_intercept"] == {
+            "reason": "few_units"
+        }
         told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
         assert told["heldout"] == evidence["whole_window"] and told["heldout_reason"] is None
         json.dumps(found, allow_nan=False)

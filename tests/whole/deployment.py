@@ -69,8 +69,11 @@ class Deployment:
             return
         module = "service" if name == "http" else "workers"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CALIBRANT_")}
+        # A store that is slow because the machine is busy is not away.
+        patient = {"CALIBRANT_SOCKET_TIMEOUT": "30"}
         environment = (
             kept
+            | patient
             | self.environment
             | {
                 "PORT": str(self.port),

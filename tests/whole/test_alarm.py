@@ -205,12 +205,13 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     assert kept(watched, "steady") == {b"score|": exact(first, 1, 1.0).pack()}
     assert (found["status"], found["n_cohorts"]) == ("ok", YEAR)
     assert found["sr"] < found["threshold"] == found["arl_target"] == 3650
-    assert found["recommended_action"]["action"] == "none"
+    assert found["recommendation"]["action"] == "none"
     assert found["coverage"]["labelled"] == 1.0 and found["start_of_change"] is None
     assert all(
         low <= 0 <= high
         for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"])
     )
+    reference_is_the_first_month(watched, first)
     rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
     assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
@@ -227,6 +228,22 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     slope, intercept = again.json()["expected_delay"]["changes"]
     assert slope["units_per_cohort"] == pytest.approx(A_DAY, rel=0.05)
     assert 12 <= slope["median"] <= 30 and 6 <= intercept["median"] <= 20
+
+
+def reference_is_the_first_month(deployment: Deployment, first: datetime) -> None:
+    """`against=reference` compares with the sealed cohorts that the alarm holds as its reference."""
+    path, month = "/v1/models/steady/metrics", (first, first + timedelta(days=30))
+    ends = [each.isoformat().replace("+00:00", "Z") for each in month]
+    own = deployment.get(path, metrics="brier", **dict(zip(("from", "to"), ends, strict=True)))
+    found = deployment.get(path, metrics="brier", window="P30D", against="reference")
+    assert found["against"]["reference"] == {"from": ends[0], "to": ends[1]} == own["window"]
+    assert found["against"]["n_labelled"] == 30 * A_DAY == own["n_labelled"]
+    brier = found["metrics"]["brier"]
+    assert brier["against"] == pytest.approx(own["metrics"]["brier"]["value"], abs=1e-12)
+    low, high = brier["difference_interval"]
+    assert low <= 0 <= high
+    drift = deployment.get("/v1/models/steady/drift", against="reference")
+    assert drift["comparison"]["reference"]["window"] == found["against"]["reference"]
 
 
 def judged(deployment: Deployment, model: str) -> dict[bytes, bytes]:
@@ -285,7 +302,7 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     assert timedelta(0) < alarmed - change <= timedelta(days=30)
     assert found["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.3)
     [alarm] = watched.get("/v1/alarms", model=model)["alarms"]
-    assert alarm["id"] == found["detector"]["alarm"] and alarm["status"] == "open"
+    assert alarm["id"] == found["detector"]["alarm"] and alarm["state"] == "open"
     log = f"/v1/models/{model}/alarm/deliveries"
     eventually(lambda: watched.get(log)["deliveries"][0]["attempts"])
     [waiting] = watched.get(log)["deliveries"]
@@ -304,8 +321,9 @@ def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, se
     acknowledged = watched.client.post(
         f"/v1/alarms/{alarm['id']}/acknowledge", json={"note": "seen", "by": "ann"}
     )
-    assert (acknowledged.status_code, acknowledged.json()["status"]) == (200, "acknowledged")
-    assert watched.get(f"/v1/models/{model}/drift")["status"] == "acknowledged"
+    assert (acknowledged.status_code, acknowledged.json()["state"]) == (200, "open")
+    assert acknowledged.json()["acknowledged_at"] and not alarm["acknowledged_at"]
+    assert watched.get(f"/v1/models/{model}/drift")["acknowledged_at"]
     eventually(lambda: receiver.of("alarm.acknowledged"))
     watched.client.post(f"/v1/models/{model}/alarm/test")
     [(_, tested)] = eventually(lambda: receiver.of("alarm.test"))
@@ -337,7 +355,7 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
     )
     assert (after["status"], after["n_cohorts"]) == ("insufficient_data", 0)
     [alarm] = watched.get("/v1/alarms", model="mended")["alarms"]
-    assert (alarm["status"], alarm["closed_because"]) == (
+    assert (alarm["state"], alarm["closed_because"]) == (
         "closed",
         "another calibration map is in force",
     )
@@ -381,7 +399,7 @@ def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
     assert not thread.is_alive()
     event = [line for line in got if line.startswith("id:")][-1].split(" ", 1)[1]
     told = json.loads(got[-1].split(" ", 1)[1])
-    assert (told["model"], told["status"]) == ("streamed", "open")
+    assert (told["model"], told["state"]) == ("streamed", "open")
     acknowledged = watched.client.post(
         f"/v1/alarms/{told['id']}/acknowledge", json={"note": "noted"}
     )
@@ -399,7 +417,7 @@ def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
         again = next(each for each in after if each["id"] == told["id"])
     # An event has the alarm as it is when the event is sent. The model is still off: by then its next alarm may be open.
     assert again["note"] == "noted"
-    assert again["status"] == "acknowledged" or (
+    assert (again["state"] == "open" and again["acknowledged_at"]) or (
         again["closed_because"] == "the alarm went off again"
     )
 

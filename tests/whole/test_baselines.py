@@ -215,3 +215,36 @@ def test_slices_and_parts_of_time_are_compared_one_by_one(played):
     assert [len(each["series"]) for each in both.values()] == [1, 1]
     [part] = both["B"]["series"]
     assert part["metrics"]["brier"]["difference"] == frozen["B"]["metrics"]["brier"]["difference"]
+
+
+def test_a_window_is_compared_with_the_one_before_it(played):
+    model, rng = "/v1/models/before-after", np.random.default_rng(6)
+    day = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+    p = rng.uniform(0.05, 0.95, 300)
+    for days, scores in ((1, p), (2, p**2), (3, p**3)):
+        y = (rng.random(300) < p).astype(int)
+        at = {"event_times": [(day - timedelta(days=days) + timedelta(hours=5)).isoformat()] * 300}
+        send(played, "before-after", scores, y, f"d{days}", **at)
+    ends = {"from": (day - timedelta(days=1)).isoformat(), "to": day.isoformat()}
+    ends = {name: at.replace("+00:00", "Z") for name, at in ends.items()}
+    before = {
+        "from": (day - timedelta(days=2)).isoformat().replace("+00:00", "Z"),
+        "to": ends["from"],
+    }
+    found = played.get(f"{model}/metrics", metrics="brier,ece", **ends, against="window:P1D")
+    other = played.get(f"{model}/metrics", metrics="brier,ece", **before)
+    assert found["against"]["window"] == before and found["against"]["n_predictions"] == 300
+    for key, each in found["metrics"].items():
+        assert each["against"] == pytest.approx(other["metrics"][key]["value"], abs=1e-12)
+        assert each["difference"] == pytest.approx(each["value"] - each["against"], abs=1e-12)
+    interval_of(found["metrics"]["brier"])
+    wider = played.get(f"{model}/temperature", **ends, against="window:P2D")
+    assert wider["against"]["n_predictions"] == 600
+    # The other side is named by the window, so its state is part of the ETag.
+    url, query = f"{model}/metrics", {"metrics": "brier", **ends, "against": "window:P1D"}
+    etag = played.client.get(url, params=query).headers["etag"]
+    known = {"If-None-Match": etag}
+    assert played.client.get(url, params=query, headers=known).status_code == 304
+    at = {"event_times": [(day - timedelta(days=1, hours=12)).isoformat()] * 300}
+    send(played, "before-after", p, (rng.random(300) < p).astype(int), "late", **at)
+    assert played.client.get(url, params=query, headers=known).status_code == 200

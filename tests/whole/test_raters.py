@@ -56,7 +56,8 @@ def library(p, labels, who, weights, slug, bins=10):
 def test_the_answer_is_the_librarys_on_the_same_rows(sent, slug):
     deployment, *rows, _ = sent
     whole, expected = library(*rows, slug)
-    found = deployment.get(f"{PATH}/raters", metric=slug, bins=10)
+    bins = {"bins": 10} if slug == "ece" else {}
+    found = deployment.get(f"{PATH}/raters", metric=slug, **bins)
     assert (found["n_labelled"], found["n_records"], found["n_raters"], found["n_raters_over"]) == (
         N + 2,
         N,

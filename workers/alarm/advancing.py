@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from calibrant.core.actions import next_request
 from calibrant.core.pane import Pane
+from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.recommendation import MIN_UNITS, of_raters, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -28,7 +30,7 @@ from calibrant_server.workers.alarm.detectors import (
     renewed,
     watched,
 )
-from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.registry import ModelConfig
@@ -218,11 +220,31 @@ def _raised(
         sr_log10=log10_of(state.log_mixed_sr),
         threshold=threshold,
         effect=effect(since) | {"worst_bins": worst_bins(since)},
-        recommended_action=advised(recommended_action(since, None, state.tolerance), told),
+        recommendation=_recommendation(since, state, told, config, slice_, start),
         map_version=detector.map_version,
         raised_s=writing.now_s,
         changed_s=writing.now_s,
     )
+
+
+def _recommendation(
+    since: UnitTable,
+    state: DetectorState,
+    told: Mapping[str, object] | None,
+    config: ModelConfig,
+    slice_: str,
+    start: int | None,
+) -> dict[str, Any]:
+    """Return what to do about an alarm, with the request that does it."""
+    advice = advised(recommended_action(since, None, state.tolerance), told)
+    following = next_request(
+        advice["action"],
+        config.model,
+        config.task == "binary",
+        {"from": None if start is None else at(start)},
+        slice=slice_ or None,
+    )
+    return advice if following is None else {**advice, "next": following}
 
 
 def since_change(

@@ -54,6 +54,7 @@ def told_of(
     found["effect_since"] = found["start_of_change"]
     if start is not None and kept_from is not None and start < kept_from:
         found["effect_since"] = at(kept_from)
+    found["alarmed_at"] = alarmed_at
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
     passed = passed_over(detector)
@@ -61,7 +62,7 @@ def told_of(
         found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
     who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
     if detector.in_alarm:
-        found["recommended_action"] = advised(found["recommended_action"], who)
+        found["recommendation"] = advised(found["recommendation"], who)
     return found | {
         "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
         "bins_since_change": None

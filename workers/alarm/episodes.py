@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from calibrant_server.workers.store.former_recommendations import of_alarm
 from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
@@ -33,8 +34,9 @@ class Episode:
     title : its subject in a few words
     cohort, start_of_change : starts in seconds
     evidence_log10, sr_log10, threshold : values when it was raised
-    effect, recommended_action : values at that time
+    effect, recommendation : values at that time
     changed_s : time of its last change, seconds since the epoch
+    acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
     """
 
     id: str
@@ -52,7 +54,7 @@ class Episode:
     sr_log10: float | None
     threshold: float
     effect: dict[str, Any]
-    recommended_action: dict[str, Any]
+    recommendation: dict[str, Any]
     map_version: str | None
     raised_s: float
     changed_s: float
@@ -60,6 +62,17 @@ class Episode:
     note: str | None = None
     closed_because: str | None = None
     title: str | None = None
+    acknowledged_s: float | None = None
+
+    @property
+    def state(self) -> str:
+        """Whether it is open or closed; an acknowledged alarm stays open until it is closed."""
+        return CLOSED if self.status == CLOSED else OPEN
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether a user acknowledged it."""
+        return self.acknowledged_by is not None
 
     def to_json(self) -> bytes:
         """As kept."""
@@ -68,8 +81,11 @@ class Episode:
     @classmethod
     def from_json(cls, text: bytes | str) -> Episode:
         """Read an episode; skip names of later versions."""
-        kept = json.loads(text)
-        return cls(**{name: kept.get(name) for name in cls.__dataclass_fields__})
+        kept = of_alarm(json.loads(text))
+        if kept.get("status") == ACKNOWLEDGED and kept.get("acknowledged_s") is None:
+            kept["acknowledged_s"] = kept["changed_s"]  # the acknowledgement was its last change
+        fields: dict[str, Any] = {name: kept.get(name) for name in cls.__dataclass_fields__}
+        return cls(**fields)
 
     def acknowledged(self, by: str, note: str | None, now_s: float, number: int) -> Episode:
         """Return the acknowledged episode."""
@@ -79,6 +95,7 @@ class Episode:
             acknowledged_by=by,
             note=note,
             changed_s=now_s,
+            acknowledged_s=now_s,
             number=number,
         )
 
@@ -96,7 +113,7 @@ def shown(episode: Episode) -> dict[str, Any]:
         "title": episode.title or "calibration drift",
         "scope": episode.scope,
         "slice": episode.slice or None,
-        "status": episode.status,
+        "state": episode.state,
         "raised_at": at(episode.raised_s),
         "cohort": interval(episode.cohort, episode.bucket_s),
         "start_of_change": None if start is None else at(start),
@@ -104,9 +121,10 @@ def shown(episode: Episode) -> dict[str, Any]:
         "sr_log10": episode.sr_log10,
         "threshold": episode.threshold,
         "effect": episode.effect,
-        "recommended_action": episode.recommended_action,
+        "recommendation": episode.recommendation,
         "map_version": episode.map_version,
         "changed_at": at(episode.changed_s),
+        "acknowledged_at": None if episode.acknowledged_s is None else at(episode.acknowledged_s),
         "acknowledged_by": episode.acknowledged_by,
         "note": episode.note,
         "closed_because": episode.closed_because,

@@ -16,6 +16,7 @@ import scipy.stats  # noqa: F401
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
+from calibrant.core.actions import next_request
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -90,8 +91,10 @@ class Compute:
                 # Records are read piece by piece while others continue to be written.
                 now = self._state(kind, query, config, question.side, inputs.of_alarm, False)
                 found["consistent"] = now.version == state.version
+            head = _head(config, question.side.slice, state)
+            found = _with_next(found, head, config)
             body = json.dumps(
-                {**_head(config, question.side.slice, state), "state_version": version, **found},
+                {**head, "state_version": version, **found},
                 allow_nan=False,
                 separators=(",", ":"),
             ).encode()
@@ -210,6 +213,23 @@ def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
     if (name := plain_slice(slice_)) != "":
         head["slice"] = name
     return head | _clock(config, slice_, state)
+
+
+def _with_next(found: Result, head: Result, config: ModelConfig) -> Result:
+    """Return a result whose recommendation names the request that carries it out.
+
+    A map is fitted to the result's own window; after a change, to what followed it.
+    """
+    advice = found.get("recommendation")
+    if not isinstance(advice, dict):
+        return found
+    change = found.get("effect_since")
+    window = head["window"] if change is None else {"from": change}
+    is_binary = config.task == "binary"
+    following = next_request(
+        advice["action"], config.model, is_binary, window, slice=head.get("slice")
+    )
+    return found if following is None else found | {"recommendation": advice | {"next": following}}
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:

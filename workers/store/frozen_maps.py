@@ -13,6 +13,7 @@ from typing import Any
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import alarm_order
 from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.former_recommendations import of_map
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -65,6 +66,8 @@ class CurrentMap:
     def from_bytes(cls, raw: bytes) -> CurrentMap:
         head, _, body = raw.partition(b"\n")
         generation, promotion = head.decode().split(" ")
+        if b'"recommendation_evidence"' in body:
+            body = json.dumps(of_map(json.loads(body)), separators=(",", ":")).encode()
         return cls(generation, int(promotion), body)
 
 
@@ -92,7 +95,7 @@ class MapVersions:
         found = await self._client.hget(self._versions(config), f"v{number}")
         if found is None:
             raise NoSuchMap(number)
-        return {"version": number, **json.loads(found)}
+        return {"version": number, **of_map(json.loads(found))}
 
     async def listed(
         self, config: ModelConfig
@@ -103,7 +106,7 @@ class MapVersions:
         summaries = await self._some(name, "s", 1, n)
         records = await self._some(name, "h", max(1, promotions - MAX_PROMOTIONS + 1), promotions)
         return (
-            [{"version": number, **each} for number, each in summaries],
+            [{"version": number, **of_map(each)} for number, each in summaries],
             [{"promotion": number, **each} for number, each in records],
         )
 

@@ -89,7 +89,7 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
             "sr": None,
             "threshold": None,
             "arl_target": None,
-            "recommended_action": told("none" if status == "ok" else "collect_labels"),
+            "recommendation": told("none" if status == "ok" else "collect_more"),
             "assumptions": comparison["assumptions"],
             "detector": None,
             "detector_reason": why_not,

@@ -1,16 +1,16 @@
 #!lua
--- Hand a batch over: its entry, the record of its id and what both weigh, or nothing.
+-- Append a batch: its entry, the record of its id and the bytes of both, or nothing.
 --
 -- KEYS  1 record of the batch id (T:b)   2 stream (T:q)   3 bytes appended (T:in)   4 bytes of records (T:dn)
 --       5 what is retained by id (T:nr)   6 models of the partition (T:m)
--- ARGV  1 the record   2 seconds that it is kept   3 bucket in which it ends   4 its bytes   5 bytes of the entry
---       6 tenant/model   7 generation, as the configuration names it   8 retained records that may come of the entry
---       9 their bytes   10 retained records at most   11 their bytes at most   12.. fields and values of the entry
--- Reply {1} handed over; {0, record} the id is known; {2} the model is gone, or another one of its name;
---       {3, records, bytes} there is no room for further records: so much is retained or on its way.
+-- ARGV  1 the record   2 seconds until it expires   3 bucket in which it expires   4 its bytes   5 bytes of the entry
+--       6 tenant/model   7 generation, as the configuration names it   8 retained records that the entry may add
+--       9 their bytes   10 maximum of retained records   11 maximum of their bytes   12.. fields and values of the entry
+-- Reply {1} appended; {0, record} the id is known; {2} the model is gone or was created again;
+--       {3, records, bytes} the maximum of records is reached: this many are retained or in the queue.
 --
--- One step, because bounds that are looked at before the step that they bound would be passed by what comes at the same time,
--- and because an entry behind the one that removes its model would leave a record that nothing removes.
+-- One step, because concurrent requests would exceed bounds that are checked in an earlier step, and because an entry
+-- behind the one that removes its model would leave a record that nothing removes.
 
 local known = redis.call('GET', KEYS[1])
 if known then return {0, known} end

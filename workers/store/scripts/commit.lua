@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- Commit of one partition: everything that a run of entries changed, or nothing.
+-- Commit of one partition: all changes of a group of entries, or nothing.
 --
 -- KEYS  1 cursor hash (T:c)   2 stream (T:q)   3 dead letters (T:x)   4.. the keys that the operations name by position
--- ARGV  1 token that the writer believes to be the last   2 token of this commit   3 id of the last entry consumed, or ''
+-- ARGV  1 last token that the writer knows   2 token of this commit   3 id of the last entry consumed, or ''
 --       4 first id to keep in the stream, or ''   5 batches merged   6 bytes consumed
 --       7.. operations, each: name, position in KEYS, n, then n arguments
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
 --           record value ttl_s     letter entry_id why       add field number ...
 --           park entry_id why ms   xdel entry_id ...
---       `record`: a record that has time left keeps it; else it gets ttl_s, or with 0 no end: its batch is parked.
--- Reply {1, token} written; {2, token} this very commit had been written before and its reply was lost;
---       {0, token} somebody else has committed since: nothing was written. An error: nothing was written either, for what
---       an operation may be rejected for is checked before the first of them; half a commit would count twice when retried.
+--       `record`: an existing time to live is kept; otherwise it is ttl_s, or none with 0: the batch is parked.
+-- Reply {1, token} written; {2, token} this commit was written before and its reply was lost;
+--       {0, token} another worker has committed since: nothing was written. An error: nothing was written either, because
+--       everything that can reject an operation is checked before the first one; half a commit would count twice on retry.
 --
 -- One step, because panes, batch records, dead letters, cursor and token must change together: a reader sees all of a
--- commit or none, a worker killed on either side of it loses or repeats nothing, and a worker that was overtaken cannot
--- write at all. Allowed when memory is full: it is what makes room again.
+-- commit or none, a worker killed before or after it loses or repeats nothing, and a stale worker cannot write at all.
+-- Allowed when memory is full: commits free memory.
 
 local current = redis.call('HGET', KEYS[1], 'tok') or '0'
 if current == ARGV[2] then return {2, current} end

@@ -1,13 +1,13 @@
 #!lua
--- Take a model out of the registry and ask, in the stream, for the removal of what it left.
+-- Remove a model from the registry and append the entry that removes its data.
 --
 -- KEYS  1 models of the partition (T:m)   2 stream (T:q)   3 bytes appended (T:in)   4 current maps (T:mc)
--- ARGV  1 tenant/model   2 the configuration that the writer has seen, byte for byte   3 bytes of the entry
+-- ARGV  1 tenant/model   2 the configuration that the writer read, byte for byte   3 bytes of the entry
 --       4.. fields and values of the control entry
--- Reply {1, entry id} done; {0, configuration or false} another one is there.
+-- Reply {1, entry id} done; {0, configuration or false} the stored one differs.
 --
--- One step: without the configuration no further batch is let in, and the entry behind the last one let in removes what
--- they filled. Were they two, a failure between them would leave panes that nobody owns.
+-- One step: without the configuration no further batch is accepted, and the entry behind the last accepted one removes
+-- what they filled. With two steps, a failure between them would leave panes without an owner.
 
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if not found or found ~= ARGV[2] then return {0, found} end

@@ -1,12 +1,12 @@
 #!lua
--- Let an imported model be seen, with the calibration map that is current for it.
+-- Make an imported model visible, with its current calibration map.
 --
 -- KEYS  1 models of the partition (T:m)   2 current maps of the partition (T:mc)
--- ARGV  1 tenant/model   2 the configuration that the writer has seen, byte for byte   3 the new one
+-- ARGV  1 tenant/model   2 the configuration that the writer read, byte for byte   3 the new one
 --       4 the current map; '' for none
--- Reply {1} written; {0, configuration or false} another one is there.
+-- Reply {1} written; {0, configuration or false} the stored one differs.
 --
--- One step, because a model is answered from as soon as it is seen, and then must be whole.
+-- One step, because a visible model is read and must be complete.
 
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if found ~= ARGV[2] then return {0, found} end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Take, keep or give back the lease of a partition.
+-- Take, renew or release the lease of a partition.
 --
 -- KEYS  1 lease (T:o)
--- ARGV  1 name of the worker   2 milliseconds to hold it; 0 gives it back
--- Reply 1 the worker holds it (or has given back its own); 0 another one does.
+-- ARGV  1 name of the worker   2 milliseconds to hold it; 0 releases it
+-- Reply 1 the worker holds it (or released its own); 0 another worker does.
 --
 -- One step, because "mine, so renew" and "mine, so delete" must not act on a lease that changed hands in between.
--- Advisory: it spares work done twice, the token chain gives correctness. Allowed when memory is full.
+-- Advisory: it avoids double work; the token chain ensures correctness. Allowed when memory is full.
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end

@@ -1,16 +1,16 @@
 #!lua
--- Make a frozen version the current map of a model, if nobody promoted another one meanwhile.
+-- Make a frozen version the current map of a model, unless another one was promoted meanwhile.
 --
 -- KEYS  1 models of the partition (T:m)   2 current maps of the partition (T:mc)   3 the model's map versions (T:mv:G)
 --       4 stream (T:q)   5 bytes appended (T:in)
--- ARGV  1 tenant/model   2 generation   3 promotion that the writer has seen, 0 for none   4 number of the version
---       5 what the current map shall be   6 record of the promotion   7 promotions to remember
---       8 bytes of the order to the alarm   9.. its fields and values
--- Reply {1, promotion} done; {0, promotion} another one is there; {-1} the model is gone; {-2} no such version.
+-- ARGV  1 tenant/model   2 generation   3 promotion that the writer read, 0 for none   4 number of the version
+--       5 the new current map   6 record of the promotion   7 promotions to remember
+--       8 bytes of the command to the alarm   9.. its fields and values
+-- Reply {1, promotion} done; {0, promotion} the stored one differs; {-1} the model is gone; {-2} no such version.
 --
--- One step, because it is a comparison and a write of three fields: a reader sees one promotion whole, with its record.
--- The order that lets the alarm's detectors begin anew under the map goes with it, or a failure in between would leave
--- them judging one map by the evidence of another.
+-- One step, because it is a comparison and a write of three fields: a reader sees a complete promotion with its record.
+-- The command that restarts the alarm's detectors under the map belongs to the same step. Otherwise a failure in between
+-- would leave them evaluating one map by the evidence of another.
 
 local config = redis.call('HGET', KEYS[1], ARGV[1])
 if not config or cjson.decode(config)['generation'] ~= ARGV[2] then return {-1} end

@@ -1,9 +1,9 @@
 #!lua
--- Write the configuration of a model if nobody changed it meanwhile.
+-- Write the configuration of a model unless it was changed meanwhile.
 --
 -- KEYS  1 models of the partition (T:m)
--- ARGV  1 tenant/model   2 the configuration that the writer has seen, byte for byte; '' for none   3 the new one
--- Reply {1} written; {0, configuration or false} another one is there.
+-- ARGV  1 tenant/model   2 the configuration that the writer read, byte for byte; '' for none   3 the new one
+-- Reply {1} written; {0, configuration or false} the stored one differs.
 --
 -- One step, because it is a comparison and a write.
 

@@ -2,13 +2,13 @@
 -- Move one parked entry back to the end of its partition's stream.
 --
 -- KEYS  1 parked entries (T:pk)   2 stream (T:q)   3 bytes appended (T:in)   4 what is retained by id (T:nr)
---       5 record of the batch id (T:b), or the parked entries again where the entry has none
--- ARGV  1 id among the parked entries   2 retained records that may come of the entry   3 their bytes
---       4 the record as the caller has read it, or ''   5 the record of an accepted batch
+--       5 record of the batch id (T:b), or the parked entries again if the entry has none
+-- ARGV  1 id among the parked entries   2 retained records that the entry may add   3 their bytes
+--       4 the record as the caller read it, or ''   5 the record of an accepted batch
 -- Reply {1, id in the stream} moved; {0} no such parked entry: it was replayed before, or its model was deleted.
 --
--- One step, because an entry that stood in both places would be replayed twice, and one that stood in neither would be lost.
--- Outside the token chain: like the hand-over of a batch it appends, and changes no state that a commit has read.
+-- One step, because an entry in both places would be replayed twice, and one in neither would be lost. Outside the token
+-- chain: like the append of a batch, it changes no state that a commit has read.
 
 local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
 if not found[1] then return {0} end

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- A worker has found entries in a partition that it took over: count the attempt, mark the danger zone, tell where to
--- go on.
+-- Count the attempt of a worker that found entries in a partition that it took over, mark the danger zone, and return
+-- where to continue.
 --
 -- KEYS  1 cursor hash (T:c)   2 stream (T:q)
--- ARGV  1 entries that one run may hold
--- Reply all fields and values of the cursor hash. `att`: workers that began since the last commit, this one included.
---       `chi`: once two of them have got nowhere, the last entry that they can have been at; up to it entries are
+-- ARGV  1 maximum of entries in one commit group
+-- Reply all fields and values of the cursor hash. `att`: workers that started since the last commit, including this
+--       one. `chi`: once two of them made no progress, the last entry that they can have reached; up to it, entries are
 --       reduced one at a time in a child process.
 --
 -- One step, so that count and zone belong to the cursor that is returned. Not a change of state in the sense of the
--- token chain: every commit sets `att` back. Allowed when memory is full, or nobody could begin to make room.
+-- token chain: each commit resets `att`. Allowed when memory is full; otherwise no worker could start to free memory.
 
 if redis.call('HINCRBY', KEYS[1], 'att', 1) >= 2 then
   local last = redis.call('HGET', KEYS[1], 'id') or '0-0'

@@ -1,0 +1,81 @@
+"""The one vocabulary of recommendations: what to do about a model's calibration.
+
+Drift, temperature and calibration maps recommend in these words, so that a client reads one shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ACTIONS = ("none", "temperature", "intercept", "slope_intercept", "flexible", "collect_more")
+
+# The calibration map that carries out an action. No map fits an intercept alone: the next richer one does.
+_BINARY = {"temperature": "temperature", "intercept": "platt", "slope_intercept": "platt"}
+_MULTICLASS = {"temperature": "temperature", "intercept": "vector", "slope_intercept": "vector"}
+FLEXIBLE = "isotonic"
+
+
+def recommendation(action: str | None, reason: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    """Return a recommendation as every report shows it.
+
+    Parameters
+    ----------
+    action : one of `ACTIONS`; None if nothing can be said, for which `reason` gives the cause
+    reason : a sentence
+    evidence : numbers that the recommendation depends on
+
+    Raises
+    ------
+    ValueError
+        The action is not one of `ACTIONS`.
+
+    Examples
+    --------
+    >>> recommendation("none", "No other candidate is better.", {})["action"]
+    'none'
+    """
+    if action is not None and action not in ACTIONS:
+        raise ValueError(f"received action {action!r}; expected one of {', '.join(ACTIONS)}")
+    return {"action": action, "reason": reason, "evidence": evidence}
+
+
+def map_method(action: str, is_binary: bool) -> str | None:
+    """Return the calibration map that carries out an action; None if the action needs no map.
+
+    Examples
+    --------
+    >>> map_method("slope_intercept", is_binary=True), map_method("collect_more", is_binary=True)
+    ('platt', None)
+    """
+    if action == "flexible":
+        return FLEXIBLE
+    return (_BINARY if is_binary else _MULTICLASS).get(action)
+
+
+def next_request(
+    action: str | None, model: str, is_binary: bool, window: Any = None, **view: Any
+) -> dict[str, Any] | None:
+    """Return the request that carries out an action on a model of the service.
+
+    Parameters
+    ----------
+    action : one of `ACTIONS` or None
+    model : id of the model
+    is_binary : whether its task is `binary`
+    window : dict with `from` and perhaps `to` (RFC 3339), on which a map is fitted; None for the default window
+    view : further fields of the body, such as `slice`; those that are None are left out
+
+    Returns
+    -------
+    dict with `method`, `path` and `body`; None if there is nothing to do. The body is None where it holds
+    data that only the caller has.
+    """
+    path = f"/v1/models/{model}"
+    if action == "collect_more":
+        return {"method": "POST", "path": f"{path}/labels", "body": None}
+    method = None if action is None else map_method(action, is_binary)
+    if method is None:
+        return None
+    fields = {"method": method, **(window or {}), **view}
+    body = {name: value for name, value in fields.items() if value is not None}
+    return {"method": "POST", "path": f"{path}/maps", "body": body}

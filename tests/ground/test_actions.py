@@ -1,0 +1,38 @@
+"""Recommendations: one vocabulary, and the request that carries each out."""
+
+import pytest
+
+from calibrant.calibrators import MAPS
+from calibrant.calibrators.recommendation import CANDIDATES, LEAVE
+from calibrant.core.actions import ACTIONS, map_method, next_request, recommendation
+from calibrant.drift.recommendation import ACTIONS as REASONS
+
+
+def test_drift_and_maps_use_the_same_words():
+    assert set(REASONS) == set(ACTIONS)
+    assert {LEAVE, *CANDIDATES} < set(ACTIONS)
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_action_names_a_request_that_exists(action, is_binary):
+    method = map_method(action, is_binary)
+    found = next_request(action, "m", is_binary, {"from": "2026-11-20T00:00:00Z"}, slice=None)
+    if action == "none":
+        assert method is None and found is None
+    elif action == "collect_more":
+        assert found == {"method": "POST", "path": "/v1/models/m/labels", "body": None}
+    else:
+        assert method in MAPS
+        body = {"method": method, "from": "2026-11-20T00:00:00Z"}
+        assert found == {"method": "POST", "path": "/v1/models/m/maps", "body": body}
+
+
+def test_without_an_action_there_is_no_request():
+    assert next_request(None, "m", True) is None
+    assert recommendation(None, "The panes keep no rows.", {})["action"] is None
+
+
+def test_other_words_are_rejected():
+    with pytest.raises(ValueError, match="leave it"):
+        recommendation("leave it", "", {})

@@ -1,0 +1,51 @@
+"""Recommendations stored before drift, temperature and maps shared one vocabulary, read in the current form.
+
+Alarms stored `recommended_action` with a text. Frozen maps stored a word, its reason and its evidence in three fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calibrant.core.actions import recommendation
+
+_ACTIONS = {
+    "collect_labels": "collect_more",
+    "slope": "slope_intercept",
+    "flexible_map": "flexible",
+    "leave it": "none",
+    "more": "slope_intercept",
+}
+
+
+def of_alarm(kept: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored episode with `recommendation`."""
+    if "recommended_action" not in kept:
+        return kept
+    rest = dict(kept)
+    advice: dict[str, Any] = rest.pop("recommended_action") or {}
+    names = ("parameters", "holds_later", "tried")
+    evidence: dict[str, Any] = {name: advice[name] for name in names if name in advice}
+    found = recommendation(_current(advice.get("action")), advice.get("text", ""), evidence)
+    return {**rest, "recommendation": found}
+
+
+def of_map(kept: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored map, or its summary, with `recommendation` as an object."""
+    former = kept.get("recommendation")
+    if isinstance(former, dict) or "recommendation" not in kept:
+        return kept
+    rest = {
+        name: value
+        for name, value in kept.items()
+        if name not in ("recommendation_reason", "recommendation_evidence")
+    }
+    evidence: dict[str, Any] = kept.get("recommendation_evidence") or {}
+    if former is None and not evidence:
+        return {**rest, "recommendation": None}
+    reason = evidence.get("detail") or evidence.get("rule") or ""
+    return {**rest, "recommendation": recommendation(_current(former), reason, evidence)}
+
+
+def _current(action: str | None) -> str | None:
+    return None if action is None else _ACTIONS.get(action, action)
