@@ -141,7 +141,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         )
     scope = fitted.get("scope")
     if scope not in method.scopes:
-        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {scope}"
+        detail = f"Received scope {str(scope)[:60]} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     if scope == "full":
         assert method.at_rows is not None
@@ -155,7 +155,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
 def _method(slug: str) -> MapMethod:
     known = found()
     if slug not in known:
-        detail = f"{slug!r} is not a method; known are {', '.join(known)}"
+        detail = f"Received method {slug[:60]!r}; expected one of {', '.join(known)}."
         raise CalibrationInputError.at("/method", "one_of", detail)
     return known[slug]
 
@@ -170,20 +170,20 @@ def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         or not 0 <= klass < batch.n_classes
         or (fitted["scope"] == "positive" and batch.n_classes != 2)
     ):
-        detail = f"the batch has {batch.n_classes} classes, the map is of {fitted['scope']} {klass}"
+        detail = f"Received a batch of {batch.n_classes} classes for a map of {fitted['scope']} {klass}. Apply it to the model's classes."
         raise CalibrationInputError.at("/class", "class_range", detail)
     return np.asarray(p[:, klass])
 
 
 def _checked(options: Options, view: View) -> Options:
     if options.binning not in ("equal_width", "equal_mass"):
-        detail = "binning is one of equal_width, equal_mass"
+        detail = f"Received binning {options.binning!r}; expected equal_width or equal_mass."
         raise CalibrationInputError.at("/binning", "one_of", detail)
     if not 1e-8 <= options.regularisation <= 1e8:
-        detail = "regularisation lies in 1e-8 to 1e8"
+        detail = f"Received regularisation={options.regularisation}; expected 1e-8 to 1e8."
         raise CalibrationInputError.at("/regularisation", "range", detail)
     if not 1 <= options.bins <= view.spec.grid:
-        detail = f"bins lies in 1 to {view.spec.grid}"
+        detail = f"Received bins={options.bins}; expected 1 to {view.spec.grid}."
         raise CalibrationInputError.at("/bins", "range", detail)
     return options
 
@@ -194,7 +194,7 @@ def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
     if kind == "top_label" and "full" in method.scopes:
         return "full", None
     if kind not in method.scopes:
-        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {view.scope}"
+        detail = f"Received scope {view.scope} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     return kind, int(name) if name else None
 

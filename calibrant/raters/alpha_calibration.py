@@ -79,10 +79,12 @@ def compare_calibrations(
         An option outside its range.
     """
     if criterion not in CRITERIA:
-        detail = f"criterion is one of {', '.join(CRITERIA)}"
+        detail = f"Received criterion {criterion!r}; expected one of {', '.join(CRITERIA)}."
         raise CalibrationInputError.at("/criterion", "one_of", detail)
     if not 0.0 <= penalty <= 1e6:
-        raise CalibrationInputError.at("/penalty", "range", "penalty lies in 0 to 1e6")
+        raise CalibrationInputError.at(
+            "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."
+        )
     rows = voted_rows(batch, features)
     _refuse(rows)
     fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))

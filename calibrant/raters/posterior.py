@@ -213,7 +213,9 @@ def dirichlet_ensemble_posterior(
     alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
     if not np.isfinite(alpha).all():
         raise CalibrationInputError.at(
-            "/concentrations", "finite", "a member's concentration is finite"
+            "/concentrations",
+            "finite",
+            "Received an infinite concentration of a member; expected finite ones.",
         )
     prior = alpha[:, :, None] * means
     total = votes.sum(axis=1)
@@ -284,7 +286,11 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
 def _positive(concentration: ArrayLike) -> Floats:
     alpha = np.asarray(concentration, np.float64)
     if not (alpha > 0).all():
-        raise CalibrationInputError.at("/concentration", "range", "a concentration is positive")
+        raise CalibrationInputError.at(
+            "/concentration",
+            "range",
+            "Received a concentration that is not positive; expected positive ones.",
+        )
     return alpha
 
 

@@ -74,11 +74,11 @@ class ConfidenceHistogram:
         """
         if n_classes < 2:
             raise CalibrationInputError.at(
-                "/classes", "n_classes", "a model has at least 2 classes"
+                "/classes", "n_classes", f"Received {n_classes} classes; expected at least 2."
             )
         if not 2 <= n_bins <= MAX_FINE_BINS:
             raise CalibrationInputError.at(
-                "/bins", "range", f"fine bins lie in 2 to {MAX_FINE_BINS}"
+                "/bins", "range", f"Received {n_bins} fine bins; expected 2 to {MAX_FINE_BINS}."
             )
         return cls(
             np.zeros((n_classes, 2, n_bins)),

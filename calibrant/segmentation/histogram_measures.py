@@ -98,7 +98,9 @@ def calibration_errors(
     """
     if denominator not in DENOMINATORS:
         raise CalibrationInputError.at(
-            "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+            "/denominator",
+            "one_of",
+            f"Received denominator {denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
         )
 
     def errors(kind: str, label: int | None = None) -> dict[str, Any]:

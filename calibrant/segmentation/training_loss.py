@@ -163,15 +163,21 @@ def _checked(
     scores, shares = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
     if scores.ndim != 2 or scores.shape[1] < 1 or shares.shape != scores.shape:
         raise CalibrationInputError.at(
-            "/labels", "shape", "probabilities and labels are both (n, n_classes)"
+            "/labels",
+            "shape",
+            f"Received probabilities {scores.shape} and labels {shares.shape}; expected both (n, n_classes).",
         )
     for name, values in (("probabilities", scores), ("labels", shares)):
         if not ((values >= 0.0) & (values <= 1.0)).all():
-            raise CalibrationInputError.at(f"/{name}", "range", f"{name} lie in [0, 1]")
+            raise CalibrationInputError.at(f"/{name}", "range", f"Received {name} outside [0, 1].")
     if bins < 1:
-        raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+        raise CalibrationInputError.at(
+            "/bins", "range", f"Received bins={bins}; expected at least 1."
+        )
     if membership not in MEMBERSHIPS:
         raise CalibrationInputError.at(
-            "/membership", "one_of", f"membership is one of {', '.join(MEMBERSHIPS)}"
+            "/membership",
+            "one_of",
+            f"Received membership {membership!r}; expected one of {', '.join(MEMBERSHIPS)}.",
         )
     return scores, shares

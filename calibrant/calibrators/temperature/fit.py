@@ -160,13 +160,15 @@ def fit_temperature_exact(
 
 def _check(objective: str, bins: int, multiple: int | None) -> None:
     if objective not in OBJECTIVES:
-        detail = f"objective is one of {', '.join(OBJECTIVES)}"
+        detail = f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}."
         raise CalibrationInputError.at("/objective", "one_of", detail)
     if bins < 1:
-        raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+        raise CalibrationInputError.at(
+            "/bins", "range", f"Received bins={bins}; expected at least 1."
+        )
     if multiple is not None and multiple % bins:
         exact = ", ".join(str(m) for m in range(1, multiple + 1) if multiple % m == 0)
-        detail = f"a profile's tables give the ECE with {exact} bins"
+        detail = f"Received bins={bins}; a profile's tables give the ECE with {exact} bins."
         raise CalibrationInputError.at("/bins", "bins_not_exact", detail)
 
 

@@ -53,10 +53,14 @@ def fit_histogram_temperature(
     """
     if objective not in OBJECTIVES:
         raise CalibrationInputError.at(
-            "/objective", "one_of", f"objective is one of {', '.join(OBJECTIVES)}"
+            "/objective",
+            "one_of",
+            f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}.",
         )
     if not 0.0 < low < high:
-        raise CalibrationInputError.at("/low", "range", "temperatures lie in 0 < low < high")
+        raise CalibrationInputError.at(
+            "/low", "range", f"Received low={low} and high={high}; expected 0 < low < high."
+        )
     losses = HistogramLosses(histogram, options or EceOptions())
     answer: dict[str, Any] = {
         "objective": objective,
@@ -95,7 +99,7 @@ def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple
     """
     if not (np.isfinite(temperature) and temperature > 0):
         raise CalibrationInputError.at(
-            "/temperature", "range", "a temperature is a positive number"
+            "/temperature", "range", f"Received {temperature}; expected a positive number."
         )
     return weights / temperature, bias / temperature
 

@@ -42,10 +42,14 @@ class EceOptions:
 
     def __post_init__(self) -> None:
         if self.bins < 1:
-            raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+            raise CalibrationInputError.at(
+                "/bins", "range", f"Received bins={self.bins}; expected at least 1."
+            )
         if self.denominator not in DENOMINATORS:
             raise CalibrationInputError.at(
-                "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+                "/denominator",
+                "one_of",
+                f"Received denominator {self.denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
             )
 
     def error(self, confidence: Floats, mass: Floats, hits: Floats) -> float:
