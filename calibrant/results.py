@@ -107,7 +107,8 @@ class Report(Mapping[str, Estimate]):
             f"{_counted(self.about)}; raters={self.about['raters']}, scope={self.about['scope']}"
         )
         if self.n_units_split:
-            caption += f"\nunits split over batches or panes: {self.n_units_split:,}; each part counts as a unit of its own"
+            about = "about " if self.about.get("n_units_split_estimated") else ""
+            caption += f"\nunits split over batches or panes: {about}{self.n_units_split:,}; each part counts as a unit of its own"
         return caption
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

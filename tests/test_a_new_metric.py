@@ -73,8 +73,10 @@ async def look():
                       "metrics?metrics=widest_gaps"):
             answer = await client.get(f"/v1/models/m/{query}")
             asked[query] = [answer.status_code, answer.json()]
+    own = {sign: calibrant.widest_gap(BATCH["confidences"], BATCH["labels"], sign=sign).value
+           for sign in ("over", "under")}
     return {"from": calibrant.__file__, "metrics": list(METRICS), "asked": asked,
-            "document": app.openapi()}
+            "document": app.openapi(), "own": own}
 
 
 print(json.dumps(asyncio.run(look())))
@@ -118,6 +120,10 @@ def test_it_is_computed_with_its_own_option(found: dict, sign: str, value: float
     assert status == 200, answer
     # Two bins: 0.9 and 0.2, each against a half.
     assert answer["metrics"][KEYS[sign]]["value"] == pytest.approx(value)
+
+
+def test_it_is_a_function_of_the_library(found: dict) -> None:
+    assert found["own"] == {"over": pytest.approx(0.4), "under": pytest.approx(0.3)}
 
 
 def test_it_is_asked_of_models(found: dict) -> None:

@@ -42,23 +42,35 @@ RECORD_NAMES = PLURAL | LENIENT
 COLUMNS = tuple(SINGULAR)
 NO_MORE: Mapping[str, str] = {}
 IN_A_LINE = SINGULAR | {"raters": "rater"}
+RECORDS = "predictions"
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """The columns of a posted batch, its id and options if it has some, and the line of each row in NDJSON."""
+    """The columns of a posted batch, its id and options if it has some, and where its rows were sent.
+
+    Attributes
+    ----------
+    lines : line of each row in NDJSON, index of each record in JSON; empty for columns
+    under : field that holds the records in JSON; empty for NDJSON and columns
+    names : name of each column in a record
+    is_flat : whether `confidences` were sent as a flat list of `probabilities`
+    """
 
     columns: dict[str, Any]
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
     options: object = None
+    under: str = ""
+    names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
+    is_flat: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return where the accepted rows were sent; None where that is what they are numbered by."""
         rows = list(accepted)
         if self.lines:
-            return Places([self.lines[row] for row in rows], True)
+            return Places([self.lines[row] for row in rows], True, self.under)
         return None if rows == list(range(len(rows))) else Places(rows, False)
 
     def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
@@ -80,11 +92,16 @@ class ParsedBatch:
 
     def place(self, violation: Violation) -> Violation:
         """Return the violation where the client can find it: by line number when lines were sent."""
+        if self.is_flat and violation.pointer.startswith("/confidences"):
+            pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
+            violation = replace(violation, pointer=pointer)
         found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
             return violation
         column, key, row, rest = found.groups()
-        pointer = f"/{self.lines[int(row)]}/{IN_A_LINE[column]}{key or ''}{rest or ''}"
+        name = self.names.get(column, IN_A_LINE[column])
+        prefix = f"/{self.under}" if self.under else ""
+        pointer = f"{prefix}/{self.lines[int(row)]}/{name}{key or ''}{rest or ''}"
         return replace(violation, pointer=pointer)
 
 
@@ -113,7 +130,17 @@ def read_columns(
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
-    return replace(posted, columns=_arrays(posted.columns))
+    columns, is_flat = _unflattened(posted.columns)
+    return replace(posted, columns=_arrays(columns), is_flat=is_flat)
+
+
+def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a flat list of `probabilities` as `confidences`, which it means, and whether it was one."""
+    rows = columns.get("probabilities")
+    if not rows or "confidences" in columns or type(rows[0]) not in (int, float):
+        return columns, False
+    names = {"probabilities": "confidences"}
+    return {names.get(name, name): each for name, each in columns.items()}, True
 
 
 def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
@@ -170,6 +197,8 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
 
 def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> ParsedBatch:
     document = object_of(document)
+    if RECORDS in document:
+        return _from_list(document, more, head)
     known = (*COLUMNS, *more.values())
     refuse_unknown(document, (*known, *head))
     columns = {name: value for name, value in document.items() if name in known}
@@ -177,6 +206,35 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
     for name, value in columns.items():
         _check_column(name, value)
     return ParsedBatch(columns, batch_id_of(document), options=document.get("options"))
+
+
+def _from_list(
+    document: dict[str, Any], more: Mapping[str, str], head: tuple[str, ...]
+) -> ParsedBatch:
+    """Return the columns of records in a list."""
+    refuse_unknown(document, (RECORDS, *head))
+    records = document[RECORDS]
+    _check_list(f"/{RECORDS}", records)
+    violations = [
+        Violation(f"/{RECORDS}/{index}", "object", "Received another type; expected an object.")
+        for index, record in enumerate(records)
+        if not isinstance(record, dict)
+    ]
+    if violations:
+        raise CalibrationInputError(violations)
+    try:
+        found = _from_records(records, list(range(len(records))), more, ())
+    except CalibrationInputError as error:
+        moved = [replace(each, pointer=f"/{RECORDS}{each.pointer}") for each in error.violations]
+        raise CalibrationInputError(moved) from error
+    spelled = set().union(*map(set, records))
+    return replace(
+        found,
+        batch_id=batch_id_of(document),
+        options=document.get("options"),
+        under=RECORDS,
+        names={plural: plural for plural in LENIENT if plural in spelled},
+    )
 
 
 def _check_column(name: str, value: Any) -> None:
@@ -207,7 +265,7 @@ def _from_records(
     if not spelled <= RECORD_NAMES.keys() | more.keys():
         for record, line in zip(records, lines, strict=True):
             if not record.keys() <= RECORD_NAMES.keys() | more.keys():
-                refuse_unknown(record, (*PLURAL, *more), f"/{line}")
+                refuse_unknown(record, (*RECORD_NAMES, *more), f"/{line}")
     _refuse_two_spellings(spelled, records, lines)
     columns: dict[str, Any] = {}
     for name in sorted(spelled):
@@ -229,7 +287,7 @@ def _refuse_two_spellings(
             continue
         for record, line in zip(records, lines, strict=True):
             if both <= record.keys():
-                detail = f"Line {line} has both {SINGULAR[plural]!r} and {plural!r}."
+                detail = f"Received both {SINGULAR[plural]!r} and {plural!r}; expected one of them."
                 raise CalibrationInputError([Violation(f"/{line}/{plural}", "one_of", detail)])
 
 
@@ -246,7 +304,7 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
                 Violation(
                     f"/{line}/{singular}",
                     "missing",
-                    f"Line {line} has no {singular}, which other lines have.",
+                    f"Received no {singular}; expected one, as other records have.",
                 )
                 for line in missing
             ]
@@ -258,7 +316,11 @@ def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     """Turn one object a record into one list a slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
     violations = [
-        Violation(f"/{line}/slice", "slices", f"Line {line} must name the slices {names}.")
+        Violation(
+            f"/{line}/slice",
+            "slices",
+            f"Received other slices; expected values of {names}, as other records have.",
+        )
         for line, each in zip(lines, column, strict=True)
         if not isinstance(each, dict) or len(each) != len(names)
     ]

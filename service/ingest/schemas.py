@@ -23,21 +23,60 @@ class PredictionsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
-    probabilities: list[list[float]] | None = Field(
-        None, description="A row a prediction, one value a class; rows sum to 1 within 1e-3."
+    probabilities: list[list[float]] | list[float] | None = Field(
+        None,
+        description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
+        "normalised. For a binary model also a flat list of the probabilities of class 1, the same as `confidences`.",
     )
-    logits: list[list[float]] | None = Field(None, description="Finite; their softmax is scored.")
+    logits: list[list[float]] | None = Field(
+        None, description="Finite, one row per prediction; their softmax is scored."
+    )
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     labels: list[Label] | None = Field(
-        None, description="A class index, or a list with one class index a rater."
+        None,
+        description="Per prediction a class (index or declared name), a list with one class per rater, or null if not yet known.",
     )
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    label_counts: list[list[int]] | None = Field(
+        None, description="Ratings by class, one row per prediction; instead of `labels`."
+    )
     ids: list[Name] | None = None
-    units: list[Name] | None = Field(None, description="What is independent: patient, item.")
-    cases: list[Name] | None = Field(None, description="The image or study of a pixel.")
+    units: list[Name] | None = Field(
+        None, description="What is independent of the rest: a patient, an item."
+    )
+    cases: list[Name] | None = Field(None, description="The image or study of each pixel.")
     event_times: list[str] | None = Field(None, description="RFC 3339.")
-    slices: dict[str, list[str]] | None = Field(None, description="One list a slice name.")
+    slices: dict[str, list[str]] | None = Field(None, description="One list per slice name.")
     weights: list[float] | None = None
+
+
+class ListedPrediction(BaseModel):
+    """One prediction of a list; one of probabilities, logits and confidence is required."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Name | None = None
+    probabilities: list[float] | float | None = Field(
+        None, description="One value per class; for a binary model also the probability of class 1."
+    )
+    logits: list[float] | None = None
+    confidence: float | None = Field(None, description="Probability of class 1.")
+    label: Label = Field(None, description="A class (index or declared name).")
+    labels: list[int | str] | None = Field(None, description="One class per rater.")
+    label_counts: list[int] | None = Field(None, description="Ratings by class.")
+    unit: Name | None = None
+    case: Name | None = None
+    event_time: str | None = Field(None, description="RFC 3339.")
+    slice: dict[str, str] | None = None
+    weight: float | None = None
+
+
+class RecordsBody(BaseModel):
+    """A batch as records, one per prediction."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    predictions: list[ListedPrediction]
 
 
 class PredictionRecord(BaseModel):
@@ -45,7 +84,9 @@ class PredictionRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    probability: list[float] | None = None
+    probability: list[float] | float | None = Field(
+        None, description="One value per class; for a binary model also the probability of class 1."
+    )
     logit: list[float] | None = None
     confidence: float | None = None
     label: Label = None

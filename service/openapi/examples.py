@@ -33,6 +33,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "event_times": ["2026-11-20T09:00:00Z", "2026-11-20T09:00:01Z"],
         "slices": {"site": ["A", "A"]},
     },
+    "RecordsBody": {
+        "batch_id": "site-a.0002",
+        "predictions": [
+            {
+                "id": "img-20",
+                "probabilities": [0.7, 0.2, 0.1],
+                "label": "cat",
+                "unit": "patient-4",
+                "slice": {"site": "A"},
+            }
+        ],
+    },
     "PredictionRecord": {
         "probability": [0.7, 0.2, 0.1],
         "label": [0, 0],

@@ -26,6 +26,7 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.schemas import (
     PredictionRecord,
     PredictionsBody,
+    RecordsBody,
     checked_batch,
     refuse_too_many,
 )
@@ -116,7 +117,9 @@ async def get_calibration_map(
         200: answers(ApplyResponse, "The recalibrated batch"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
+    openapi_extra=takes(
+        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
+    ),
 )
 async def apply_calibration_map(
     model: ModelId,

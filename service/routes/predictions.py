@@ -14,6 +14,7 @@ from calibrant_server.service.ingest.model_rules import refuse_unitless, without
 from calibrant_server.service.ingest.schemas import (
     PredictionRecord,
     PredictionsBody,
+    RecordsBody,
     checked_batch,
     refuse_too_many,
 )
@@ -41,12 +42,18 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
         202: answers(IngestResponse, "The batch is accepted", Location="The batch."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("Predictions", json=PredictionsBody, ndjson=PredictionRecord),
+    openapi_extra=takes(
+        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
+    ),
 )
 async def ingest_predictions(
     arrival: TheArrival, query: Annotated[IngestQuery, Query()]
 ) -> Response:
-    """Take a batch of predictions with their labels."""
+    """Take a batch of predictions, with or without labels.
+
+    The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
+    batch of an unknown model creates the model.
+    """
     return await arrival.take(query.partial, load_predictions)
 
 

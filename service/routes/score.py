@@ -13,6 +13,7 @@ from calibrant.core.options import Option
 from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
+from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.http.bodies import Body, read_body
@@ -61,7 +62,8 @@ class ScoreParameters(BaseModel):
     include: str | None = Field(
         None,
         max_length=400,
-        description=f"Further results, with commas between: {', '.join(SECTIONS)}.",
+        description="Costly results, with commas between. `instances`: every row's own value in the metrics that "
+        f"have one. Further sections: {', '.join(SECTIONS)}.",
     )
 
 
@@ -189,11 +191,14 @@ async def score_once(
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored."""
+    sections = included(query.include)
     params = {
         **query.model_dump(exclude={"partial"}),
         "metrics": _keys(query.metrics),
-        "include": included(query.include),
+        "include": [each for each in sections if each != INSTANCES.name],
     }
+    if INSTANCES.name in sections:
+        params[INSTANCES.name] = "yes"
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold)
         answer = await aside(scored, body, params, settings, query.partial)
@@ -230,7 +235,8 @@ def included(text: str | None) -> list[str]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     try:
         for name in names:
-            chosen(name)
+            if name != INSTANCES.name:
+                chosen(name)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     return names

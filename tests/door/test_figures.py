@@ -236,7 +236,7 @@ def test_relative_numbers_are_distances_from_the_best():
         model: told | {"metrics": {"ece": {"value": value}}}
         for model, value in (("a", 0.2), ("b", 0.1))
     }
-    answer = joined(answers, ["ece"], "mean")
+    answer = joined(answers, "mean")
     assert (answer["models"], answer["raters"]) == (["a", "b"], "mean")
     assert answer["relative"] == {"ece": {"a": 1.0, "b": 0.5}}
 

@@ -73,9 +73,7 @@ async def test_a_slash_at_the_end_is_named_as_what_is_wrong(client):
     assert "/docs" in problem(await client.get("/"), 404, "path-unknown")["detail"]
 
 
-@pytest.mark.parametrize(
-    "url", ["/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"]
-)
+@pytest.mark.parametrize("url", ["/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"])
 async def test_a_query_where_none_is_read_is_refused(client, url):
     [error] = problem(await client.get(f"{url}?limit=3"), 422, "invalid-query")["errors"]
     assert (error["pointer"], error["rule"]) == ("/limit", "unknown_parameter")

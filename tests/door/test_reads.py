@@ -385,6 +385,16 @@ async def test_what_cannot_be_included_is_refused(client, query, pointer):
     assert problem(answer, 422, "invalid-query")["errors"][0]["pointer"] == pointer
 
 
+async def test_values_of_instances_are_costly_and_so_included_on_request(client):
+    url = "/v1/score?metrics=dist_ce,ece"
+    plain = (await client.post(url, json=RATED)).json()["metrics"]
+    found = (await client.post(f"{url}&include=instances", json=RATED)).json()["metrics"]
+    assert "instances" not in plain["dist_ce"] and "instances" not in found["ece"]
+    assert sum(found["dist_ce"]["instances"]) / len(found["dist_ce"]["instances"]) == pytest.approx(
+        found["dist_ce"]["value"]
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "options", "pointer"),
     [

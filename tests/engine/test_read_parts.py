@@ -124,3 +124,13 @@ def test_losses_over_two_temperatures(pane, fields):
         return
     part, whole = part_and_all(pane, "temperature_surface", **fields)
     assert part == whole
+
+
+def test_many_metrics_with_options_do_not_hold_up_quick_queries():
+    kind = KINDS["metrics"]
+    few, many = (
+        kind.query(metrics=",".join(f"kde_ece(bandwidth=0.{n + 1})" for n in range(count)))
+        for count in (12, 13)
+    )
+    assert (kind.is_slow(few), kind.is_slow(many)) == (False, True)
+    assert not kind.is_slow(kind.query(metrics=",".join(METRICS)))

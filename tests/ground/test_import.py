@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import PATIENCE_S
+
 # scipy loads each of its subpackages on first use; `scipy.stats` alone takes half a second.
 EVERYTHING = """
 import importlib, pkgutil, sys
@@ -18,5 +20,13 @@ print(sorted(name for name in subpackages if f"scipy.{name}" in sys.modules))
 
 def test_no_module_of_the_library_loads_a_subpackage_of_scipy() -> None:
     command = [sys.executable, "-c", EVERYTHING]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
     assert found.stdout.strip() == "[]"
+
+
+def test_an_import_loads_neither_numpy_nor_scipy() -> None:
+    """`import calibrant` takes some hundredths of a second: names are imported when they are first used."""
+    loaded = "import calibrant, sys; print(*{'numpy', 'scipy', 'zstandard'} & sys.modules.keys())"
+    command = [sys.executable, "-c", loaded]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert found.stdout.strip() == ""

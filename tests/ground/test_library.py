@@ -470,6 +470,9 @@ def test_a_unit_that_is_split_over_panes_is_reported() -> None:
     for printed in (repr(report), report._repr_html_()):
         assert "units split over batches or panes: 1;" in printed
     assert "13 units (1 split over batches or panes)" in repr(sum(panes))
+    many = np.arange(3000)
+    twice = sum([cal.Pane.fill(np.full(3000, 0.5), many % 2, units=many)] * 2).evaluate(["brier"])
+    assert "panes: about " in repr(twice) and twice.n_units_split == pytest.approx(3000, rel=0.2)
     whole = cal.evaluate(p, y, ["ece"], units=units)
     assert (whole.n_units_split, whole.n_units) == (0, N // 10) and "split" not in repr(whole)
 

@@ -44,6 +44,7 @@ def test_every_own_option_can_be_written_in_brackets_and_its_default_is_dropped(
     [
         ("widest", "unknown_metric", "the nearest is"),
         ("eces", "unknown_metric", "the nearest is ece."),
+        ("eec", "unknown_metric", "the nearest is ece."),
         ("kde-ece", "unknown_metric", "kde_ece"),
         (
             "lp_ece(power=2)",
@@ -62,6 +63,7 @@ def test_every_own_option_can_be_written_in_brackets_and_its_default_is_dropped(
         ("ece)(", "metric_form", "expected a name"),
         ("", "metric_form", "expected a name"),
         ("ece,,brier", "metric_form", "expected a name"),
+        ("ece" + " " * 3000 + "x", "metric_form", "expected a name"),
         (",".join(f"ece(bins={n})" for n in range(1, 103)), "range", "at most 100"),
     ],
 )

@@ -215,17 +215,19 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
     assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
-    again = watched.client.put(
-        "/v1/models/steady",
-        json={
-            "task": "binary",
-            "pane": "P1D",
-            "label_horizon": "P1D",
-            "alarm": {"tolerance": 0.02},
-        },
-        headers={"If-Match": "*"},
-    )
-    slope, intercept = again.json()["expected_delay"]["changes"]
+    settings = {
+        "task": "binary",
+        "pane": "P1D",
+        "label_horizon": "P1D",
+        "alarm": {"tolerance": 0.02},
+    }
+
+    def changes() -> list | None:
+        # On a busy machine the answer asks to set the same again.
+        again = watched.client.put("/v1/models/steady", json=settings, headers={"If-Match": "*"})
+        return again.json()["expected_delay"]["changes"]
+
+    slope, intercept = eventually(changes)
     assert slope["units_per_cohort"] == pytest.approx(A_DAY, rel=0.05)
     assert 12 <= slope["median"] <= 30 and 6 <= intercept["median"] <= 20
 

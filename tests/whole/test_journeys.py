@@ -16,6 +16,8 @@ MAX_FILES_OF_A_GET = 32
 MAX_FILES_OF_THE_LIBRARY = 32
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
+ROOT = Path(__file__).parents[2]
+OF_THE_PROCESS = ("service/startup.py",)
 URL = "/v1/models/m/metrics?metrics=ece,brier"
 
 
@@ -46,6 +48,8 @@ async def test_a_get_of_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             path_of_cached, library_of_cached = shown(trace, "cached")
     assert computed.json() == again.json() and computed.json()["n_predictions"] == 2
     assert "workers/queries/kinds/metrics.py" in path
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert [each for each in path if each not in page and each not in OF_THE_PROCESS] == []
     assert len(path) <= MAX_FILES_OF_A_GET
     assert len(library) <= MAX_FILES_OF_THE_LIBRARY
     assert len(path_of_cached) + len(library_of_cached) <= MAX_FILES_OF_A_GET

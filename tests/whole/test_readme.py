@@ -34,12 +34,20 @@ def compare(shown: Any, found: Any, path: str = "") -> None:
         assert shown == found, path
 
 
+def output(command: str) -> str:
+    run = ["bash", "-c", command]
+    return subprocess.run(
+        run, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    ).stdout
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_answer_as_shown(embedded):
     assert len(SHOWN) == 4
     for command, shown in SHOWN:
         here = command.replace("127.0.0.1:8000", f"127.0.0.1:{embedded.port}")
-        done = subprocess.run(
-            ["bash", "-c", here], capture_output=True, text=True, check=True, timeout=PATIENCE_S
-        )
-        compare(json.loads(shown), json.loads(done.stdout))
+        found = output(here)
+        # On a busy machine the answer says that something was not computed in time, and to send the same again.
+        while "not computed in time" in found:
+            found = output(here)
+        compare(json.loads(shown), json.loads(found))

@@ -35,7 +35,7 @@ def test_an_undeclared_model_takes_slices_until_there_is_no_room(narrow):
     assert by_site(narrow, "open") == {"A": 3, "B": 1, "other": 3}
 
 
-@pytest.mark.parametrize("more", [{}, {"every": "PT1H"}, {"last": 2}])
+@pytest.mark.parametrize("more", [{}, {"every": "PT1H"}, {"window": "PT2H"}])
 def test_values_side_by_side_name_the_window_that_they_cover(narrow, more):
     times = ["2026-01-05T09:10:00Z", "2026-01-05T11:20:00Z"]
     narrow.post("/v1/models/spans/predictions", rows(["A", "B"], event_times=times))
@@ -131,7 +131,7 @@ def test_pixels_need_units(narrow):
     answer = narrow.client.post("/v1/models/seg/histograms", json=histogram)
     refusal(answer, "units_required")
     narrow.post("/v1/models/seg/histograms", {**histogram, "n_units": 1})
-    found = narrow.get("/v1/models/seg/metrics", metrics="accuracy", bins=2)
+    found = narrow.get("/v1/models/seg/metrics", metrics="accuracy")
     assert (found["unit_source"], found["n_units_split"]) == ("named", 1)
     first = narrow.get("/v1/models/ids/metrics", metrics="ece", slice="site:other")
     assert first["unit_source"] == "id"

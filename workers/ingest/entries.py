@@ -47,16 +47,25 @@ class EntryError(ValueError):
 
 @dataclass(frozen=True)
 class Places:
-    """Numbers of rows as they were sent: of lines, or in columns that other rows stood in as well."""
+    """Numbers of rows as they were sent: of lines or records, or in columns that held other rows as well.
+
+    Attributes
+    ----------
+    rows : numbers of the rows
+    by_line : whether each row was sent as a record of its own
+    under : field of the body that held the records; empty for lines
+    """
 
     rows: list[int]
     by_line: bool
+    under: str = ""
 
     def pointer(self, column: str, row: int) -> str:
         """The pointer to a row's column as the client sent it."""
         if not self.by_line:
             return f"/{column}/{self.rows[row]}"
-        return f"/{self.rows[row]}/{'id' if column == 'ids' else column}"
+        prefix = f"/{self.under}" if self.under else ""
+        return f"{prefix}/{self.rows[row]}/{'id' if column == 'ids' else column}"
 
     def to_json(self) -> bytes:
         """Runs of rows that follow each other, which most do."""
@@ -66,12 +75,13 @@ class Places:
                 runs[-1][1] += 1
             else:
                 runs.append([row, 1])
-        return json.dumps([self.by_line, runs], separators=(",", ":")).encode()
+        return json.dumps([self.under or self.by_line, runs], separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Places:
         by_line, runs = json.loads(text)
-        return cls([row for first, n in runs for row in range(first, first + n)], bool(by_line))
+        rows = [row for first, n in runs for row in range(first, first + n)]
+        return cls(rows, bool(by_line), by_line if isinstance(by_line, str) else "")
 
 
 @dataclass(frozen=True)

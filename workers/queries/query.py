@@ -255,11 +255,12 @@ def requests_in(text: str, config: ModelConfig, pointer: str = "/metrics") -> li
     found = []
     for each in requested(text, pointer):
         scope = dict(each.options).get("scope")
-        found.append(
-            each if scope is None else each.with_option("scope", scope_of(str(scope), config))
-        )
-    for each in found:
-        each.question(PaneQuery(bins=bins_of(config, None))).check(config.spec())
+        if scope is not None:
+            each = each.with_option("scope", scope_of(str(scope), config))
+        if each.options:
+            plain = PaneQuery(bins=bins_of(config, None))
+            each.question(plain).check(config.spec())
+        found.append(each)
     return found
 
 

@@ -33,6 +33,8 @@ from calibrant_server.workers.queries.query import (
 )
 from calibrant_server.workers.store.registry import ModelConfig
 
+MAX_QUICK_OPTIONS = 12
+
 
 class MetricsQuery(BinnedQuery):
     """Which metrics, and how they are computed."""
@@ -69,6 +71,11 @@ class MetricsQuery(BinnedQuery):
 def accumulators(query: MetricsQuery) -> frozenset[str]:
     """Return what the requested metrics read."""
     return accumulators_for(query.listed) | {"unit_sample", *PARTS}
+
+
+def is_slow(query: MetricsQuery) -> bool:
+    """Tell whether many metrics have options of their own: each is computed from a view of its own."""
+    return sum("(" in each for each in query.listed) > MAX_QUICK_OPTIONS
 
 
 def compute(query: MetricsQuery, inputs: Inputs) -> Result:
@@ -139,4 +146,11 @@ def _units(pane: Pane) -> Result:
     return found | ({"n_units_split_estimated": True} if split_units["estimated"] else {})
 
 
-KIND = ResultKind(MetricsQuery, compute, accumulators, compare, compared_accumulators=("sample",))
+KIND = ResultKind(
+    MetricsQuery,
+    compute,
+    accumulators,
+    compare,
+    compared_accumulators=("sample",),
+    is_slow=is_slow,
+)

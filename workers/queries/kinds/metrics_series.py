@@ -81,5 +81,10 @@ def ends_of(begin: int, every_s: int, panes: list[Dated]) -> dict[str, str]:
 
 
 KIND = ResultKind(
-    MetricsSeriesQuery, compute, metrics.accumulators, compare, compared_accumulators=("sample",)
+    MetricsSeriesQuery,
+    compute,
+    metrics.accumulators,
+    compare,
+    compared_accumulators=("sample",),
+    is_slow=metrics.is_slow,
 )
