@@ -27,7 +27,7 @@ _TRIES = 20
 _WINDOWS_KEPT = 16
 _PANES_A_RUN = 64
 _PANE_OVERHEAD_BYTES = 2000
-# A pane with all cells filled needs as much memory as its number of panes times about four packed panes.
+# A merge takes at most about four times the size of its largest pane: then all cells are filled.
 _FULLEST = 4
 
 Wanted = tuple[str, ...] | None
