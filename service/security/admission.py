@@ -1,4 +1,4 @@
-"""Rejection of work before its body is read: too many bytes in memory, a full backlog, an unavailable store.
+"""Rejection of work before its body is read: too many body bytes, a full backlog, an unreachable store.
 
 What the store said to one request is believed for a moment, so that the requests behind it are answered
 from memory: they cost neither parsing nor a round trip. Then one is let through to find out.
@@ -23,7 +23,7 @@ BELIEVED_S = 2.0
 
 @dataclass(frozen=True)
 class Closed:
-    """A rejection with its retry time; until `believed_until` the store is not queried again."""
+    """A rejection with its retry time; it is repeated from memory until `believed_until`."""
 
     problem: RetryLater
     retry_at: float
@@ -31,7 +31,7 @@ class Closed:
 
 
 class Admission:
-    """Bytes in memory, and rejections that are still valid."""
+    """Reserved body bytes, and active rejections by model."""
 
     def __init__(self, max_bytes_in_hand: int) -> None:
         self.max_bytes_in_hand = max_bytes_in_hand
@@ -39,7 +39,7 @@ class Admission:
         self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
-        """Raise a recent rejection of this model or of all models."""
+        """Raise the recent rejection of this model, or of all models."""
         now = time.monotonic()
         for key in (EVERYONE, model_key):
             closed = self._closed.get(key)
@@ -52,7 +52,7 @@ class Admission:
 
     @contextmanager
     def remembering(self, model_key: str) -> Iterator[None]:
-        """Store a rejection for the requests that follow."""
+        """Remember a rejection by the store for the requests that follow."""
         try:
             yield
         except (BacklogFull, IdsFull) as problem:
@@ -69,7 +69,7 @@ class Admission:
 
     @contextmanager
     def hold(self) -> Iterator["Hold"]:
-        """Return an empty reservation; its bytes are released at the end."""
+        """Yield an empty reservation; its bytes are released at the end."""
         hold = Hold(self)
         try:
             yield hold
@@ -78,7 +78,7 @@ class Admission:
 
 
 class Hold:
-    """The bytes of one request."""
+    """Bytes reserved for one request."""
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
