@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import CalibrationInputError
@@ -236,9 +236,13 @@ def _unknown(slug: str, known: Mapping[str, Metric]) -> str:
         for word in metric.search_words:
             if plain(word) == plain(slug):
                 return f"{shown} is a search word; the slug is {metric.slug}{_how(metric, word)}."
-    near = get_close_matches(plain(slug), [plain(each) for each in known], 1, 0.0)
-    nearest = next((each for each in known if near and plain(each) == near[0]), next(iter(known)))
+    nearest = max(known, key=lambda each: _closeness(plain(slug[:60]), plain(each)))
     return f"There is no metric {shown}; the nearest is {nearest}. GET /v1/metrics and calibrant.METRICS list all."
+
+
+def _closeness(word: str, slug: str) -> tuple[float, int]:
+    """Return the similarity of two words; of equally similar ones, the closest length wins."""
+    return SequenceMatcher(None, word, slug).ratio(), -abs(len(word) - len(slug))
 
 
 def _how(metric: Metric, word: str) -> str:

@@ -31,6 +31,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 CODINGS = ("gzip", "zstd")
+LARGE_BYTES = 64 * 1024
 FREE_EXPANSION = 4 * 1024 * 1024
 # Decompressed bytes for one byte sent. Numbers as text compress to a tenth; only a bomb passes a hundredth.
 MAX_EXPANSION = 100
@@ -43,10 +44,15 @@ ZSTD_STEP = 1024  # input bytes at a time: at most 256 blocks of 128 KiB come ou
 
 @dataclass(frozen=True)
 class Body:
-    """A whole body, decompressed."""
+    """A complete body, decompressed."""
 
     media_type: str
     data: bytes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is read in a thread; for a small one the thread costs more than the reading."""
+        return len(self.data) >= LARGE_BYTES
 
 
 async def read_body(

@@ -1,12 +1,23 @@
-"""Request headers that say how to answer: preferences, preconditions, accepted media types."""
+"""Request headers that select the form of a response: preferences, preconditions, accepted media types."""
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Header, Request
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import MalformedRequest, NotAcceptable
+
+# Read from the request where they matter; declared for the document.
+Prefer = Annotated[
+    str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
+]
+IdempotencyKey = Annotated[
+    str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
+]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]
 
 MAX_WAIT_S = 60
 WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)

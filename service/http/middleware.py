@@ -1,4 +1,4 @@
-"""What lies around every request: a check of its path, security headers, a line in the log, a count."""
+"""Middleware of every request: check of the path, conditional GET, security headers, log line, metrics."""
 
 import logging
 import time
@@ -9,6 +9,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
+from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
 
@@ -24,7 +25,7 @@ SECURITY_HEADERS = {
 
 
 class RequestMiddleware:
-    """Wraps the app; nothing in here knows what a request is about."""
+    """Outermost layer of the app; independent of the subject of a request."""
 
     def __init__(self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool) -> None:
         self.app = app
@@ -43,7 +44,8 @@ class RequestMiddleware:
             if _hides_slash(scope):
                 await _refuse(_slash(), scope, answer)
             else:
-                await self.app(scope, receive, answer)
+                unchanged = await not_modified(scope) if scope["method"] == "GET" else None
+                await (unchanged or self.app)(scope, receive, answer)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if answer.status is not None:
@@ -54,8 +56,10 @@ class RequestMiddleware:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
-        operation = getattr(route, "operation_id", None) or getattr(route, "name", None)
-        self.meters.answered(operation or "unmatched", status, seconds)
+        names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
+        operation = next(filter(None, names))
+        self.meters.requests.labels(operation, str(status)).inc()
+        self.meters.seconds.labels(operation).observe(seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)

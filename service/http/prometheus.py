@@ -34,11 +34,6 @@ class ServiceMetrics:
         )
         in_hand.set_function(lambda: admission.bytes_in_hand)
 
-    def answered(self, operation: str, status: int, seconds: float) -> None:
-        """Count one request."""
-        self.requests.labels(operation, str(status)).inc()
-        self.seconds.labels(operation).observe(seconds)
-
 
 OF_A_MODEL = ("tenant", "model")
 GAUGES = {

@@ -15,15 +15,13 @@ from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
-    IfNoneMatch,
-    Prefer,
     Reader,
     TheConnection,
     TheReception,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import Streams
-from calibrant_server.service.http.headers import preferred_wait
+from calibrant_server.service.http.headers import IfNoneMatch, Prefer, preferred_wait
 from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (

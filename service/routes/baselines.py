@@ -13,13 +13,13 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfNoneMatch,
     Reader,
     TheConnection,
     TheReading,
     TheReception,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.identifiers import BaselineName, ModelId
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
@@ -213,7 +213,7 @@ async def _done(reception: IngestService, config: ModelConfig, asked: dict[str, 
     """Hand an entry over and wait for what comes of it."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
-    delivery = IngestBatch(config, batch_id, BASELINE, payload, digest_of(payload), 1)
+    delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
     await reception.inbox.hand_over(delivery)
     receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:

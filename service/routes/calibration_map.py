@@ -23,14 +23,9 @@ from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.schemas import (
-    PredictionRecord,
-    PredictionsBody,
-    RecordsBody,
-    checked_batch,
-    refuse_too_many,
-)
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -39,6 +34,7 @@ from calibrant_server.service.reads.map_questions import MapParameters, MapRespo
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -132,7 +128,7 @@ async def apply_calibration_map(
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    reception.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)

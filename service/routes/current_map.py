@@ -16,8 +16,6 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfMatch,
-    IfNoneMatch,
     MapReader,
     TheConnection,
     TheReading,
@@ -29,7 +27,7 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes

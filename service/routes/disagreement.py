@@ -27,14 +27,16 @@ from calibrant_server.service.ingest.columns import (
     posted_columns,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.schemas import Label, checked_batch
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch
+from calibrant_server.service.ingest.schemas import Label
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -163,7 +165,7 @@ async def compare_calibrations(
     settings: AppSettings,
 ) -> Response:
     """Fit concentrations, temperature and a head on features to posted votes and compare them; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))

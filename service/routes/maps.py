@@ -13,13 +13,12 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfNoneMatch,
     MapReader,
     TheConnection,
     TheReading,
     TheReception,
 )
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.headers import IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,

@@ -13,14 +13,7 @@ from pydantic import BaseModel, Field
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    IfMatch,
-    IfNoneMatch,
-    Reader,
-    TheConnection,
-    TheReception,
-)
+from calibrant_server.service.http.dependencies import Admin, Reader, TheConnection, TheReception
 from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelUnknown,
@@ -28,7 +21,7 @@ from calibrant_server.service.http.errors import (
     PreconditionRequired,
     Problem,
 )
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (

@@ -28,13 +28,15 @@ from calibrant_server.service.ingest.columns import (
     posted_columns,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.schemas import Label, checked_batch
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch
+from calibrant_server.service.ingest.schemas import Label
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -112,7 +114,7 @@ async def compute_posterior(
     settings: AppSettings,
 ) -> Response:
     """Return class probabilities of posted predictions after their votes; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold, (JSON,))

@@ -22,12 +22,8 @@ from calibrant_server.service.http.identifiers import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
-from calibrant_server.service.ingest.schemas import (
-    PredictionRecord,
-    PredictionsBody,
-    checked_batch,
-    refuse_too_many,
-)
+from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
 from calibrant_server.service.reads.queries import invalid_query

@@ -220,7 +220,7 @@ async def _restore(reception: IngestService, config: ModelConfig, lines: list[by
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
-        delivery = IngestBatch(
+        delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
         await reception.inbox.hand_over(delivery)

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.dependencies import Admin, IfNoneMatch, TheConnection
+from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import WebhooksMissing
+from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,

@@ -182,7 +182,8 @@ def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
         caller = caller_of(request)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(f"This operation needs a key with the scope {' or '.join(scopes)}.")
-        refuse_unread(request)  # behind the key, before everything else that an operation looks at
+        if request.scope["query_string"]:
+            refuse_unread(request)  # behind the key, before everything else that an operation reads
         return caller
 
     authorised.scopes = scopes  # type: ignore[attr-defined]  # for the document

@@ -44,6 +44,7 @@ def test_every_own_option_can_be_written_in_brackets_and_its_default_is_dropped(
     [
         ("widest", "unknown_metric", "the nearest is"),
         ("eces", "unknown_metric", "the nearest is ece."),
+        ("eec", "unknown_metric", "the nearest is ece."),
         ("kde-ece", "unknown_metric", "kde_ece"),
         (
             "lp_ece(power=2)",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import Entry, EntryError, coming, fields_bytes
-from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
+from calibrant_server.workers.ingest.entries import EntryError, IngestEntry, coming, fields_bytes
+from calibrant_server.workers.ingest.label_join import RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import (
     CONFLICT,
     DUPLICATE,
@@ -16,9 +16,8 @@ from calibrant_server.workers.ingest.pane_cache import (
     PaneCache,
     UnreadablePane,
 )
-from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
+from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_facts
-from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import Commit
@@ -39,7 +38,7 @@ class Item:
     id: str
     n_bytes: int
     coming: dict[str, int] = field(default_factory=dict)
-    entry: Entry | None = None
+    entry: IngestEntry | None = None
     record: BatchRecord | None = None
     config: ModelConfig | None = None
     status: str | None = records.MERGED
@@ -56,7 +55,7 @@ class Item:
         """An entry as the stream gave it, readable or not."""
         item = cls(entry_id, fields_bytes(fields), coming(fields))
         try:
-            item.entry = Entry.from_fields(entry_id, fields)
+            item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:
             item.set_aside(str(error))
         return item
@@ -70,9 +69,9 @@ class Item:
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
-    def judge(self, error: Exception, violations: list[dict[str, Any]] | None = None) -> None:
-        """What an error in filling means: violations reject the content, anything else sets the entry aside."""
-        found = violations or [asdict(each) for each in getattr(error, "violations", [])]
+    def judge(self, error: Exception) -> None:
+        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry."""
+        found = [asdict(each) for each in getattr(error, "violations", [])]
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
@@ -127,17 +126,14 @@ class CommitGroup:
         self,
         ground: Numerics,
         progress: Callable[[], None] = lambda: None,
-        records: Records | None = None,
-        names: SliceNames | None = None,
+        reads: StoreReads | None = None,
     ):
         self._ground = ground
-        self._records = records or NoRecords()
-        self._names = names or SliceNames()
         self._progress = progress
         self._seen: set[tuple[str, str, str]] = set()
         self._careful = False
         self.items: list[Item] = []
-        self.reduction = Reduction(LabelJoin(self._records), self._names)
+        self.reduction = Reduction(reads)
 
     @property
     def n_bytes(self) -> int:
@@ -173,9 +169,9 @@ class CommitGroup:
         assert item.entry is not None and item.config is not None
         self._progress()
         # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
-        join = self.reduction.join
-        target = Reduction(join, self.reduction.names) if self._careful else self.reduction
-        mark = join.mark() if self._careful else {}
+        target, mark = self.reduction, {}
+        if self._careful:
+            target, mark = Reduction(self.reduction.reads), self.reduction.reads.join.mark()
         try:
             item.n = reduce_entry(item.entry, item.config, self._ground, target)
             if self._careful:
@@ -185,7 +181,7 @@ class CommitGroup:
         except Exception as error:
             item.judge(error)
             if self._careful:
-                join.back(mark)
+                self.reduction.reads.join.back(mark)
             else:
                 self.refill()
             return
@@ -199,7 +195,7 @@ class CommitGroup:
     def refill(self) -> None:
         """Begin the reduction anew with the items that still count, each by itself."""
         self._careful = True
-        self.reduction = Reduction(LabelJoin(self._records), self._names.again())
+        self.reduction = Reduction(self.reduction.reads.again())
         for item in self.items:
             item.claims = []
             if item.counts:
@@ -224,9 +220,7 @@ class CommitGroup:
             for item in self.items
             if item.config
         }
-        exchanges = self.reduction.join.exchanges(
-            lambda config: self._ground.pane(self._ground.spec(config))
-        )
+        exchanges = self.reduction.exchanges(self._ground)
         self.reduction.touched |= set(exchanges)
         try:
             shelf.fetch(self.reduction.touched, configs)
@@ -271,12 +265,15 @@ class CommitGroup:
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
         """Put changed records, members of units and tallies into a commit."""
+        join = self.reduction.reads.opened_join
+        if join is None:
+            return
         noted = [
             (item.config, item.rows)
             for item in self.items
             if item.counts and item.rows and item.config
         ]
-        write_facts(self.reduction.join, noted, commit, keys)
+        write_facts(join, noted, commit, keys)
 
     @property
     def n_merged(self) -> int:

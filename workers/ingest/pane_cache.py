@@ -1,28 +1,33 @@
-"""The panes of one partition that its worker holds in memory, exactly as the last commit left them.
+"""Cached panes of a partition, as the last commit left them, and one bound on their memory per process.
 
-They are changed in place while a commit is prepared. That is safe because every outcome but a written commit drops
-all of them: what is on the shelf is either what the store holds or nothing. `pane_budget.py` bounds their memory, for all
-partitions of a process together.
+Panes are changed in place while a commit is prepared. This is safe because every outcome but a written commit drops all
+of them: the cache holds what the store holds, or nothing. The partitions of a process share one `PaneBudget`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from sys import getsizeof
-from typing import Any
+from typing import Any, Protocol
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.reduce import Claim, Numerics
+from calibrant_server.workers.memory import memory_limit_bytes
+from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
+# A partition is busy for this time after its last commit.
+BUSY_S = 10.0
 REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
 _TOTALS = struct.Struct("<q16s")
 
@@ -56,6 +61,95 @@ class CachedPane:
 def total_field(name: str, start_s: int | None = None) -> str:
     """The field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
     return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
+
+
+class Evictable(Protocol):
+    """A cache of panes. It is known by identity."""
+
+    def evict(self, key: PaneKey) -> None:
+        """Drop a pane; called with the lock of the budget held."""
+
+
+class PaneBudget:
+    """Bytes of cached panes, least recently used first, over all caches of a process.
+
+    Every partition loop caches its own panes in its own thread. A cache changes only while its loop is in a run, and then
+    only by that loop. Between runs any loop that ends a run may evict from it, under the lock: no pane is evicted during a
+    run that uses it.
+
+    After every commit the caches together are within the limit, or hold only what must not be evicted: panes of a cache
+    in a run, and of each busy partition the pane used last. What a run loads and fills comes on top until its end.
+
+    Parameters
+    ----------
+    limit_bytes : int
+    clock : monotonic seconds
+    """
+
+    def __init__(self, limit_bytes: int, clock: Callable[[], float] = time.monotonic):
+        self.limit_bytes = limit_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[tuple[Evictable, PaneKey], int] = OrderedDict()
+        self._total = 0
+        self._running: set[Evictable] = set()
+        self._latest: dict[Evictable, tuple[PaneKey, float]] = {}
+
+    @classmethod
+    def of(cls, settings: EngineSettings) -> PaneBudget:
+        """The budget that the settings ask for; a quarter of the memory limit by default."""
+        given = settings.held_panes_bytes
+        return cls(memory_limit_bytes() // 4 if given is None else given)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all cached panes, as measured at the end of the last run that used each."""
+        with self._lock:
+            return self._total
+
+    def begin(self, cache: Evictable) -> None:
+        """A run begins, or continues: until `end` or `drop` only its own loop changes the cache."""
+        with self._lock:
+            self._running.add(cache)
+
+    def end(self, cache: Evictable, used: Mapping[PaneKey, int]) -> None:
+        """A run ended with these panes, the most recent last, of so many bytes; evict down to the limit."""
+        with self._lock:
+            for key, n_bytes in used.items():
+                self._remove(cache, key)
+                self._sizes[cache, key] = n_bytes
+                self._total += n_bytes
+                self._latest[cache] = key, self._clock()
+            self._running.discard(cache)
+            for owner, key in self._victims():
+                self._remove(owner, key)
+                owner.evict(key)
+
+    def drop(self, cache: Evictable, keys: Iterable[PaneKey]) -> None:
+        """The cache was emptied of these, which were all that it held."""
+        with self._lock:
+            for key in keys:
+                self._remove(cache, key)
+            self._running.discard(cache)
+            self._latest.pop(cache, None)
+
+    def _remove(self, cache: Evictable, key: PaneKey) -> None:
+        self._total -= self._sizes.pop((cache, key), 0)
+
+    def _victims(self) -> list[tuple[Evictable, PaneKey]]:
+        """What to evict, least recently used first; at most down to the limit."""
+        excess = self._total - self.limit_bytes
+        busy_since = self._clock() - BUSY_S
+        victims: list[tuple[Evictable, PaneKey]] = []
+        for (cache, key), n_bytes in self._sizes.items():
+            if excess <= 0:
+                break
+            latest, used_at = self._latest[cache]
+            if cache in self._running or (key == latest and used_at > busy_since):
+                continue
+            victims.append((cache, key))
+            excess -= n_bytes
+        return victims
 
 
 class PaneCache:

@@ -22,16 +22,14 @@ from calibrant_server.workers.ingest.entries import (
     ALONE,
     BASELINE,
     CONTROL,
-    Entry,
     EntryError,
+    IngestEntry,
     check_control,
 )
-from calibrant_server.workers.ingest.pane_budget import PaneBudget
-from calibrant_server.workers.ingest.pane_cache import PaneCache
-from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.pane_cache import PaneBudget, PaneCache
+from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
-from calibrant_server.workers.ingest.slices import SliceNames
 from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
@@ -94,7 +92,7 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedStore(self._node, self.keys)
-        self._tries = Tries()
+        self._tries: Tries | None = None  # made by the first failure
         self._at_work: list[str] = []
         self._counted = False
         self._count = _FIRST_COUNT
@@ -144,6 +142,7 @@ class PartitionLoop:
                 self._count = 1
             if not isinstance(error, StaleTokenError):
                 log.warning("partition %d: %r", self.partition, error)
+                self._tries = self._tries or Tries()
                 self._stop.wait(self._tries.failed(self._at_work, error))
             self._chain.reload()
         finally:
@@ -152,7 +151,7 @@ class PartitionLoop:
     def step(self) -> None:
         """Read what there is, and commit it."""
         self._at_work = []
-        if self._housekeeping.when_due(self._busy):
+        if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._shelf.forget()
         items, dry = self._read(self._chain.cursor.id, READ_BLOCK_S)
         if not items:
@@ -165,22 +164,24 @@ class PartitionLoop:
             self._counted = True
             return
         self._at_work = [items[0].id]
-        if self._tries.are_spent(items[0].id):
-            self._park(items[0])
+        tries = self._tries
+        if tries is not None and tries.are_spent(items[0].id):
+            self._park(items[0], tries.why)
         elif _is_alone(items[0]):
             self._alone(items[0])
         elif self._is_dangerous(items[0]):
             self._commit_one(items[0])
-        elif self._tries.is_single(items[0].id):
+        elif tries is not None and tries.is_single(items[0].id):
             self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
-        self._tries.succeeded()
+        if tries is not None:
+            tries.succeeded()
 
-    def _park(self, item: Item) -> None:
+    def _park(self, item: Item, why: str) -> None:
         """Put an entry aside for a replay: one commit keeps it, leaves its id open and moves on."""
         commit, entry = Commit(self.keys), item.entry
-        commit.park(item.id, self._tries.why, int(time.time() * 1000))
+        commit.park(item.id, why, int(time.time() * 1000))
         # Room for its records is reserved again by the replay.
         arrived(item, commit, self.keys)
         if entry is not None and entry.batch_id:
@@ -193,16 +194,16 @@ class PartitionLoop:
             )
             if not record.is_final:
                 commit.record(key, record.ended(PARKED).to_json(), 0)
-        log.error("entry_parked entry_id=%s error=%s", item.id, self._tries.why)
+        log.error("entry_parked entry_id=%s error=%s", item.id, why)
         self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
 
     def _single(self, item: Item) -> CommitGroup:
-        run = CommitGroup(self._ground, self._busy, self._records, self._names())
+        run = CommitGroup(self._ground, self._busy, self._reads())
         self._add(run, [item])
         return run
 
-    def _names(self) -> SliceNames:
-        return SliceNames(self._slices_of, self._settings.max_slice_values)
+    def _reads(self) -> StoreReads:
+        return StoreReads(self._records, self._slices_of, self._settings.max_slice_values)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -213,7 +214,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill what was read and read on, until the stream is dry or the run is long enough."""
-        run = CommitGroup(self._ground, self._busy, self._records, self._names())
+        run = CommitGroup(self._ground, self._busy, self._reads())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -297,7 +298,7 @@ class PartitionLoop:
 
     def _one_in_child(self, item: Item) -> CommitGroup:
         """A run of a single entry of the danger zone, reduced in a process that may die of it."""
-        run = CommitGroup(self._ground, records=self._records, names=self._names())
+        run = CommitGroup(self._ground, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
@@ -311,7 +312,7 @@ class PartitionLoop:
         except EntryKills as death:
             item.set_aside(str(death))
         except EntryRefused as error:
-            item.judge(error, error.violations)
+            item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
                 # It harms nobody; what it changes depends on records and slices, which only the worker knows.
@@ -341,7 +342,7 @@ class PartitionLoop:
         arrived(item, commit, self.keys)
         self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
-    def _control(self, item: Item, order: Entry, commit: Commit) -> None:
+    def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
         """Delete a model; any other operation becomes a dead letter and changes nothing."""
         try:
             check_control(order.payload)
@@ -369,7 +370,7 @@ class PartitionLoop:
             except Exception as error:
                 item.judge(error)
 
-    def _ordered(self, item: Item, order: Entry, token: bytes) -> Commit:
+    def _ordered(self, item: Item, order: IngestEntry, token: bytes) -> Commit:
         """The commit of an order about an alarm; one that cannot be followed is set aside."""
         commit = Commit(self.keys)
         try:

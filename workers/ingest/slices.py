@@ -17,11 +17,11 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 OTHER = "other"
 NO_LIMIT = 1 << 62
-Read = Callable[[ModelConfig], Iterable[str]]
+ReadSlices = Callable[[ModelConfig], Iterable[str]]
 
 
-def nothing_held(config: ModelConfig) -> Iterable[str]:
-    """Of a model that has no panes yet."""
+def no_slices(config: ModelConfig) -> Iterable[str]:
+    """Return no slices: the model has no panes yet."""
     return ()
 
 
@@ -34,14 +34,10 @@ class SliceNames:
     most : values that an open key may have
     """
 
-    def __init__(self, read: Read = nothing_held, most: int = NO_LIMIT):
+    def __init__(self, read: ReadSlices = no_slices, most: int = NO_LIMIT):
         self._read = read
         self._most = most
         self._held: dict[tuple[str, str], dict[str, set[str]]] = {}
-
-    def again(self) -> SliceNames:
-        """The same without what entries have added."""
-        return SliceNames(self._read, self._most)
 
     def name(self, config: ModelConfig, key: str, value: str) -> str:
         """The value under which rows of `value` are counted: itself, or `other`."""

@@ -7,11 +7,12 @@ of panes read before are still valid.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+from cachetools import LRUCache
 
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
@@ -123,7 +124,7 @@ class Versions:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._kept: OrderedDict[str, dict[bytes, bytes]] = OrderedDict()
+        self._kept: LRUCache[str, dict[bytes, bytes]] = LRUCache(_SLICES_KEPT)
 
     async def state_version(
         self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
@@ -141,7 +142,7 @@ class Versions:
                 pipe.hgetall(name)
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
                 kept, marks = await pipe.execute()
-            self._keep(name, kept)
+            self._kept[name] = kept
         return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
@@ -181,11 +182,4 @@ class Versions:
         kept = self._kept.get(name)
         if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
             return None
-        self._kept.move_to_end(name)
         return kept
-
-    def _keep(self, name: str, versions: dict[bytes, bytes]) -> None:
-        self._kept[name] = versions
-        self._kept.move_to_end(name)
-        while len(self._kept) > _SLICES_KEPT:
-            self._kept.popitem(last=False)

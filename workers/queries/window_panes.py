@@ -40,6 +40,10 @@ class LoadedPane(NamedTuple):
     pane: Any
     n_bytes: int
 
+    def size_of(self) -> int:
+        """Return the bytes that it counts for in a cache."""
+        return self.n_bytes
+
 
 @dataclass(frozen=True)
 class WindowState:
@@ -106,7 +110,9 @@ class WindowPanes:
     def __init__(self, store: Store, ground: Numerics):
         self._store = store
         self._ground = ground
-        self._kept: LruCache[Any, LoadedPane] = LruCache(store.settings.pane_cache_bytes)
+        self._kept: LruCache[Any, LoadedPane] = LruCache(
+            store.settings.pane_cache_bytes, LoadedPane.size_of
+        )
         self._windows: LruCache[Any, Any] = LruCache(_WINDOWS_KEPT)
         self._groups: LruCache[Any, Group] = LruCache(64 * _WINDOWS_KEPT)
 
@@ -130,7 +136,7 @@ class WindowPanes:
                 state = seen.state(place, alarm)
                 for start, length in state.spans:
                     version, each = held[start]
-                    self._kept.put((*place.name, start, version), each, each.n_bytes)
+                    self._kept.put((*place.name, start, version), each)
                     state.panes.append(Dated(start, length, each.pane))
                 return state
             seen = self._look(place, missing, held)
@@ -181,7 +187,7 @@ class WindowPanes:
                 largest = max(each.n_bytes for each in parts)
                 size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
                 merge = LoadedPane(self._merge(place.config, [each.pane for each in parts]), size)
-                self._kept.put(name, merge, merge.n_bytes)
+                self._kept.put(name, merge)
             merges[group] = merge
         return missing
 
@@ -194,7 +200,7 @@ class WindowPanes:
         self._groups.put(name, group)
         if newest or earlier not in (None, group):
             for (start, version), each in zip(group, parts, strict=True):
-                self._kept.put((*place.name, start, version), each, each.n_bytes)
+                self._kept.put((*place.name, start, version), each)
 
     def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
         return self._ground.window(self._ground.spec(config)).merge_all(panes)
