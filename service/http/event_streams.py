@@ -6,19 +6,19 @@ from calibrant_server.service.http.errors import Saturated
 
 
 class Streams:
-    """How many streams are open."""
+    """The number of open streams."""
 
     def __init__(self) -> None:
         self.open = 0
 
     def enter(self, limit: int) -> None:
-        """Take a place, or refuse."""
+        """Reserve a place for a stream, or reject the request."""
         if self.open >= limit:
             raise Saturated("The service holds as many event streams as it has room for.")
         self.open += 1
 
     async def leaving(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Pass events on, and give the place back at the end."""
+        """Forward events, and release the place at the end."""
         try:
             async for each in events:
                 yield each
