@@ -1,4 +1,4 @@
-"""The receiver operating characteristic."""
+"""Receiver operating characteristic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_roc(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the curve of what `GET roc` answers."""
+    """Return the curve of the response of `GET roc`."""
     return image(media_type, lambda: _figure(answer))
 
 

@@ -36,7 +36,7 @@ SOURCES = {
 
 
 def draw_surface(answer: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
-    """Return one loss of what `GET temperature/surface` answers, drawn."""
+    """Return the figure of one loss of the response of `GET temperature/surface`."""
     return image(media_type, lambda: _figure(answer, objective))
 
 
@@ -79,7 +79,7 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
 
 
 def _draw(axes: Axes, along: Any, up: Any, values: Any, name: str) -> None:
-    """Colours rise in equal steps of the rank, since losses run away where a temperature is low."""
+    """Draw colours in equal steps of the rank, since losses increase steeply at low temperatures."""
     levels = np.unique(np.quantile(values[np.isfinite(values)], np.linspace(0, 1, N_LEVELS)))
     if len(levels) < 2:
         return

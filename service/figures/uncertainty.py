@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def draw_uncertainty(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the diagram of what `GET uncertainty` answers."""
+    """Return the diagram of the response of `GET uncertainty`."""
     return image(media_type, lambda: _figure(answer))
 
 

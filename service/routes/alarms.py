@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant_server.service.engine import Connection, engine_errors
@@ -20,7 +19,7 @@ from calibrant_server.service.http.dependencies import (
     TheReception,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
-from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
 from calibrant_server.service.http.headers import IfNoneMatch, Prefer, preferred_wait
 from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
@@ -44,7 +43,6 @@ from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
 AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
-EVENTS = "text/event-stream"
 HEARTBEAT_S = 15.0
 # Between two looks for changed alarms: each costs one round trip to the store, and nobody acts on an alarm faster.
 LOOK_INTERVAL_S = 0.25
@@ -172,11 +170,8 @@ async def stream_alarms(
     with engine_errors():
         now = await book.numbers()
     after = _numbers(last_event_id, len(now)) or now
-    streams.enter(settings.max_streams)
     events = _events(book, caller.tenant, after, LOOK_INTERVAL_S)
-    return StreamingResponse(
-        streams.leaving(events), media_type=EVENTS, headers={"Cache-Control": "no-store"}
-    )
+    return EventStream(events, streams, settings.max_streams)
 
 
 async def _events(

@@ -25,7 +25,7 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
@@ -118,7 +118,7 @@ class Played:
 
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
-        question = QueryRequest("d", "drift", self.config.key, "", window, params, "r", 1e12)
+        question = QueryRequest("d", "drift", params, Side(self.config.key, "", window), "r", 1e12)
         reply = Compute(Store(self.bench.settings), self.bench.ground).answer(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)

@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.watermarks import sealed_slice
@@ -71,11 +71,11 @@ def play(bench):
 def asked(bench, slice_="", days=(0, N_DAYS)):
     window = tuple(int(START.timestamp()) + day * DAY_S for day in days)
     params = {
-        "metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"],
+        "metrics": "accuracy,ece,brier,spiegelhalter_z",
         "bins": 10,
         "scope": "positive",
     }
-    question = QueryRequest("d", "metrics", BINARY.key, slice_, window, params, "r", 1e12)
+    question = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
     reply = Compute(Store(bench.settings), bench.ground).answer(question)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)

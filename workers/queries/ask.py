@@ -1,7 +1,8 @@
-"""Query client of the event loop: a query goes to any free worker, its result returns through a list.
+"""Client of queries in the event loop: any free worker takes a query, and its result returns in a list.
 
 All tasks of one inbox share one reply list and one reader of it. Identical queries that wait at the same time share one
-result. A query lost with its worker is sent again until its deadline. If its result was computed before, it is cached.
+result. A query lost with its worker is sent again until its deadline; a result computed before
+is then found in the cache.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
 
-# A query that was lost with its worker is sent again after this time; most results take less.
+# A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
-# Waiting queries above which reads respond 503: by then the first ones have waited for seconds.
+# Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUESTIONS = 512
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 
 
 class AnswerTimeout(RuntimeError):
-    """No worker responded in time, or too many queries wait (503)."""
+    """No worker replied in time, or too many queries wait (503)."""
 
     retry_after_s = 2
 
@@ -48,7 +49,7 @@ class AnswerFailed(RuntimeError):
 
 
 class SubjectGone(LookupError):
-    """A model of the query was deleted before its result was computed (404)."""
+    """A model of the query was deleted before the result (404)."""
 
 
 class UnknownQuestion(LookupError):
@@ -57,7 +58,7 @@ class UnknownQuestion(LookupError):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """A result: JSON, its ETag, the window it describes, and the state it depends on."""
+    """Result: JSON, its ETag, its window, and the state that it depends on."""
 
     body: bytes
     etag: str
@@ -67,7 +68,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class Side:
-    """A window of a slice of a model, as sent to a worker."""
+    """Window of a slice of a model, as transferred."""
 
     model: str
     slice: str
@@ -76,14 +77,14 @@ class Side:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """A query on its way to a worker.
+    """Query on its way to a worker.
 
     Attributes
     ----------
     digest : identity of the result
     query : as JSON values, of the class that `kind` names
     reply_to : list that waits for the result
-    against, other : the other side of a comparison: how it is chosen, and which it is
+    against, other : the kind of comparison, and the other side
     """
 
     digest: str
@@ -109,7 +110,7 @@ class QueryRequest:
 
 @dataclass(frozen=True)
 class Other:
-    """The other side of a comparison: a window of a slice of a model of the same tenant."""
+    """Other side of a comparison: a window of a slice of a model of the same tenant."""
 
     against: Against
     model: ModelConfig
@@ -119,7 +120,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Reply:
-    """A worker's reply: a status, the state it depends on, and a body (JSON) that depends on the status."""
+    """Reply of a worker: a status, the state that it depends on, and a body (JSON) that depends on the status."""
 
     status: str
     state_version: str
@@ -148,7 +149,7 @@ def answer_digest(
 
 
 class QueryClient:
-    """The queries of one inbox."""
+    """Queries of one inbox."""
 
     def __init__(self, client: Any, keys: Keys, versions: Versions):
         self._client = client
@@ -201,7 +202,7 @@ class QueryClient:
         return _read(reply, answer_digest(reply.state_version, query.kind, fields, against), window)
 
     async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
-        """Share the task of an identical query; a caller that leaves does not end it for the others."""
+        """Share the task of an identical waiting query; leaving does not cancel it for the others."""
         task = self._shared.get(question.digest)
         if task is None:
             task = asyncio.create_task(self._until_answered(question))
@@ -209,13 +210,13 @@ class QueryClient:
             task.add_done_callback(lambda done: self._ended(question.digest, done))
         done, _ = await asyncio.wait([task], timeout=deadline_s)
         if not done:
-            raise AnswerTimeout("no worker answered in time")
+            raise AnswerTimeout("no worker replied in time")
         return task.result()
 
     def _ended(self, digest: str, task: asyncio.Task[Reply]) -> None:
         self._shared.pop(digest, None)
         if not task.cancelled():
-            # The error is read here, because every caller may have left.
+            # Retrieved here, because all who waited may have left.
             task.exception()
 
     async def _until_answered(self, question: QueryRequest) -> Reply:
@@ -228,7 +229,7 @@ class QueryClient:
                 done, _ = await asyncio.wait([answered], timeout=min(left_s, REASK_S))
                 if done:
                     return answered.result()
-            raise AnswerTimeout("no worker answered in time")
+            raise AnswerTimeout("no worker replied in time")
         finally:
             self._waiting.pop(question.digest, None)
 

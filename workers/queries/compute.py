@@ -1,7 +1,7 @@
 """Query → window → result. `workers/queries/serve.py` takes queries from the store.
 
 The panes of a window are one state (`workers/queries/window_panes.py`). Results are cached in the store by state version: nothing is
-invalidated, old versions are merely never requested again.
+invalidated; old versions are no longer requested.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS: dict[str, ResultKind[Any]] = find_kinds()
 
 
 class Compute:
-    """Computes queries from the state in the store. One object may serve several threads."""
+    """Computation of queries from the state in the store. One object may serve several threads."""
 
     def __init__(
         self, store: Store, ground: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
@@ -59,7 +59,7 @@ class Compute:
         self._panes = WindowPanes(store, ground)
 
     def is_slow(self, question: QueryRequest) -> bool:
-        """Tell whether a result of this kind may take seconds."""
+        """Return whether a result of this kind may take seconds."""
         kind = self._kinds.get(question.kind)
         if kind is None:
             return False
@@ -112,7 +112,7 @@ class Compute:
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
     ) -> tuple[WindowState, Inputs]:
-        """Return the window's state and the input of the kind's computation."""
+        """Return the window's state and the inputs of the kind."""
         needs, side = kind.query.needs, question.side
         alarm = self._alarm(config, side, query) if needs.alarm else None
         state = self._state(kind, query, config, side, alarm, question.against is not None)
@@ -126,7 +126,7 @@ class Compute:
             raise ValueError("this result compares two windows")
         config = self._config(side.model)
         if config is None:
-            detail = "the model to compare with does not exist any more"
+            detail = "the other model of the comparison was deleted"
             raise CalibrationInputError.at("/against", "unknown_model", detail)
         state = self._state(kind, query, config, side, None, True)
         return _Other(state.version, Inputs(config, state.window, state.merged, state.panes))
@@ -188,7 +188,7 @@ def _compared(
 
 
 def _recorded(state: WindowState) -> WindowState:
-    """The same under the name of a state whose records are read too."""
+    """Return the state under the name of a state whose records are also read."""
     starts = (start_s for start_s, _ in state.spans)
     return replace(state, version=with_records(state.version, starts, state.marks))
 
@@ -198,9 +198,9 @@ def _told(status: str, version: str, detail: str) -> Reply:
 
 
 def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
-    """Return the common fields of results: model, slice, clock and window.
+    """Return the common head of all results: model, slice, clock and window.
 
-    A window without a beginning begins at its first data.
+    A window without a start starts with its data.
     """
     window = state.window
     if window.from_s == 0 and state.spans:
@@ -233,7 +233,7 @@ def _with_next(found: Result, head: Result, config: ModelConfig) -> Result:
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:
-    """Return clock, sealing limit and maturity of the window; empty for a model without a label horizon."""
+    """Describe the clock of a model with a label horizon, and whether all labels have had their time."""
     if config.label_horizon_s is None:
         return {}
     sealed_to = Window(0, state.marks.sealed_to).to_at if state.marks.sealed_to else None

@@ -1,8 +1,8 @@
-"""Query server: takes queries from the store and sends their results; slow ones have a queue of their own.
+"""Server of queries from the store; slow queries have a separate queue.
 
-A fit of seconds must not delay quick results, nor occupy every worker if it is requested repeatedly meanwhile. So a worker
-that takes a slow query without a cached result moves it to the second queue. One thread of each process serves that queue.
-A claim ensures that one worker at a time computes a result. A caller that stopped waiting finds the result cached.
+A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
+that takes a slow query without a cached result moves it to the second queue, which one thread of each process
+serves. A claim ensures that one worker at a time computes a result. A client that could not wait finds it cached later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QueryServer:
         self._compute = compute
 
     def run(self, stop: threading.Event) -> None:
-        """Serve quick queries until stopped, and move slow ones to their own queue."""
+        """Serve fast queries until stopped, and move slow ones to their own queue."""
         self._work_off(self._keys.questions, self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
@@ -68,7 +68,7 @@ class QueryServer:
                 log.exception("query_failed")
 
     def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
-        """Serve one query, unless its result is cached or no caller waits for it any more."""
+        """Serve one query, unless its result exists or no client waits for it."""
         question = QueryRequest.from_json(raw)
         if time.time() > question.until_s:
             return
@@ -104,7 +104,7 @@ class QueryServer:
             pipe.execute()
 
     def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
-        """Cache a result under the state that it depends on, which may be newer than the query's."""
+        """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = answer_digest(

@@ -1,8 +1,8 @@
 """State versions: the state that a result about a window depends on.
 
-A commit gives each pane it changes a new version: the commit's random token. So a version lost in a crash never recurs
-for other content. The commit also stores the version as the slice's last change. While that is unchanged, the versions
-of panes read before are still valid.
+A commit gives each changed pane a unique version (the commit's random token, so that a version lost in a crash
+never recurs for other content), and also records it as the slice's last change. While that is unchanged, the
+panes' versions read before are still valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PANES = Needs()
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
-    """Return the versions of the panes of a window by start, from a slice's version hash."""
+    """Return versions of the panes of a window by start, from a slice's version hash."""
     starts = {
         int(start): version for start, version in found.items() if start != LAST_CHANGE.encode()
     }
@@ -41,7 +41,7 @@ def name_state(
     marks: Watermarks = Watermarks(),  # noqa: B008
     alarm: bytes = b"",
 ) -> str:
-    """Return the name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
+    """Return the name of the state: configuration, slice, window, sealed and merged limits, and every pane's version.
 
     `alarm` is the version of the alarm's last change, if it is read.
     """
@@ -58,10 +58,10 @@ def name_state(
 
 
 def with_records(version: str, panes: Iterable[int], marks: Watermarks) -> str:
-    """Return the name of a state whose records are read too.
+    """Return the name of a state whose records are also read.
 
-    Commits change records together with panes. But if a day has partly outlived its retention, its expired records are no
-    longer read while its pane is still complete. If the window holds such a pane, the name includes the retention limit.
+    Commits change records together with panes. But records of a day that has partly exceeded its retention are no longer
+    returned while its complete pane is still stored. If the window contains such a pane, the name includes the limit of retention.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def joined(version: str, other: str) -> str:
 
 @dataclass(frozen=True)
 class SliceState:
-    """The state of a slice at one moment.
+    """State of a slice at one moment.
 
     Attributes
     ----------
     panes : version of every pane by its start, as stored
-    marks : how far panes are sealed and merged into days
+    marks : limits up to which panes are sealed and merged into days
     alarm : the version of the alarm's last change, if requested
-    reads_records : whether retained records are read in addition to panes
+    reads_records : whether retained records are also read
     """
 
     config: ModelConfig
@@ -148,7 +148,7 @@ class Versions:
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
-        """Return the same in one read if model settings and slice are unchanged since the last read; else None."""
+        """Return the state with one read, if model configuration and slice are unchanged since the last read; else None."""
         name, text, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
@@ -156,15 +156,15 @@ class Versions:
         return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
-        """Return how far the panes of a slice are sealed and merged into days."""
+        """Return the limits up to which the panes of a slice are sealed and merged into days."""
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
         return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
     async def _look(
         self, config: ModelConfig, slice_: str, needs: Needs
     ) -> tuple[str, Any, Any, Any, bytes]:
-        """Return the key of the slice's versions and, as of one moment, the model's configuration, the slice's last
-        change, its watermarks and the alarm's last change."""
+        """Return the key of the slice's versions, with the model's configuration, the slice's last change, its marks
+        and the alarm's last change at one moment."""
         keys = self._keys.of_model(config.key)
         name = keys.versions(config.key, config.generation, slice_)
         async with self._client.pipeline(transaction=True) as pipe:
@@ -178,7 +178,7 @@ class Versions:
         return name, text, last, marks, alarm_version(*alarm) if alarm else b""
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
-        """Return the panes' versions as read before, if nothing has changed since."""
+        """Return the panes' versions read before, if nothing has changed since."""
         kept = self._kept.get(name)
         if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
             return None

@@ -1,4 +1,4 @@
-"""The retained records of a window, found by a scan of all records of the model: records are stored by id, not by time."""
+"""Retained records of a window, found by scanning all records of the model: records are stored by id, not by time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, Window, pane_start
 
-# A scan of this many records takes a worker about ten seconds.
+# A scan of this many records takes about 10 s of a worker.
 MAX_HELD = 1_000_000
-# This many rows take some hundreds of megabytes while they are scored; fewer rows are allowed with many classes.
+# This many rows take some hundreds of megabytes while they are scored; fewer of them with many classes.
 MAX_ROWS = 100_000
 MAX_SCORES = 4_000_000
-# Ratings of all raters together; each takes about 10 µs and a few hundred bytes.
+# Over all raters; each takes about 10 µs and a few hundred bytes.
 MAX_RATINGS = 1_000_000
 
 
 @dataclass(frozen=True)
 class WindowRecords:
-    """The parameters for reading the records of one slice's window."""
+    """Reader of the records of one slice's window."""
 
     node: Any
     keys: PartitionKeys
@@ -37,16 +37,16 @@ class WindowRecords:
 
     @property
     def most_rows(self) -> int:
-        """Return how many rows are scored at once."""
+        """Maximum number of rows scored at once."""
         return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
     def read(self) -> CohortRows:
-        """Return the predictions of the window that have an id and a label, in the order of their ids.
+        """Return the predictions of the window that have an id and a label, sorted by id.
 
         Raises
         ------
         CalibrationInputError
-            The model retains more records than are scanned, or the window holds more rows or ratings than are
+            The model retains more records than are scanned, or the window contains more rows or ratings than are
             scored at once.
         """
         name = (self.config.key, self.config.generation)
@@ -72,7 +72,7 @@ class WindowRecords:
                 yield from fields.items()
 
     def _holds(self, facts: Facts) -> bool:
-        """Tell whether the prediction is in the slice and in a pane of the window that has not outlived its retention."""
+        """Return whether the prediction is in a pane of the window within its retention, and in the slice."""
         prediction = facts.prediction
         assert prediction is not None
         start = pane_start(prediction.event_us, self.config.pane_s)
