@@ -1,4 +1,4 @@
-"""A run of entries on its way into one commit: what each one is, what they add, what becomes of each."""
+"""A commit group: entries for one commit, their reduction and the outcome of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONFLICT = "a running total of this source, epoch and sequence came before with
 
 @dataclass
 class Item:
-    """One entry of a run. `status` is what will become of it; None: it was dropped, its id is known. `coming` is what it
+    """One entry of a run. `status` is its outcome; None: it was dropped because its id is known. `coming` is what it
     counted for in what is retained while it was on its way."""
 
     id: str
@@ -52,7 +52,7 @@ class Item:
 
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
-        """An entry as the stream gave it, readable or not."""
+        """Return the item of an entry of the stream, readable or not."""
         item = cls(entry_id, fields_bytes(fields), coming(fields))
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
@@ -61,11 +61,11 @@ class Item:
         return item
 
     def set_aside(self, why: str) -> None:
-        """It becomes a dead letter."""
+        """Dead-letter the entry."""
         self.status, self.why = records.DEAD_LETTERED, why
 
     def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
-        """It is rejected."""
+        """Reject the entry."""
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
@@ -79,11 +79,11 @@ class Item:
 
     @property
     def counts(self) -> bool:
-        """Whether it is to be filled."""
+        """Whether the entry is to be filled."""
         return self.status == records.MERGED
 
     def conflicting(self) -> list[dict[str, Any]]:
-        """A violation for each running total whose sequence came before with other content."""
+        """Return a violation for each running total whose sequence was received before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
         return [
             {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
@@ -91,7 +91,7 @@ class Item:
         ]
 
     def outcome(self) -> BatchRecord:
-        """The record that the commit writes."""
+        """Return the record that the commit writes."""
         assert self.entry is not None
         record = self.record or BatchRecord(
             records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
@@ -120,7 +120,7 @@ class Item:
 
 
 class CommitGroup:
-    """Items in the order of the stream, and the reduction of those that count."""
+    """Items in stream order, and the reduction of those that count."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class CommitGroup:
         return self.items[-1].id
 
     def add(self, item: Item) -> None:
-        """Decide what an item is, and fill it if it counts."""
+        """Determine the status of an item, and fill it if it counts."""
         self.items.append(item)
         entry = item.entry
         if entry is None:
@@ -160,7 +160,7 @@ class CommitGroup:
         self._fill(item)
 
     def add_reduced(self, item: Item, reduction: Reduction, n: int) -> None:
-        """Take an item that was reduced elsewhere."""
+        """Add an item that was reduced elsewhere."""
         item.n, item.touched = n, reduction.touched
         self.items.append(item)
         self.reduction.absorb(reduction)
@@ -168,7 +168,7 @@ class CommitGroup:
     def _fill(self, item: Item) -> None:
         assert item.entry is not None and item.config is not None
         self._progress()
-        # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
+        # First all entries share their deltas. One that fails leaves them half filled; then each entry gets its own.
         target, mark = self.reduction, {}
         if self._careful:
             target, mark = Reduction(self.reduction.reads), self.reduction.reads.join.mark()
@@ -193,7 +193,7 @@ class CommitGroup:
             self.reduction.absorb(target)
 
     def refill(self) -> None:
-        """Begin the reduction anew with the items that still count, each by itself."""
+        """Restart the reduction with the items that still count, each separately."""
         self._careful = True
         self.reduction = Reduction(self.reduction.reads.again())
         for item in self.items:
@@ -202,7 +202,7 @@ class CommitGroup:
                 self._fill(item)
 
     def apply(self, shelf: PaneCache) -> None:
-        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
+        """Add the reduction to the cached panes; dead-letter items that cannot be added and continue with the rest."""
         try:
             self.reduction.close(self._ground)
         except NO_VERDICT:
@@ -241,7 +241,7 @@ class CommitGroup:
             except Exception as error:
                 item.judge(error)
                 return False
-        # One at a time: what a later item conflicts with may go with an earlier one.
+        # One at a time: removing an earlier item may also remove a later item's conflict.
         return not any(_refuse_conflicting(item) for item in self.items)
 
     def _set_aside_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
@@ -252,7 +252,7 @@ class CommitGroup:
                 item.set_aside(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
-        """Put records and dead letters into a commit; what was on its way has come."""
+        """Write records and dead letters into a commit; the entries no longer count as pending."""
         for item in self.items:
             arrived(item, commit, keys)
             if item.status == records.DEAD_LETTERED:
@@ -264,7 +264,7 @@ class CommitGroup:
                 commit.record(key, item.outcome().to_json(), ttl_s)
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
-        """Put changed records, members of units and tallies into a commit."""
+        """Write changed records, members of units and counts into a commit."""
         join = self.reduction.reads.opened_join
         if join is None:
             return
@@ -281,12 +281,12 @@ class CommitGroup:
 
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
-    """Have a commit no longer count what may have come of an entry as on its way."""
+    """Release, in a commit, the room reserved for the records of a pending entry."""
     commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
 
 
 def _refuse_conflicting(item: Item) -> bool:
-    """Reject an item with conflicting totals whole, unless it is to be taken in part and there is a part to take."""
+    """Reject an item with conflicting totals completely, unless it is partial and has a valid part."""
     conflicts = item.conflicting()
     if not conflicts or not item.counts or item.entry is None:
         return False

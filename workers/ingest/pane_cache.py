@@ -33,7 +33,7 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
+    """The state of a pane is damaged; entries for it are dead-lettered, the state is left unchanged."""
 
     def __init__(self, key: PaneKey, error: Exception):
         super().__init__(f"the state of a pane cannot be read: {error}")
@@ -59,7 +59,7 @@ class CachedPane:
 
 
 def total_field(name: str, start_s: int | None = None) -> str:
-    """The field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
+    """Return the field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
     return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
 
 
@@ -165,7 +165,7 @@ class PaneCache:
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
     def forget(self) -> None:
-        """Drop everything: what the store holds is no longer known."""
+        """Drop all panes: the state of the store is no longer known."""
         self._budget.begin(self)
         dropped = list(self._held)
         self._held.clear()
@@ -176,7 +176,7 @@ class PaneCache:
     def fetch(
         self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
     ) -> None:
-        """Load panes that are not held, in one round trip; raises UnreadablePane.
+        """Load panes that are not cached, in one round trip; raises UnreadablePane.
 
         Until `trim` or `forget` no other partition evicts from this cache.
         """
@@ -208,7 +208,7 @@ class PaneCache:
         return CachedPane(pane, parts, sources)
 
     def place(self, key: PaneKey) -> PaneKey:
-        """The pane that holds what is filled into `key`: itself, or the day that it was merged into."""
+        """Return the pane that stores the data of `key`: itself, or the day that it was merged into."""
         return replace(key, start_s=self._marks_of(key).start(key.start_s))
 
     def _marks_of(self, key: PaneKey) -> Watermarks:
@@ -219,15 +219,15 @@ class PaneCache:
         self._held[self.place(key)].pane.merge(delta)
 
     def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
-        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+        """Add rows to a fetched pane, then subtract rows from it: in this order no cell passes through a count of zero."""
         pane = self._held[self.place(key)].pane
         pane.merge(gained)
         pane.subtract(lost)
 
     def claim(self, claim: Claim) -> str:
-        """Let a running total replace the earlier one of its source; tells what came of it.
+        """Replace the earlier running total of a source; return the outcome.
 
-        The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
+        The new totals are added before the old ones are subtracted. So no cell passes through a count of zero,
         at which its sums would be dropped.
         """
         held, update = self._held[self.place(claim.pane)], claim.update
@@ -251,7 +251,7 @@ class PaneCache:
         return REPLACED
 
     def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
-        """Put the changes of touched panes into a commit."""
+        """Write the changes of changed panes into a commit."""
         for key in dict.fromkeys(map(self.place, touched)):
             self._write(key, commit, version)
             self._held[key].pane.tighten()
@@ -279,7 +279,7 @@ class PaneCache:
         commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
 
     def trim(self) -> None:
-        """Evict the panes used longest ago, of any partition, down to the bound. Only right after a written commit."""
+        """Evict the least recently used panes of any partition, down to the limit. Call it only right after a written commit."""
         used, self._used = self._used, {}
         self._budget.end(self, used)
 
