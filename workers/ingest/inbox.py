@@ -73,7 +73,7 @@ _MAX_PAUSE_S = 0.25
 
 
 class Inbox:
-    """Interface for batches, their outcomes, and results of queries.
+    """Appends batches, reports outcomes and sends queries.
 
     Use as an async context manager, or call `open` and `close`.
     """
@@ -102,11 +102,11 @@ class Inbox:
         await self.close()
 
     async def open(self) -> None:
-        """Check that this is the intended store, and read its durability settings, which responses report."""
+        """Check that the store belongs to these settings, and read the durability that receipts state."""
         self.durability = await self._kept_up(lambda: join(self.client, self.settings))
 
     async def close(self) -> None:
-        """Cancel waiting calls and close the connections."""
+        """Cancel waiting queries and close the connections."""
         await self._asking.close()
         await self.client.aclose()
 
@@ -121,13 +121,13 @@ class Inbox:
         return await self._kept_up(lambda: self._hand_over_once(batch, nonce))
 
     async def record(self, model_key: str, batch_id: str) -> Receipt | None:
-        """Return the receipt of a batch id of a model; None if the id is unknown."""
+        """Return the receipt of a batch id, or None if there is no record of it."""
         return await self._kept_up(lambda: self._record_once(model_key, batch_id))
 
     async def wait_merged(
         self, model_key: str, batch_id: str, seconds: float, was_there: bool = False
     ) -> Receipt:
-        """Wait until a batch is merged, rejected or dead-lettered, for a limited time; return its receipt.
+        """Wait until a batch has an outcome, at most `seconds`; return its receipt.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Inbox:
         return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
-        """Append a command about a model's alarm (`calibrant_server.workers.alarm.commands`); any command may arrive twice.
+        """Append an order about a model's alarm (`calibrant_server.workers.alarm.commands`). Orders are safe to repeat.
 
         Raises
         ------
@@ -214,17 +214,17 @@ class Inbox:
 
     @property
     def alarms(self) -> AlarmBook:
-        """The reader of alarms."""
+        """Reader of alarms."""
         return AlarmBook(self.client, self.keys, self._kept_up)
 
     async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
-        """Return the contents of a model's baselines, by name."""
+        """Return the baselines of a model by name."""
         name = self.keys.of_model(model.key).baselines(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.hgetall(name))
         return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
     async def marks(self, model: ModelConfig, slice_: str) -> Watermarks:
-        """How far the panes of a slice are sealed and merged into days."""
+        """Return how far the panes of a slice are sealed and merged into days."""
         return await self._kept_up(lambda: self._versions.marks(model, slice_))
 
     async def slices(self, model: ModelConfig) -> list[str]:
@@ -234,12 +234,12 @@ class Inbox:
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
-        """Return the number of retained records of a model, by what they wait for."""
+        """Return the number of retained records of a model by state."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
         return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
 
     async def all_tallies(self, most: int) -> dict[str, dict[str, int]]:
-        """Return counts of retained records by `tenant/model`, for a maximum number of models, the first by name."""
+        """Return the number of retained records by `tenant/model`, of the first `most` models by name."""
         return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
 
     async def ping(self) -> None:
@@ -247,7 +247,7 @@ class Inbox:
         await self._kept_up(self.client.ping, 0.0)
 
     async def troubles(self) -> Troubles:
-        """What an operator must see to."""
+        """Return what requires an operator."""
         return await self._kept_up(lambda: read_troubles(self.client, self.keys), 0.0)
 
     async def _kept_up(

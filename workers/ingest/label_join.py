@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
 from calibrant.input.labels import MAX_NAMED, LabelRow
 from calibrant_server.workers.ingest.entries import Places
 from calibrant_server.workers.ingest.retained_record import (
@@ -26,12 +28,14 @@ from calibrant_server.workers.ingest.retained_record import (
     batches_of,
     rows_of,
 )
+from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
 
 Group = tuple[int, str]
+NamedFacts = tuple[str, Facts]
 
 
 class Records(Protocol):
@@ -67,7 +71,7 @@ class RowOutcomes:
     n: int = 0
     duplicates: int = 0
     stale: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
 
     def placed(self, places: Places | None) -> RowOutcomes:
         """Return the same with pointers to rows as they were sent."""
@@ -158,10 +162,10 @@ class LabelJoin:
             model.after = mark.get(key, {})
 
     def predictions(
-        self, config: ModelConfig, batch: Any, received_ms: int, sent: Any = None
+        self, config: ModelConfig, batch: Batch, received_ms: int, sent: Batch | None = None
     ) -> RowOutcomes:
-        """Apply a batch with ids; `sent` is the batch as the client sent it, if slices were renamed."""
-        model = self._model(config, [str(name) for name in batch.ids])
+        """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
+        model = self._model(config, _ids_of(batch))
         outcomes = RowOutcomes()
         for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
@@ -176,9 +180,9 @@ class LabelJoin:
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
-    def new_rows(self, config: ModelConfig, batch: Any, received_ms: int) -> list[bool]:
-        """Return which rows of a batch with ids would count: the id has no earlier prediction and no deletion."""
-        names = [str(name) for name in batch.ids]
+    def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
+        """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
+        names = _ids_of(batch)
         model = self._model(config, names)
         times = (
             [received_ms * 1000] * batch.n
@@ -220,14 +224,14 @@ class LabelJoin:
         outcomes.note("/id", result)
         return outcomes
 
-    def exchanges(self, make: Callable[[ModelConfig], Any]) -> dict[PaneKey, tuple[Any, Any]]:
-        """Return for each pane what it loses and what it gains, as filled panes.
+    def exchanges(self, make: Callable[[ModelConfig], Pane]) -> dict[PaneKey, tuple[Pane, Pane]]:
+        """For each pane what it loses and what it gains, as filled panes.
 
         Parameters
         ----------
         make : an empty pane of a model
         """
-        result: dict[PaneKey, tuple[Any, Any]] = {}
+        result: dict[PaneKey, tuple[Pane, Pane]] = {}
         for model in self.models.values():
             for key, (old, new) in self._rows_by_pane(model).items():
                 lost, gained = make(model.config), make(model.config)
@@ -258,10 +262,12 @@ class LabelJoin:
         known = model.after.get(name) or model.before[name]
         return known if known is not None else Facts(received_ms // 1000)
 
-    def _rows_by_pane(self, model: ModelJoin) -> dict[PaneKey, tuple[list[Any], list[Any]]]:
-        """Return old and new rows of every changed unit, by the panes that they belong to."""
+    def _rows_by_pane(
+        self, model: ModelJoin
+    ) -> dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]]:
+        """Old and new rows of every unit that changed, by the panes that they belong to."""
         groups = self._touched_groups(model)
-        by_pane: dict[PaneKey, tuple[list[Any], list[Any]]] = {}
+        by_pane: dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]] = {}
         for names in groups.values():
             for side, facts_of in (
                 (0, model.before.get),
@@ -322,3 +328,8 @@ def _worst(results: list[str]) -> str:
         if result in results:
             return result
     return DUPLICATE
+
+
+def _ids_of(batch: Batch) -> list[str]:
+    assert batch.ids is not None
+    return [str(name) for name in batch.ids]

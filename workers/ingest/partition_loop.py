@@ -1,4 +1,4 @@
-"""The partition loop: merges entries into panes, many per commit.
+"""Partition loop: fills entries into panes, many in one commit.
 
 A worker reads a partition's stream from the cursor, fills entries into deltas and adds them to its cached panes. It commits
 panes, batch records, dead letters, cursor and trim in one script (`store/scripts/commit.lua`), guarded by the fencing
@@ -64,7 +64,7 @@ CHILD_MEMORY_BYTES = 2 << 30
 
 
 class PartitionLoop:
-    """Loop of one partition while its worker holds the lease."""
+    """Consumes one partition while its worker has the lease."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class PartitionLoop:
         self._next_commit_at = 0.0
 
     def run(self) -> None:
-        """Acquire the lease, work while it lasts and release it; repeat until stopped."""
+        """Until stopped: acquire the lease, work while it is valid, return it."""
         while self._goes_on:
             try:
                 if self._leases.take(self.partition):
@@ -135,7 +135,7 @@ class PartitionLoop:
         try:
             self.step()
         except (StaleTokenError, *NO_VERDICT) as error:
-            # The commit was rejected or its outcome is unknown: memory may be ahead of the store or behind it.
+            # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._shelf.forget()
             if isinstance(error, MemoryError):
                 self._count = 1
@@ -148,7 +148,7 @@ class PartitionLoop:
             self._leases.idle(self.partition)
 
     def step(self) -> None:
-        """Read the available entries and commit them."""
+        """Read the entries that are there, and commit them."""
         self._at_work = []
         if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._shelf.forget()
@@ -157,8 +157,7 @@ class PartitionLoop:
             return
         self._busy()
         if not self._counted:
-            # The attempt is counted once there are entries that may kill, and these are read again from the
-            # cursor that the count belongs to.
+            # Count the attempt once there is an entry to die of; read the entry again from the counted cursor.
             self._chain.take_over()
             self._counted = True
             return
@@ -178,7 +177,7 @@ class PartitionLoop:
             tries.succeeded()
 
     def _park(self, item: Item, why: str) -> None:
-        """Park an entry for a replay: one commit stores it, leaves its id open and moves the cursor past it."""
+        """Park an entry for a replay: one commit stores it, leaves its id open and advances the cursor."""
         commit, entry = Commit(self.keys), item.entry
         commit.park(item.id, why, int(time.time() * 1000))
         # The replay reserves room for its records again.
@@ -212,7 +211,7 @@ class PartitionLoop:
         self._leases.busy(self.partition)
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
-        """Fill the entries read and read further ones, until the stream is empty or the run is long enough."""
+        """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         run = CommitGroup(self._ground, self._busy, self._reads())
         while True:
             plain = list(
@@ -230,7 +229,7 @@ class PartitionLoop:
         return len(run.items) >= MAX_COMMIT_ENTRIES or run.n_bytes >= COMMIT_BYTES
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
-        """Return the entries after one, and whether the stream has no further ones."""
+        """Return the entries after one, and whether the stream had no more of them."""
         reply = self._node.xread(
             {self.keys.stream: after_id},
             count=self._count,
@@ -278,7 +277,7 @@ class PartitionLoop:
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:
-        """Commit an entry of the danger zone alone; dead-letter it if its changes cannot be written."""
+        """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""
         run = self._one_in_child(item)
         try:
             self._commit(run)
@@ -296,7 +295,7 @@ class PartitionLoop:
         return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
 
     def _one_in_child(self, item: Item) -> CommitGroup:
-        """Return a run of one entry of the danger zone, reduced in a process that may die of it."""
+        """Return the group of one suspected entry, reduced in a process that may die of it."""
         run = CommitGroup(self._ground, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
@@ -304,7 +303,7 @@ class PartitionLoop:
         if entry is None or config is None or known or config.generation != entry.generation:
             run.add(item)
             return run
-        # The child has its own time limit: waiting for it does not count as stuck.
+        # The sandbox has its own time limit: a loop that waits for it is not stuck.
         self._leases.idle(self.partition)
         try:
             reduction, n = self._child.reduce(entry, config)
@@ -314,7 +313,7 @@ class PartitionLoop:
             item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
-                # The entry is harmless. Its changes depend on records and slices, which only the worker has.
+                # It is harmless. Its changes depend on records and slices, which only the worker reads.
                 run.add(item)
             else:
                 run.add_reduced(item, reduction, n)
@@ -325,7 +324,7 @@ class PartitionLoop:
         return run
 
     def _alone(self, item: Item) -> None:
-        """Commit an entry that depends on all data merged before it, alone."""
+        """Apply an entry that depends on all merged before it, in a commit of its own."""
         assert item.entry is not None
         token, commit = self._chain.new_token(), Commit(self.keys)
         if item.entry.kind == ALARM:
@@ -370,7 +369,7 @@ class PartitionLoop:
                 item.judge(error)
 
     def _ordered(self, item: Item, order: IngestEntry, token: bytes) -> Commit:
-        """Commit a command about an alarm; dead-letter a command that cannot be executed."""
+        """Return the commit of an order about an alarm; dead-letter an invalid order."""
         commit = Commit(self.keys)
         try:
             write_order(self._node, self.keys, order, commit, token)
