@@ -39,7 +39,7 @@ class SoftmaxFit:
     converged : whether the gradient is small enough
     at_bound : whether a parameter is at its bound
     least_curvature : minimal eigenvalue of the Hessian in standardised parameters, gauge left out; or None
-    standard_errors : float64 (n_parameters,), sandwich by unit; None where not computed
+    standard_errors : float64 (n_parameters,), sandwich by unit; None if not computed
     """
 
     parameters: Floats

@@ -290,7 +290,7 @@ class _Reader:
         column = self._column(name, bins)
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
-            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
+            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} must be integers")
         if column.sum() > MAX_PREDICTIONS:
             self._refuse(
                 name, "count_limit", f"an update may count at most {MAX_PREDICTIONS} predictions"
@@ -323,7 +323,7 @@ class _Reader:
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
-            self._refuse("n_units", "integer", "n_units is a whole number of at least 1")
+            self._refuse("n_units", "integer", "n_units must be an integer of at least 1")
         if (
             value is not None
             and n_predictions is not None

@@ -37,7 +37,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
         lines.append(told)
     figure = sheet(answer, "ROC", lines, (6.0, 6.4))
     axes = figure.subplots()
-    hit = "a prediction that is right" if answer.get("scope") == "top_label" else "the class"
+    hit = "a correct prediction" if answer.get("scope") == "top_label" else "the class"
     dressed(axes, "false positive rate", f"true positive rate ({hit})")
     diagonal(axes, "by chance")
     if answer.get("auc") is None:

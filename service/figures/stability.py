@@ -63,7 +63,7 @@ def _drawn_of(answer: dict[str, Any]) -> str:
             "" if answer.get("exact") else " (near the metric)"
         )
     if source == "sample":
-        return f"{n} units of the kept sample of {answer.get('n_sample')}"
+        return f"{n} units of the stored sample of {answer.get('n_sample')}"
     if source == "cases":
         return f"{n} cases"
     return "the rows" if source else "data"

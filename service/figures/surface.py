@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
 N_LEVELS = 24
 SOURCES = {
-    "sample": "kept sample of logits",
-    "cells": "cells; log-probabilities stand for logits",
+    "sample": "stored sample of logits",
+    "cells": "cells; log-probabilities as logits",
     "rows": "rows",
-    "case": "the cells of one case; log-probabilities stand for logits",
+    "case": "the cells of one case; log-probabilities as logits",
 }
 
 
@@ -60,7 +60,7 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
     _draw(axes, along, up, values, LOSSES[objective])
     ends = [along[0], along[-1]]
     axes.plot(ends, ends, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
-    axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="as it is")
+    axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="unchanged")
     lowest = (answer.get("lowest") or {}).get(objective)
     if lowest:
         told = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"

@@ -16,7 +16,7 @@ NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
 
 def no_folder(text: str) -> str:
-    """Return an id as it is, unless a path cannot end in it."""
+    """Return an id unchanged; reject it if a path cannot end in it."""
     if NAME.fullmatch(text):
         return text
     raise PydanticCustomError(
@@ -40,7 +40,7 @@ BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 
 def check_name(name: str, pointer: str) -> str:
-    """Return `name` if it keeps the rule for ids."""
+    """Return `name` if it satisfies the rule for ids."""
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
@@ -61,5 +61,5 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
 
 
 def _unquoted(key: str) -> str:
-    """Return a key without the quotes that structured headers write around a string."""
+    """Return a key without the quotes of structured headers."""
     return key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key
