@@ -20,9 +20,9 @@
         429  BacklogFull, IdsFull, RecordsFull
         503  Saturated, StoreUnavailable, AnswerLate
 
-The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems rise from
-wherever they are noticed and are turned into `application/problem+json` (RFC 9457) once, in
-`service/http/problem_responses.py`.
+The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
+where they are detected. `service/http/problem_responses.py` is the one place that turns them into
+`application/problem+json` (RFC 9457).
 """
 
 import re
@@ -44,7 +44,7 @@ def _words(name: str) -> list[str]:
 
 
 class Problem(Exception):
-    """Something went wrong."""
+    """Base of all problems."""
 
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "problem"
@@ -121,7 +121,7 @@ class KeyRequired(Problem):
 
 
 class KeyUnknown(Problem):
-    """The service does not know the key in the header Authorization. Send a valid key."""
+    """The key in the header Authorization is unknown: send a key that this service has configured."""
 
     status = 401
 
@@ -131,19 +131,19 @@ class KeyUnknown(Problem):
 
 
 class ScopeMissing(Problem):
-    """The key is valid but has none of the scopes that this operation requires."""
+    """The key has none of the scopes that this operation requires: use a key with one of them."""
 
     status = 403
 
 
 class KeysNotConfigured(Problem):
-    """No keys are configured, and without keys the service accepts requests from this machine only."""
+    """No keys are configured, so the service accepts requests from this machine only: configure keys first."""
 
     status = 403
 
 
 class PathUnknown(Problem):
-    """Nothing is served at this path."""
+    """No operation exists at this path; the API document lists all paths."""
 
     status = 404
 
@@ -161,7 +161,7 @@ class BatchUnknown(Problem):
 
 
 class BaselineUnknown(Problem):
-    """The model has no baseline of this name."""
+    """The model has no baseline with this name."""
 
     status = 404
 
@@ -173,7 +173,7 @@ class AlarmUnknown(Problem):
 
 
 class MapUnknown(Problem):
-    """The model has no calibration map of this version, or none was promoted yet."""
+    """The model has no calibration map with this version, or no version was promoted yet."""
 
     status = 404
 
@@ -185,43 +185,43 @@ class MethodNotAllowed(Problem):
 
 
 class NotAcceptable(Problem):
-    """None of the media types in the header Accept can be produced here."""
+    """This operation cannot produce any of the media types in the header Accept."""
 
     status = 406
 
 
 class BodyTooSlow(Problem):
-    """The request body did not arrive in the time that the service allows."""
+    """The request body did not arrive within the time limit; send it faster or in smaller batches."""
 
     status = 408
 
 
 class BatchConflict(Problem):
-    """This batch id was used before for other content; send new content under a new id."""
+    """This batch id was used before with different content; send new content under a new id."""
 
     status = 409
 
 
 class ModelConflict(Problem):
-    """The request contradicts the settings of the model."""
+    """The request contradicts the definition of the model."""
 
     status = 409
 
 
 class ImportUnfinished(Problem):
-    """An import of this model has begun and is not finished: send the same import again to continue, or delete the model."""
+    """An import of this model is unfinished: send the same import again to continue, or delete the model."""
 
     status = 409
 
 
 class ModelDeleted(Problem):
-    """The model was deleted while the request waited; nothing was stored."""
+    """The model was deleted while the request waited; no data of the request are stored."""
 
     status = 409
 
 
 class BaselineConflict(Problem):
-    """A baseline cannot change: this name has another window, or the model has the maximum number of baselines."""
+    """Baselines cannot be changed: this name has another window, or the maximum number of baselines is reached."""
 
     status = 409
 
@@ -233,19 +233,19 @@ class AlarmClosed(Problem):
 
 
 class MapNotBetter(Problem):
-    """This version did not beat the current one on later labels. Send `override: true` to promote it anyway."""
+    """This version is not better than the current one on later labels; send `override: true` to promote it anyway."""
 
     status = 409
 
 
 class WebhooksMissing(Problem):
-    """The model's alarm has no webhooks; declare them in its settings first."""
+    """The model's alarm has no webhooks: declare them in its settings first."""
 
     status = 409
 
 
 class MapsFull(Problem):
-    """The model has the maximum number of map versions, which are never removed. Use another model id."""
+    """The model has the maximum number of map versions; the service never deletes versions."""
 
     status = 409
 
@@ -257,25 +257,25 @@ class PreconditionFailed(Problem):
 
 
 class BodyTooLarge(Problem):
-    """The request body is larger than the service accepts; send it in several batches."""
+    """The request body is larger than the limit; send it in several batches."""
 
     status = 413
 
 
 class MediaTypeUnsupported(Problem):
-    """The Content-Type of the request body is not one that this operation reads."""
+    """This operation does not support the Content-Type of the request body."""
 
     status = 415
 
 
 class CodingUnsupported(Problem):
-    """The Content-Encoding of the request body is not one that the service reads."""
+    """The service does not support the Content-Encoding of the request body."""
 
     status = 415
 
 
 class InvalidInput(Problem):
-    """The request body is well-formed, but its content breaks a rule; nothing was stored."""
+    """The request body is well-formed, but its content violates a rule; nothing was stored."""
 
     status = 422
 
@@ -287,13 +287,13 @@ class InvalidQuery(Problem):
 
 
 class InvalidName(Problem):
-    """An id breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
+    """An id violates the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
 
     status = 422
 
 
 class PreconditionRequired(Problem):
-    """A change of an existing model needs If-Match with the ETag of the version that it changes."""
+    """A change of an existing model requires If-Match with the ETag of the version that it changes."""
 
     status = 428
 
@@ -305,36 +305,36 @@ class BacklogFull(RetryLater):
 
 
 class IdsFull(RetryLater):
-    """The store of batch ids is full. Ids are never removed early: send the batch again later."""
+    """The service stores the maximum number of batch ids; ids are never removed before they expire."""
 
     status = 429
 
 
 class RecordsFull(RetryLater):
-    """The store of retained predictions is full. None is removed early: send the batch again later."""
+    """The service retains the maximum number of predictions by id; none is removed before its retention ends."""
 
     status = 429
 
 
 class InternalError(Problem):
-    """The service failed with an unexpected error. Report it with the time of the request."""
+    """The service failed unexpectedly; the request is not the cause."""
 
     status = 500
 
 
 class Saturated(RetryLater):
-    """The memory for request bodies is full. Send the request again later."""
+    """The service holds the maximum amount of request bodies in memory."""
 
     status = 503
 
 
 class StoreUnavailable(RetryLater):
-    """The store cannot be reached; a batch may be sent again safely under the same id."""
+    """The store is unavailable; a batch can be sent again safely under the same id."""
 
     status = 503
 
 
 class AnswerLate(RetryLater):
-    """The workers did not respond in time. Send the same query again: the result may be ready."""
+    """The workers did not respond in time; the same request may be faster the next time."""
 
     status = 503

@@ -9,7 +9,7 @@ from fastapi import Header, Request
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import MalformedRequest, NotAcceptable
 
-# Read from the request where they matter; declared for the document.
+# Routes read these from the request; they are declared here for the API document.
 Prefer = Annotated[
     str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
 ]
@@ -25,12 +25,12 @@ TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def only(request: Request, name: str) -> str | None:
-    """Return the value of a header, or None.
+    """Return the value of a header; none if it is absent.
 
     Raises
     ------
     MalformedRequest
-        It was sent twice: one of its values would be ignored.
+        The header is present more than once: all values but one would be ignored.
     """
     values = request.headers.getlist(name)
     if len(values) > 1:
@@ -40,9 +40,9 @@ def only(request: Request, name: str) -> str | None:
 
 
 def preferred_wait(request: Request) -> int | None:
-    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most 60; None without the header.
+    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most 60; none if it is absent.
 
-    An invalid preference is ignored, as the RFC requires.
+    A preference that cannot be parsed is ignored, as the RFC requires.
     """
     for header in request.headers.getlist("prefer"):
         for preference in header.split(","):
@@ -53,9 +53,9 @@ def preferred_wait(request: Request) -> int | None:
 
 
 def entity_tags(request: Request, header: str) -> list[str] | None:
-    """Return the tags of If-Match or If-None-Match, or None; `*` is returned unchanged.
+    """Return the tags of If-Match or If-None-Match; none if the header is absent; `*` is returned as it is.
 
-    A weak tag names no version that can be changed: If-Match ignores it (RFC 9110, section 13.1.1).
+    A weak tag names no version that could be changed: If-Match ignores it (RFC 9110, section 13.1.1).
     """
     values = request.headers.getlist(header)
     if not values:
@@ -67,12 +67,12 @@ def entity_tags(request: Request, header: str) -> list[str] | None:
 
 
 def names(tags: list[str] | None, etag: str) -> bool:
-    """Return whether these tags name the state of `etag`."""
+    """Tell whether these tags include the state of `etag`."""
     return tags is not None and (tags == ["*"] or etag in tags)
 
 
 def negotiated(request: Request, offers: Sequence[str]) -> str:
-    """Return the offer that the header Accept prefers; the first of equals."""
+    """Return the offer with the highest weight in the header Accept; the first of equals."""
     accept = ",".join(request.headers.getlist("accept"))
     if not accept.strip():
         return offers[0]

@@ -16,7 +16,7 @@ NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
 
 def no_folder(text: str) -> str:
-    """Return an id unchanged, unless it is a path segment of its own meaning."""
+    """Return an id unchanged; reject it if a path cannot end in it."""
     if NAME.fullmatch(text):
         return text
     raise PydanticCustomError(
@@ -41,7 +41,7 @@ BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 
 def check_name(name: str, pointer: str) -> str:
-    """Return `name` if it follows the rule for ids."""
+    """Return `name` if it satisfies the rule for ids."""
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
@@ -62,5 +62,5 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
 
 
 def _unquoted(key: str) -> str:
-    """Return a key without the quotes of a structured header."""
+    """Return a key without the quotes of structured headers."""
     return key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key

@@ -24,9 +24,9 @@ from calibrant_server.service.http.errors import (
 PROBLEM_JSON = "application/problem+json"
 LISTED_VIOLATIONS = 100
 
-KEY_ITSELF = "[key]"  # where pydantic finds fault with a name rather than with what stands under it
+KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value
 
-# What pydantic calls a rule, where our word for it is another.
+# Rules whose names here differ from pydantic's.
 RULES = {
     "extra_forbidden": "unknown_field",
     "literal_error": "unknown_value",
@@ -43,7 +43,7 @@ RULES = {
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
-    """Return the problem as `application/problem+json`."""
+    """Respond with the problem as `application/problem+json`."""
     return Response(
         orjson.dumps(problem.body(request.url.path)),
         status_code=problem.status,
@@ -53,7 +53,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def invalid_input(violations: list[Violation]) -> InvalidInput:
-    """Return the problem of a body with these violations; state if it lists only the first."""
+    """Return the problem of a body with these violations; its detail states if only the first are listed."""
     first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
     if len(violations) == 1:
         return InvalidInput(first, errors=violations)
@@ -91,7 +91,7 @@ def from_validation(error: RequestValidationError) -> Problem:
 
 
 def from_http(error: HTTPException, request: Request) -> Problem:
-    """Return the problem of a path or method without a route."""
+    """Return the problem of a path or method that no route serves."""
     if error.status_code == 405:
         allow = ", ".join(methods_of(request))
         detail = f"{request.method} is not supported here; allowed: {allow}."
@@ -111,7 +111,7 @@ def methods_of(request: Request) -> list[str]:
 
 
 def path_unknown(path: str) -> PathUnknown:
-    """Return the 404 of a path; under models it names the rule for ids, which contain no slash."""
+    """Return the 404 of a path; under models it states the rule for ids, which exclude the slash."""
     if not path.startswith("/v1/models/") or path.endswith("/"):
         ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
         return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
@@ -120,7 +120,7 @@ def path_unknown(path: str) -> PathUnknown:
 
 
 def problem_of(error: Exception, request: Request) -> Problem:
-    """Return the problem that an error of a request is."""
+    """Return the problem of an error of a request."""
     match error:
         case Problem():
             return error
@@ -143,9 +143,9 @@ FORESEEN: tuple[type[Exception], ...] = (
 
 
 def install(app: FastAPI) -> None:
-    """Return the expected errors of `app` as problem documents.
+    """Register the handlers that turn expected errors of `app` into problem documents.
 
-    Unexpected errors are handled by `calibrant_server.service.http.middleware`, the outermost layer.
+    `calibrant_server.service.http.middleware`, the outermost layer, handles unexpected errors.
     """
 
     async def answer(request: Request, error: Exception) -> Response:

@@ -63,7 +63,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-# For the store to take a batch, repeats included. Clients' own timeouts are usually 10 s and more.
+# Time for the store to accept a batch, retries included. Clients' own timeouts are usually 10 s and more.
 INGEST_DEADLINE_S = 5.0
 # After this no caller waits for a result any longer. The worker finishes and caches it all the same.
 ANSWER_DEADLINE_S = 20.0
@@ -131,7 +131,7 @@ class Inbox:
 
         Parameters
         ----------
-        was_there : the batch was handed over or found before: only the model's deletion can have taken its record away
+        was_there : the batch was appended or found before, so only the model's deletion can have removed its record
 
         Raises
         ------
@@ -180,19 +180,19 @@ class Inbox:
     async def state_version(
         self, model: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """A name of the state that results about a window depend on; other state has another name."""
+        """Return the name of the state that results about a window depend on; different states have different names."""
         return await self._kept_up(
             lambda: self._versions.state_version(model, slice_, window, needs)
         )
 
     async def state(self, model: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
-        """What results about a slice depend on now."""
+        """Return the current state that results about a slice depend on."""
         return await self._kept_up(lambda: self._versions.state(model, slice_, needs))
 
     async def unchanged_state(
         self, model: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
-        """The same in one read, where model and slice are as they were last seen; else None."""
+        """Return the same in one read if model and slice are unchanged since the last read; else None."""
         return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Predictions and labels that meet by id: what entries change in the retained records, and so in the panes.
+"""Join of predictions and labels by id: how entries change the retained records, and so the panes.
 
-A run of entries is applied to the facts in memory. Then, for every unit that changed, all of its old rows are taken out of the
-panes and all of its new rows put in: a unit's rows share one weight, so they change together.
+A run of entries is applied to the records in memory. Then, for every changed unit, all of its old rows are subtracted from
+the panes and all of its new rows are added. A unit's rows share one weight, so they change together.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ NamedFacts = tuple[str, Facts]
 
 
 class Records(Protocol):
-    """Where retained records and the members of units are read from."""
+    """Reader of retained records and of the members of units."""
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
-        """The records of some ids; those without one are left out."""
+        """Return the records of some ids; ids without a record are omitted."""
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
-        """The ids of each unit of a pane."""
+        """Return the ids of each unit of a pane."""
 
     def marks(self, config: ModelConfig) -> Watermarks:
-        """How far the model's panes are dropped and sealed."""
+        """Return how far the model's panes are dropped and sealed."""
 
 
 class NoRecords:
-    """Knows of no record: for trying an entry out where the store must not be reached."""
+    """Reader without records: for a trial of an entry where the store must not be reached."""
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
         return {}
@@ -66,7 +66,7 @@ class NoRecords:
 
 @dataclass
 class RowOutcomes:
-    """What became of the rows of one entry."""
+    """Outcomes of the rows of one entry."""
 
     n: int = 0
     duplicates: int = 0
@@ -74,7 +74,7 @@ class RowOutcomes:
     errors: list[RowError] = field(default_factory=list)
 
     def placed(self, places: Places | None) -> RowOutcomes:
-        """The same with pointers to rows as they were sent."""
+        """Return the same with pointers to rows as they were sent."""
         if places is None:
             return self
         errors = []
@@ -84,7 +84,7 @@ class RowOutcomes:
         return replace(self, errors=errors)
 
     def note(self, pointer: str, result: str) -> None:
-        """Take down one row's result."""
+        """Record the result of one row."""
         if result == NEW:
             self.n += 1
         elif result == DUPLICATE:
@@ -125,15 +125,15 @@ class ModelJoin:
 
     @property
     def kept_from(self) -> int:
-        """Panes that began earlier, in seconds, have outlived their retention."""
+        """Limit in seconds: panes that began earlier have outlived their retention."""
         return self.marks.kept_from
 
     def changed(self) -> dict[str, Facts]:
-        """Records that differ from what the store holds."""
+        """Return the records that differ from the store's."""
         return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
 
     def joined(self) -> dict[int, list[str]]:
-        """Ids that have their prediction now and had none, by the start of their pane, as far as it is not sealed."""
+        """Return the ids that have newly received their prediction, by the start of their pane, if it is not sealed."""
         found: dict[int, list[str]] = {}
         for name, facts in self.changed().items():
             before = self.before[name]
@@ -146,18 +146,18 @@ class ModelJoin:
 
 
 class LabelJoin:
-    """Applies entries to facts, and works out what panes lose and gain."""
+    """Join of entries with retained records; computes what panes lose and gain."""
 
     def __init__(self, records: Records):
         self._records = records
         self.models: dict[tuple[str, str], ModelJoin] = {}
 
     def mark(self) -> dict[tuple[str, str], dict[str, Facts]]:
-        """Where the facts stand now, to go `back` to when an entry fails half way."""
+        """Return a mark of the current records, for `back` if an entry fails half way."""
         return {key: dict(model.after) for key, model in self.models.items()}
 
     def back(self, mark: dict[tuple[str, str], dict[str, Facts]]) -> None:
-        """Undo what was applied since the mark."""
+        """Undo all changes since the mark."""
         for key, model in self.models.items():
             model.after = mark.get(key, {})
 
@@ -173,7 +173,7 @@ class LabelJoin:
                 continue
             known = self._facts(model, name, received_ms)
             facts, result = known.predicted(prediction, votes)
-            # Labels that waited have come when the id was first heard of.
+            # Labels that waited arrived when the id was first received.
             model.after[name] = facts.timed(
                 known.since_s * 1000 if known.is_labelled else received_ms
             )
@@ -242,7 +242,7 @@ class LabelJoin:
         return result
 
     def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
-        """The model's facts, with those of `names` read."""
+        """Return the model's records, with those of `names` read."""
         key = (config.key, config.generation)
         if key not in self.models:
             self.models[key] = ModelJoin(config, marks=self._records.marks(config))
@@ -282,7 +282,7 @@ class LabelJoin:
         return by_pane
 
     def _touched_groups(self, model: ModelJoin) -> dict[Group, list[str]]:
-        """Every unit of a pane with a changed row, and all its ids; also takes down new members."""
+        """Return every unit of a pane with a changed row, and all its ids; also record new members."""
         changed = model.changed()
         singles: dict[Group, list[str]] = {}
         named: dict[Group, list[str]] = {}
@@ -292,7 +292,7 @@ class LabelJoin:
                     continue
                 start = pane_start(each.prediction.event_us, model.config.pane_s)
                 if start < model.kept_from:
-                    # The pane is gone, and its records will be: nothing is taken out of it any more.
+                    # The pane is deleted and its records will be: nothing is subtracted from it any more.
                     continue
                 group = each.prediction.group
                 if group is None:
@@ -315,7 +315,7 @@ class LabelJoin:
 
 
 def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
-    """The panes that a prediction contributes to: all rows, and one a slice value."""
+    """Return the panes that a prediction contributes to: all rows, and one per slice value."""
     prediction = facts.prediction
     assert prediction is not None
     start = pane_start(prediction.event_us, config.pane_s)

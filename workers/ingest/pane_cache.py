@@ -280,7 +280,7 @@ class PaneCache:
         commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
 
     def trim(self) -> None:
-        """Evict the panes used longest ago, of any partition, down to the bound. Only right after a written commit."""
+        """Evict the least recently used panes of any partition, down to the limit. Call it only right after a written commit."""
         used, self._used = self._used, {}
         self._budget.end(self, used)
 

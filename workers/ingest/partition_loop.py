@@ -1,10 +1,9 @@
 """Partition loop: fills entries into panes, many in one commit.
 
-A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
-holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
-(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
-missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
-has happened; after it everything has.
+A worker reads a partition's stream from the cursor, fills entries into deltas and adds them to its cached panes. It commits
+panes, batch records, dead letters, cursor and trim in one script (`store/scripts/commit.lua`), guarded by the fencing
+token. Records are read after the token. So a record that was missing then is still missing when the commit is written, or
+the commit is rejected. If the worker is killed before the commit, nothing has happened; after it, everything has.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
-# A read returns at once when an entry arrives. Without one, the loop looks this often at leases and its stop event.
+# A read returns at once when an entry arrives. Without entries, the loop checks leases and its stop event this often.
 READ_BLOCK_S = 0.3
 # Target of one read: longer replies of large entries are slower than several short ones.
 READ_BYTES = 2 << 20
-# State that one commit writes, unless one batch touches more. The store serves nothing else while it runs a commit:
-# 8 MiB take it some tens of milliseconds.
+# State written per commit, unless one batch changes more. The store serves no other request during a commit:
+# 8 MiB take some tens of milliseconds.
 COMMIT_BYTES = 8 << 20
-# State written per second at most: commits are spaced to stay below what a network disk keeps up with.
+# Maximum state written per second: commits are spaced so that a network disk keeps up.
 COMMIT_WRITE_RATE = 20_000_000
-# For one suspected entry, filled in a process of its own: many times what the largest accepted batch takes.
+# Time limit for one suspected entry in the sandbox: many times that of the largest accepted batch.
 CHILD_TIMEOUT_S = 20.0
 CHILD_MEMORY_BYTES = 2 << 30
 
@@ -92,7 +91,7 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedStore(self._node, self.keys)
-        self._tries: Tries | None = None  # made by the first failure
+        self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
         self._counted = False
         self._count = _FIRST_COUNT
@@ -181,7 +180,7 @@ class PartitionLoop:
         """Park an entry for a replay: one commit stores it, leaves its id open and advances the cursor."""
         commit, entry = Commit(self.keys), item.entry
         commit.park(item.id, why, int(time.time() * 1000))
-        # Room for its records is reserved again by the replay.
+        # The replay reserves room for its records again.
         arrived(item, commit, self.keys)
         if entry is not None and entry.batch_id:
             key = self.keys.record(entry.model, entry.generation, entry.batch_id)

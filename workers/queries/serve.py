@@ -65,7 +65,7 @@ class QueryServer:
                 log.warning("questions: %s", error)
                 stop.wait(0.2)
             except Exception:
-                log.exception("a question could not be served")
+                log.exception("query_failed")
 
     def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
         """Serve one query, unless its result exists or no client waits for it."""
@@ -83,7 +83,7 @@ class QueryServer:
         if not self._compute.is_slow(question):
             self._send(question, self._compute.answer(question))
         elif client.exists(self._keys.claim(question.digest)):
-            log.debug("%s is being answered already", question.digest)
+            log.debug("query_claimed digest=%s", question.digest)
         elif client.llen(line) < MAX_QUESTIONS:
             client.lpush(line, raw)
 

@@ -119,7 +119,7 @@ class SliceState:
 
 
 class Versions:
-    """State versions for the event loop; an unchanged slice costs one field."""
+    """Reader of state versions for the event loop; an unchanged slice costs one field."""
 
     def __init__(self, client: Any, keys: Keys):
         self._client = client

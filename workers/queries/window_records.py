@@ -52,7 +52,7 @@ class WindowRecords:
         name = (self.config.key, self.config.generation)
         held = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
         if held > MAX_HELD:
-            detail = f"the model retains {held} records, and up to {MAX_HELD} are looked through; a shorter retention keeps fewer"
+            detail = f"the model retains {held} records; at most {MAX_HELD} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
         found: dict[str, Facts] = {}
         n_ratings = 0
@@ -85,7 +85,5 @@ class WindowRecords:
 
 def _refuse_more(n: int, most: int, what: str) -> None:
     if n > most:
-        detail = (
-            f"the window holds more than {most} {what}, the most that are read at once: narrow it"
-        )
+        detail = f"the window holds more than {most} {what}, the maximum for one request: request a shorter window"
         raise CalibrationInputError.at("/window", "too_many_records", detail)
