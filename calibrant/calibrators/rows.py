@@ -1,4 +1,4 @@
-"""Rows on which maps are fitted and compared: log-probabilities, the weight of each class's label, units.
+"""Labelled rows to which maps are fitted and on which they are compared: log-probabilities, weights of ratings, units.
 
 One row is one prediction. Losses add over rows, and their variation is taken over units, so that several rows of a
 patient count as one observation.
@@ -78,7 +78,7 @@ class LabelledRows:
 
     @cached_property
     def is_all_right(self) -> bool:
-        """Whether no rating is of a class less probable than another, so that no temperature is too low."""
+        """Whether every rating is of a most probable class. Then the loss falls with the temperature down to its bound."""
         below = self.logits < self.logits.max(axis=1, keepdims=True)
         return bool(self.share[below].sum() <= 1e-12 * self.weight.sum())
 

@@ -1,4 +1,4 @@
-"""The simplest changes of a row: one temperature, one intercept per class, both with one slope per class.
+"""The softmax maps with the fewest parameters: a common temperature, one intercept per class, or both.
 
 The recommendation compares them; the temperature also serves held-out numbers.
 """
