@@ -77,10 +77,10 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
     media_type = media_type.strip().lower()
     if media_type not in takes:
         named = media_type or "no Content-Type"
-        raise MediaTypeUnsupported(f"{named} is not read here; send {' or '.join(takes)}.")
+        raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
     charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
-        raise MediaTypeUnsupported(f"The charset {charset} is not read here; send UTF-8.")
+        raise MediaTypeUnsupported(f"Received charset {charset}; expected UTF-8.")
     return media_type
 
 
@@ -90,7 +90,7 @@ def content_coding(request: Request) -> str | None:
     if coding in ("identity", ""):
         return None
     if coding not in CODINGS:
-        raise CodingUnsupported(f"{coding} is not read here; send {' or '.join(CODINGS)}.")
+        raise CodingUnsupported(f"Received coding {coding}; expected {' or '.join(CODINGS)}.")
     return coding
 
 
@@ -98,7 +98,9 @@ def announced_length(request: Request, limit: int) -> int:
     """Return the Content-Length, 0 if there is none; reject a body over the limit."""
     text = request.headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit()):
-        raise MalformedRequest("Content-Length is not a number of bytes.")
+        raise MalformedRequest(
+            "Received a Content-Length that is not a number of bytes. Correct the header."
+        )
     if len(text) > 18 or int(text) > limit:
         raise too_large(limit)
     return int(text)

@@ -90,7 +90,7 @@ class Problem(Exception):
 
 
 class RetryLater(Problem, family=True):
-    """The request was not handled now; the header Retry-After says when to send it again."""
+    """The request was not handled; the header Retry-After gives the time to wait before sending it again."""
 
     status = 503
 
@@ -106,7 +106,7 @@ class MalformedBody(Problem):
 
 
 class MalformedRequest(Problem):
-    """A header of the request cannot be read."""
+    """A header of the request is invalid."""
 
     status = 400
 

@@ -16,7 +16,7 @@ Prefer = Annotated[
 IdempotencyKey = Annotated[
     str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
 ]
-IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client has.")]
 IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]
 
 MAX_WAIT_S = 60
@@ -34,7 +34,7 @@ def only(request: Request, name: str) -> str | None:
     """
     values = request.headers.getlist(name)
     if len(values) > 1:
-        detail = f"The header {name} stands {len(values)} times; it is sent once."
+        detail = f"Received header {name} {len(values)} times; expected 1. Send it once."
         raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
     return values[0] if values else None
 
@@ -80,7 +80,9 @@ def negotiated(request: Request, offers: Sequence[str]) -> str:
     quality = {offer: _quality(offer, ranges) for offer in offers}
     best = max(offers, key=lambda offer: quality[offer])
     if quality[best] <= 0:
-        raise NotAcceptable(f"What can be produced here: {', '.join(offers)}.")
+        raise NotAcceptable(
+            f"Received an Accept header without a supported media type; expected one of {', '.join(offers)}."
+        )
     return best
 
 
@@ -94,7 +96,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
-    """Return the weight that the most specific matching range gives to `offer`."""
+    """Return the weight of `offer` in the most specific matching range."""
     family = offer.split("/")[0] + "/*"
     for name in (offer, family, "*/*"):
         weights = [weight for media, weight in ranges if media == name]

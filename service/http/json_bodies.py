@@ -57,7 +57,9 @@ def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
 def _bound_objects(data: bytes, max_objects: int) -> None:
     """Reject text that would fill memory before parsing it: an empty list takes 2 bytes as text, 60 in memory."""
     if data.count(b"[") + data.count(b"{") > max_objects:
-        raise BodyTooLarge(f"The body holds more than {max_objects} lists and objects.")
+        raise BodyTooLarge(
+            f"Received more than {max_objects} lists and objects in the body. Send it in several batches."
+        )
 
 
 def _loaded(data: bytes, line: int | None = None) -> Any:
@@ -81,7 +83,7 @@ def malformed(reason: str, line: int | None) -> MalformedBody:
 def _record(text: bytes, line: int) -> dict[str, Any]:
     record = _loaded(text, line)
     if not isinstance(record, dict):
-        raise malformed("a line holds one object", line)
+        raise malformed("expected one object per line", line)
     return record
 
 
@@ -127,7 +129,7 @@ def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
 def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
-    detail = f"{where}the key {key!r} stands twice in one object."
+    detail = f"{where}Received key {key!r} twice in one object; expected it once."
     return MalformedBody(
         detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)]
     )

@@ -68,7 +68,7 @@ def violation_of(error: dict[str, Any]) -> Violation:
     place = "".join(f"/{escaped(part)}" for part in parts)
     rule = RULES.get(error["type"], error["type"])
     if rule == "unknown_field":
-        return Violation(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+        return Violation(place, rule, f"Received unknown field {str(parts[-1])[:60]!r}. Remove it.")
     detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
     return Violation(place, rule, detail)
 
@@ -94,7 +94,7 @@ def from_http(error: HTTPException, request: Request) -> Problem:
     """Return the problem of a path or method that no route serves."""
     if error.status_code == 405:
         allow = ", ".join(methods_of(request))
-        detail = f"{request.method} is not answered here; allowed: {allow}."
+        detail = f"{request.method} is not supported here; allowed: {allow}."
         return MethodNotAllowed(detail, headers={"Allow": allow})
     if error.status_code == 404:
         return path_unknown(request.url.path)
@@ -116,7 +116,7 @@ def path_unknown(path: str) -> PathUnknown:
         ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
         return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
     rule = Violation("/model", "id", InvalidName.message())
-    return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
+    return PathUnknown(f"Nothing is served at {path}. A model id contains no slash.", errors=[rule])
 
 
 def problem_of(error: Exception, request: Request) -> Problem:

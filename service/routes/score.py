@@ -115,7 +115,7 @@ ScoreOptions = create_model(
 
 
 class ScoredBody(PredictionsBody):
-    """A batch with labels, and who gave them."""
+    """A batch with labels and their raters."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
@@ -127,7 +127,7 @@ class ScoredBody(PredictionsBody):
 
 
 class ScoredRecord(PredictionRecord):
-    """One line of NDJSON: one prediction with its labels, and who gave them."""
+    """One line of NDJSON: one prediction with its labels and their raters."""
 
     rater: Name | list[Name | None] | None = None
 
@@ -152,7 +152,7 @@ class PlainResponse(BaseModel):
     metrics: Estimates
     reliability: dict[str, Any]
     temperature: TemperatureResponse
-    baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
+    baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
     rejected: int = 0
     errors: list[ProblemError] = []
 
@@ -161,7 +161,7 @@ class PlainResponse(BaseModel):
 _INCLUDED: dict[str, Any] = {
     name: (
         dict[str, Any] | None,
-        Field(None, description="With `include`, as its endpoint tells it."),
+        Field(None, description="With `include`: the result of its endpoint."),
     )
     for name in SECTIONS
 }

@@ -37,7 +37,7 @@ class RocQuery(Query):
         "Default: the model's own scope.",
     )
     raters: Raters = "pooled"
-    edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
+    edges: Edges = Field("right", description="For plain histograms that the window may contain.")
     points: int = Field(
         POINTS, ge=2, le=MAX_POINTS, description="Maximum number of points of the curve."
     )
