@@ -19,9 +19,10 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
@@ -84,7 +85,7 @@ class Play:
             else:
                 columns["labels"] = self.rng.integers(0, N_CLASSES, n)
             batch = Batch.from_columns(columns, task="multiclass").batch
-            return IngestBatch(
+            return IngestBatch.of(
                 MODEL,
                 f"{prefix}{first}",
                 PREDICTIONS,
@@ -104,7 +105,7 @@ class Play:
                 for i, klass in enumerate(classes)
             ]
             payload = pack_labels(rows)
-            return IngestBatch(
+            return IngestBatch.of(
                 MODEL,
                 f"l{prefix}{first}",
                 LABELS,

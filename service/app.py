@@ -9,7 +9,6 @@ from fastapi.telemetry import TelemetryConfig
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
-from calibrant_server.service.http.conditional_get import ConditionalGet
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
@@ -65,7 +64,6 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         app.include_router(router)
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
-    app.add_middleware(ConditionalGet)
     app.add_middleware(
         RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
     )

@@ -16,7 +16,7 @@ from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import SettingsError
 
@@ -57,9 +57,10 @@ def main() -> None:
 def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until told to stop; end with 3 if the store or the engine cannot be started."""
     app = create_app(settings)
+    report_start(app, sockets)
     settle()
     config = uvicorn.Config(
-        Plainly(app, sockets),
+        app,
         access_log=False,
         server_header=False,
         log_config=None,

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastapi import FastAPI
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -80,17 +81,11 @@ def unread() -> list[str]:
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 
-class Plainly:
-    """Wraps the app: says where it serves; a start that fails for a foreseen reason is told without a traceback."""
+def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
+    """Have the app log its addresses once started, and a foreseen failure to start without a traceback."""
+    run: ASGIApp = app.router.lifespan
 
-    def __init__(self, app: ASGIApp, sockets: Sequence[socket.socket]) -> None:
-        self.app = app
-        self.sockets = sockets
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; only the start is looked at."""
-        if scope["type"] != "lifespan":
-            return await self.app(scope, receive, send)
+    async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         held: list[Message] = []
 
         async def hold_failure(message: Message) -> None:
@@ -99,16 +94,18 @@ class Plainly:
                 return
             await send(message)
             if message["type"] == "lifespan.startup.complete":
-                for each in self.sockets:
+                for each in sockets:
                     log.info(
                         "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)
                     )
 
         try:
-            await self.app(scope, receive, hold_failure)
+            await run(scope, receive, hold_failure)
         except Exception as error:
             if not held:
                 raise
             plain = {"message": f"calibrant: {error}"} if isinstance(error, FORESEEN) else {}
             await send({**held[0], **plain})
             raise
+
+    app.router.lifespan = lifespan  # type: ignore[method-assign]

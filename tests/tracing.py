@@ -20,50 +20,70 @@ import httpx
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import Plainly
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("calibrant", "service", "workers")
-# Threads that work without a request: their files say nothing about one.
-BACKGROUND = ("courier", "heartbeat")
+ACCUMULATORS = "calibrant/accumulators/"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a project function."""
+
+    thread: str
+    file: str
+    function: str
+    in_accumulator: bool
 
 
 @dataclass
 class Trace:
-    """Calls of project functions while `recording`: thread, file and function, in order."""
+    """Calls of project functions while `recording`, in order, over all threads."""
 
-    calls: list[tuple[str, str, str]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     recording: bool = False
     _files: dict[str, str] = field(default_factory=dict)
+    _depth: threading.local = field(default_factory=threading.local)
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         """Note a call; the function for `sys.setprofile`."""
-        if not self.recording or event != "call":
+        if not self.recording or event not in ("call", "return"):
             return
-        code = frame.f_code
-        file = self._files.get(code.co_filename)
+        name = frame.f_code.co_filename
+        file = self._files.get(name)
         if file is None:
-            file = self._files[code.co_filename] = _project_file(code.co_filename)
-        if file:
-            self.calls.append((threading.current_thread().name, file, code.co_qualname))
+            file = self._files[name] = _project_file(name)
+        if not file:
+            return
+        depth: int = getattr(self._depth, "in_accumulators", 0)
+        if event == "call":
+            thread = threading.current_thread().name
+            self.calls.append(Call(thread, file, frame.f_code.co_qualname, depth > 0))
+        if file.startswith(ACCUMULATORS):
+            self._depth.in_accumulators = max(0, depth + (1 if event == "call" else -1))
 
-    def files(self, *prefixes: str) -> list[str]:
-        """Files with an executed function, by first call; only of threads whose name begins with a prefix."""
-        return list(
-            dict.fromkeys(
-                file
-                for thread, file, _ in self.calls
-                if not thread.startswith(BACKGROUND)
-                and (not prefixes or thread.startswith(prefixes))
-            )
-        )
+    def files(self, *threads: str, without: str | None = None) -> list[str]:
+        """Files with an executed function, by first call, of the threads whose name begins with one of `threads`.
+
+        `without="accumulators"` leaves out the accumulators and everything that they call.
+        """
+        calls = [call for call in self.calls if call.thread.startswith(threads)]
+        if without == "accumulators":
+            calls = [
+                call
+                for call in calls
+                if not call.in_accumulator and not call.file.startswith(ACCUMULATORS)
+            ]
+        return list(dict.fromkeys(call.file for call in calls))
 
     async def until(self, thread: str, function: str, seconds: float = 30.0) -> None:
         """Wait until the latest call of a thread is this function."""
         deadline = time.monotonic() + seconds
         while True:
-            last = next((call for call in reversed(self.calls) if call[0].startswith(thread)), None)
-            if last is not None and last[2] == function:
+            last = next(
+                (call for call in reversed(self.calls) if call.thread.startswith(thread)), None
+            )
+            if last is not None and last.function == function:
                 return
             assert time.monotonic() < deadline, f"{thread} did not reach {function}"
             await asyncio.sleep(0.01)
@@ -98,7 +118,7 @@ def traced() -> Iterator[Trace]:
 async def one_process(data_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
     """Run service, engine and embedded store in this process, as `make run` does, without the socket."""
     app = create_app(Settings(data_dir=data_dir))
-    transport = httpx.ASGITransport(app=Plainly(app, []))
+    transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,

@@ -79,7 +79,7 @@ class Columns:
 
     def _plain(self, name: str, value: Any) -> Any:
         """Return a column in a form that is read below. Nulls of a column that was read through Arrow are noted."""
-        if name == "slices" or name not in KNOWN:
+        if isinstance(value, list | np.ndarray) or name == "slices" or name not in KNOWN:
             return value
         column = plain(name, value)
         if not isinstance(column, Column):

@@ -1,11 +1,11 @@
-"""What routes are given: the caller by scope, and the parts of the app.
+"""Dependencies of routes: the caller by scope, and the parts of the app.
 
-All are coroutines: a plain function would be sent to another thread, at every request.
+All are coroutines: FastAPI would run a plain function in another thread at every request.
 """
 
 from typing import Annotated
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request
 
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.ingest.service import IngestService
@@ -45,18 +45,7 @@ TheConnection = Annotated[Connection, Depends(_connection)]
 TheReception = Annotated[IngestService, Depends(_reception)]
 TheReading = Annotated[ReadService, Depends(_reading)]
 
-Ingester = Annotated[Caller, Depends(needs("ingest"))]
 Reader = Annotated[Caller, Depends(needs("read"))]
 MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]
 Scorer = Annotated[Caller, Depends(needs("read", "ingest"))]
 Admin = Annotated[Caller, Depends(needs("admin"))]
-
-# Read from the request where they matter; declared for the document.
-Prefer = Annotated[
-    str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
-]
-IdempotencyKey = Annotated[
-    str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
-]
-IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
-IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]

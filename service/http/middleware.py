@@ -1,4 +1,4 @@
-"""What lies around every request: a check of its path, security headers, a line in the log, a count."""
+"""Middleware of every request: check of the path, conditional GET, security headers, log line, metrics."""
 
 import logging
 import time
@@ -9,6 +9,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
+from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
 
@@ -24,7 +25,7 @@ SECURITY_HEADERS = {
 
 
 class RequestMiddleware:
-    """Wraps the app; nothing in here knows what a request is about."""
+    """Outermost layer of the app; independent of the subject of a request."""
 
     def __init__(self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool) -> None:
         self.app = app
@@ -38,31 +39,34 @@ class RequestMiddleware:
         started = time.perf_counter()
         answer = Answering(send, without_body=scope["method"] == "HEAD")
         if answer.without_body:
-            scope = {**scope, "method": "GET"}  # HEAD is answered wherever GET is
+            scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
                 await _refuse(_slash(), scope, answer)
             else:
-                await self.app(scope, receive, answer)
+                unchanged = await not_modified(scope) if scope["method"] == "GET" else None
+                await (unchanged or self.app)(scope, receive, answer)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if answer.status is not None:
-                raise  # half an answer is out: only closing the connection tells that it is not whole
+                raise  # a part of the response was sent: closing the connection shows that it is incomplete
             await _refuse(InternalError(), scope, answer)
         finally:
             self._note(scope, answer.status or 499, time.perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
-        operation = getattr(route, "operation_id", None) or getattr(route, "name", None)
-        self.meters.answered(operation or "unmatched", status, seconds)
+        names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
+        operation = next(filter(None, names))
+        self.meters.requests.labels(operation, str(status)).inc()
+        self.meters.seconds.labels(operation).observe(seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)
 
 
 class Answering:
-    """Sends messages on, adds security headers, and keeps the status."""
+    """Sender of messages that adds security headers and records the status."""
 
     def __init__(self, send: Send, without_body: bool = False) -> None:
         self.send = send
@@ -86,7 +90,7 @@ def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether an id in the path holds an encoded slash, which routing would take for a real one."""
+    """Tell whether an id in the path contains an encoded slash, which routing would treat as a real one."""
     raw = scope.get("raw_path") or b""
     return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
 

@@ -1,4 +1,4 @@
-"""The form of a posted batch: bytes to columns, before anything is said about their meaning.
+"""Form of a posted batch: bytes to columns, before their meaning is checked.
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
 numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
@@ -36,7 +36,7 @@ PLURAL = {
     "weight": "weights",
 }
 SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
-# A record's own value may be a list, and then the plural reads as well.
+# The value of a record may be a list; then the plural name is accepted, too.
 LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
 RECORD_NAMES = PLURAL | LENIENT
 COLUMNS = tuple(SINGULAR)
@@ -67,7 +67,7 @@ class ParsedBatch:
     is_flat: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
-        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
         rows = list(accepted)
         if self.lines:
             return Places([self.lines[row] for row in rows], True, self.under)
@@ -188,7 +188,7 @@ def object_of(document: Any) -> dict[str, Any]:
 
 
 def batch_id_of(document: dict[str, Any]) -> str | None:
-    """Return the batch id that a document names, none if it names none."""
+    """Return the batch id in a document, or None."""
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
@@ -292,7 +292,7 @@ def _refuse_two_spellings(
 
 
 def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
-    """Return one value a record; only a label may be left out, which means not yet."""
+    """Return one value per record; only a label may be absent, if it is not known yet."""
     singular = SINGULAR[plural]
     column = [record.get(singular, record.get(plural)) for record in records]
     if plural in ("labels", "label_counts"):
@@ -313,7 +313,7 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
 
 
 def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
-    """Turn one object a record into one list a slice name."""
+    """Turn one object per record into one list per slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
     violations = [
         Violation(
@@ -362,7 +362,7 @@ def _matrix(rows: list[Any]) -> Any:
 
 
 def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
-    """Tell whether a 0 or 1 was written as false or true; only those can have been."""
+    """Return whether a 0 or 1 was written as false or true."""
     suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
     return any(bool in map(type, rows[i]) for i in suspects)
 

@@ -1,18 +1,13 @@
-"""Posted predictions: the shapes that the document shows, and what a model makes of them.
+"""Request and response models of posted predictions, as the OpenAPI document shows them.
 
-Bodies are not read through the models here, which would cost more than the rest of a request; they say
-in the document what `service/ingest/columns.py` reads.
+Bodies are not read through these models, which would cost more than the rest of a request. They describe what
+`service/ingest/columns.py` reads.
 """
-
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.batch import Batch, Checked
-from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.identifiers import Name
-from calibrant_server.service.ingest.columns import ParsedBatch
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.service.openapi.schema import ProblemError
 
 Label = int | str | list[int | str] | None
 
@@ -99,26 +94,35 @@ class PredictionRecord(BaseModel):
     weight: float | None = None
 
 
-def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> Checked:
-    """Return the meaning of posted columns, as the model understands them."""
-    expected: dict[str, Any] = {}
-    if config is not None:
-        expected = {
-            "task": config.task,
-            "n_classes": config.n_classes,
-            "class_names": config.classes,
-        }
-    try:
-        return Batch.from_columns(posted.columns, partial=partial, **expected)
-    except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+class IngestQuery(BaseModel):
+    """Query of an operation that takes a batch."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partial: bool = Field(
+        False, description="Accept the valid rows and return the errors of the others."
+    )
 
 
-# Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
-MAX_ROW_ERRORS = 1000
+class IngestResponse(BaseModel):
+    """Status of a batch."""
 
-
-def refuse_too_many(n_accepted: int, violations: list[Violation]) -> None:
-    """Refuse a partial batch of which nothing is left, or too much is wrong to be listed."""
-    if violations and (n_accepted == 0 or len(violations) > MAX_ROW_ERRORS):
-        raise CalibrationInputError(violations)
+    model: str
+    batch_id: str
+    status: str = Field(
+        description="accepted, parked, merged, rejected or dead_lettered. Parked: stored, and merged once an operator replays it"
+    )
+    accepted: int
+    rejected: int
+    duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
+    durability: str = Field(
+        description="`everysec`, `replicated` or `fsync`: what a crash can lose."
+    )
+    stale: bool | None = Field(None, description="Only for running totals: a later one is there.")
+    duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
+    stale_rows: int = Field(0, description="Ratings older than the stored ones of the same raters.")
+    conflicts: int = Field(0, description="Rows whose id came before with other content.")
+    slices_other: dict[str, int] = Field(
+        {}, description="By slice key, rows whose value found no room and that fill key:other."
+    )
+    errors: list[ProblemError]

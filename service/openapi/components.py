@@ -12,12 +12,16 @@ from typing import Any
 import orjson
 
 from calibrant.calibrators import MAPS
+from calibrant_server.service.http.identifiers import NO_FOLDER, PATTERN
 
 SCHEMAS = "#/components/schemas/"
 PARAMETERS = "#/components/parameters/"
 RESPONSES = "#/components/responses/"
 NULL = {"type": "null"}
 SUFFIXES = ("Response", "Body", "Query", "Record", "Update")
+
+IDENTIFIER: dict[str, Any] = {"pattern": f"^{PATTERN}$", "type": "string", **NO_FOLDER}
+IDENTIFIER_RULE = "1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."
 
 # Names of error responses, which a client generator makes public.
 RESPONSE_NAMES = {
@@ -40,6 +44,19 @@ RESPONSE_NAMES = {
     "503": "ServiceUnavailable",
 }
 
+# Descriptions of parameters that several operations share; an operation's own description takes precedence.
+DESCRIPTIONS = {
+    "raters": "Label policy: how several ratings of one prediction count.",
+    "binning": "How bins are made.",
+    "bins": "Number of bins.",
+    "edges": "`right`: bins are (a, b], and 0 is in the first; `left`: bins are [a, b).",
+    "min_count": "Bins with less weight are left out.",
+    "scope": "The probability to bin: top_label, positive, class:NAME or all. "
+    "Default: positive for binary models, else top_label.",
+    "objective": "The loss that the temperature minimises.",
+    "ci": "Level of the intervals.",
+}
+
 # Enums that several operations share, by their values; any other is named after its owner.
 ENUM_NAMES: dict[tuple[Any, ...], str] = {
     ("pooled", "mean", "majority", "single"): "LabelPolicy",
@@ -59,6 +76,7 @@ ENUM_NAMES: dict[tuple[Any, ...], str] = {
     ("nested", "independent"): "Subsets",
     ("insufficient_data", "ok", "watch", "alarm"): "DriftStatus",
     ("open", "closed"): "AlarmState",
+    ("waiting", "delivered", "given_up"): "DeliveryStatus",
     ("none", "temperature", "intercept", "slope_intercept", "flexible", "collect_more"): "Action",
 }
 
@@ -81,14 +99,17 @@ def share_components(document: dict[str, Any]) -> None:
             _shorten(parameter["schema"])
             parameter["schema"] = _named(parameter["schema"], enums, parameter["name"], owner)
     schemas.update(enums.found)
+    schemas["Identifier"] = IDENTIFIER | {"description": IDENTIFIER_RULE}
     components["parameters"] = _shared_parameters(operations)
     components["responses"] = _shared_responses(operations)
 
 
 def _without_null(parameter: dict[str, Any]) -> None:
-    """Remove the null, the title and the repeated description of a parameter's schema."""
+    """Remove the null and the repeated description of a parameter's schema; describe a shared parameter."""
     schema = parameter["schema"]
     schema.pop("description", None)
+    if "description" not in parameter and parameter["name"] in DESCRIPTIONS:
+        parameter["description"] = DESCRIPTIONS[parameter["name"]]
     options = schema.pop("anyOf", None)
     if options is not None:
         options = [each for each in options if each != NULL]
@@ -118,11 +139,18 @@ def _setter(parent: Any, key: Any) -> Callable[..., None]:
 
 
 def _shorten(schema: dict[str, Any]) -> None:
-    """Remove generated titles, and write `T or null` of a plain type as a list of types."""
+    """Remove what a reader can do without, and write `T or null` of a plain type as a list of types.
+
+    These are generated titles, and the default null of a field that may be left out.
+    """
     schema.pop("title", None)
+    if "default" in schema and schema["default"] is None:
+        del schema["default"]
     options = schema.get("anyOf", [])
     if len(options) == 2 and options[1] == NULL and isinstance(options[0].get("type"), str):
         plain = options[0]
+        if plain == IDENTIFIER:
+            return
         if not plain.keys() & {"enum", "anyOf", "properties", "title"} and not (
             plain.keys() & schema.keys()
         ):
@@ -157,6 +185,8 @@ class _EnumNames:
 
 def _named(schema: dict[str, Any], enums: _EnumNames, name: str, owner: str) -> dict[str, Any]:
     """Return the schema with every enum in it replaced by a reference."""
+    if schema == IDENTIFIER:
+        return {"$ref": SCHEMAS + "Identifier"}
     if len(schema.get("enum", ())) > 1 and schema["enum"] != [".", ".."]:
         wanted = "".join(part[0].upper() + part[1:] for part in name.replace("-", "_").split("_"))
         reference = {"$ref": SCHEMAS + enums.of(schema, wanted, owner)}

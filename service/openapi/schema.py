@@ -194,12 +194,10 @@ def _add_examples(operation: dict[str, Any]) -> dict[str, Any]:
             content["examples"] = {"example": {"$ref": EXAMPLE.format(name=name)}}
     name = operation["operationId"]
     if name in RESPONSE_EXAMPLES:
-        successes = [each for each in operation["responses"].items() if each[0].startswith("2")]
         media, value = RESPONSE_EXAMPLES[name]
-        for _, response in successes:
-            if media in response.get("content", {}):
+        for status, response in operation["responses"].items():
+            if status.startswith("2") and media in response.get("content", {}):
                 found[name] = {"value": value}
-                response["content"][media]["examples"] = {
-                    "example": {"$ref": EXAMPLE.format(name=name)}
-                }
+                reference_to_it = {"$ref": EXAMPLE.format(name=name)}
+                response["content"][media]["examples"] = {"example": reference_to_it}
     return found

@@ -83,14 +83,14 @@ def bets_on(value: Any) -> Any:
 
 
 class WebhookBody(BaseModel):
-    """Who is told of alarms (Standard Webhooks)."""
+    """Receiver of alarms (Standard Webhooks)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     url: Annotated[str, AfterValidator(receiver)] = Field(description="https.")
     secret: Annotated[str, AfterValidator(signing)] | None = Field(
         None,
-        description="Signs what is sent: whsec_ and base64 of 24 to 64 bytes. Made and shown once where none is given.",
+        description="Signs the messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once.",
     )
 
 

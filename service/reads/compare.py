@@ -41,7 +41,8 @@ class Comparison:
         if self.against.by == "baseline":
             return EVER
         if self.against.by == "model":
-            return window
+            # The same interval in whole panes of the other model, which may be longer.
+            return windows.resolve(from_=window.from_at, to=window.to_at, pane_s=self.config.pane_s)
         if not has_start or window.from_s == 0:
             detail = "against=window:… compares with what came before: name the window by `window` or `from`"
             raise unanswerable("/against", "no_beginning", detail)

@@ -34,7 +34,7 @@ MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the
 
 
 class MapVersion(MapResponse):
-    """A frozen map: the answer of the fit as it was, for good."""
+    """A frozen map: the result of the fit, which never changes."""
 
     model: str
     version: int
@@ -46,7 +46,7 @@ class MapVersion(MapResponse):
 
 
 class PromotionRecord(BaseModel):
-    """Who made which version current, when, why, and on what evidence."""
+    """One promotion: version, user, time, reason and evidence."""
 
     model_config = ConfigDict(extra="allow")
 

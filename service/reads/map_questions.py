@@ -33,9 +33,11 @@ class MapResponse(BaseModel):
     objective_before: float | None = None
     objective_after: float | None = None
     at_bound: bool | None = None
-    standard_errors: dict[str, Any] | None = Field(None, description="Of the parameters.")
+    standard_errors: dict[str, Any] | None = Field(
+        None, description="Standard errors of the parameters."
+    )
     sample: dict[str, Any] | None = Field(
-        None, description="Of maps fitted to the kept sample: n, threshold, complete."
+        None, description="For maps fitted to the stored sample: n, threshold, complete."
     )
     recommendation: Recommendation | None = None
     reason: str | None = None

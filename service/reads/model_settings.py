@@ -109,7 +109,7 @@ class ModelSettings(BaseModel):
     classes: Classes = Field(None, description="Names, or their number; two for a binary model.")
     grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
     pane: Annotated[str, AfterValidator(pane_length)] = Field(
-        "PT1H", description="Shortest time that can be asked for."
+        "PT1H", description="Shortest time that a query can select."
     )
     retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
     label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
@@ -123,7 +123,7 @@ class ModelSettings(BaseModel):
         description="What a unit is: patient, item. Declared, histograms must say how many they hold.",
     )
     listed_classes: list[int] | None = Field(
-        None, description="Classes kept one by one, where there are more than 64."
+        None, description="Classes stored separately, if there are more than 64."
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
 

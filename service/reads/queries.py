@@ -115,8 +115,8 @@ class WindowQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    from_: Instant | None = Field(None, alias="from", description="First instant inside.")
-    to: Instant | None = Field(None, description="First instant after. Default: now.")
+    from_: Instant | None = Field(None, alias="from", description="Start of the window, included.")
+    to: Instant | None = Field(None, description="End of the window, excluded. Default: now.")
     window: Duration | None = Field(
         None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
     )

@@ -7,13 +7,13 @@ If-None-Match the answer comes when the state changes, or 304 when the time is o
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from cachetools import LRUCache
 from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError
@@ -76,9 +76,8 @@ class ResponseCache:
     """Questions that were answered before, by who asked and how; the ones asked longest ago are dropped."""
 
     def __init__(self, most: int = 1024, longest: int = 1024) -> None:
-        self.most = most
         self.longest = longest
-        self._posed: OrderedDict[tuple[Any, ...], ValidatedQuery] = OrderedDict()
+        self._posed: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
 
     def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
         """Remember a question."""
@@ -86,9 +85,6 @@ class ResponseCache:
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
             self._posed[name] = ValidatedQuery(ask, media_type, scope.get("route"))
-            self._posed.move_to_end(name)
-            while len(self._posed) > self.most:
-                self._posed.popitem(last=False)
 
     def find(self, request: Request) -> ValidatedQuery | None:
         """The question that a request asks, if its caller asked it before in the same words."""

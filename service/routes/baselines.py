@@ -1,4 +1,4 @@
-"""Baselines: windows frozen under a name, to be compared with for good."""
+"""Baselines: windows frozen under a name, for later comparisons."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,13 +13,13 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfNoneMatch,
     Reader,
     TheConnection,
     TheReading,
     TheReception,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.identifiers import BaselineName, ModelId
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
@@ -51,7 +51,7 @@ WAIT_S = 20.0
 
 
 class BaselineResponse(BaseModel):
-    """What a baseline holds."""
+    """A baseline."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -59,7 +59,7 @@ class BaselineResponse(BaseModel):
     window: WindowShown
     slice: str | None = None
     clock: str = Field(
-        description="event: as it stood when it was frozen; sealed: at the label horizon."
+        description="`event`: at the time of freezing; `sealed`: at the label horizon."
     )
     created_at: str
     n_predictions: int | None = None
@@ -107,7 +107,7 @@ async def list_baselines(
 async def get_baseline(
     model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
 ) -> Response:
-    """Return what a baseline holds."""
+    """Return a baseline."""
     config = await model_of(connection, caller, model)
     return _json(await _known(connection, config, name))
 
@@ -131,7 +131,7 @@ async def put_baseline(
     reception: TheReception,
     reading: TheReading,
 ) -> Response:
-    """Freeze a window under a name, as it stands once everything sent before is merged."""
+    """Freeze a window under a name, once all earlier batches are merged."""
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
@@ -213,7 +213,7 @@ async def _done(reception: IngestService, config: ModelConfig, asked: dict[str, 
     """Hand an entry over and wait for what comes of it."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
-    delivery = IngestBatch(config, batch_id, BASELINE, payload, digest_of(payload), 1)
+    delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
     await reception.inbox.hand_over(delivery)
     receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:

@@ -1,4 +1,4 @@
-"""What became of a batch."""
+"""The state of a batch."""
 
 from typing import Annotated
 
@@ -9,7 +9,8 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.errors import BatchUnknown
 from calibrant_server.service.http.identifiers import BatchId, ModelId
-from calibrant_server.service.ingest.service import IngestResponse, model_of, receipt_body
+from calibrant_server.service.ingest.schemas import IngestResponse
+from calibrant_server.service.ingest.service import model_of, receipt_body
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.security.keys import Caller, needs
 
@@ -25,7 +26,7 @@ Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 async def get_batch(
     model: ModelId, batch_id: BatchId, caller: Follower, connection: TheConnection
 ) -> Response:
-    """Tell whether a batch is accepted, merged or rejected, with counts and row errors."""
+    """Return whether a batch is accepted, merged or rejected, with counts and row errors."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         receipt = await connection.inbox.record(config.key, batch_id)

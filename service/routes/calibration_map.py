@@ -23,14 +23,9 @@ from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.schemas import (
-    PredictionRecord,
-    PredictionsBody,
-    RecordsBody,
-    checked_batch,
-    refuse_too_many,
-)
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -39,6 +34,7 @@ from calibrant_server.service.reads.map_questions import MapParameters, MapRespo
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -53,12 +49,14 @@ class FitParameters(MapParameters, AgainstQuery):
 class ApplyParameters(MapParameters):
     """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
-    partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
+    partial: bool = Field(
+        False, description="Map the valid rows and return the violations of the others."
+    )
     version: int | None = Field(
-        None, ge=1, le=MAX_VERSION, description="A frozen version in place of a fit."
+        None, ge=1, le=MAX_VERSION, description="A frozen version instead of a fit."
     )
     map: Literal["current"] | None = Field(
-        None, description="`current`: the version that was promoted last, in place of a fit."
+        None, description="`current`: the version promoted last, instead of a fit."
     )
 
     @property
@@ -80,16 +78,19 @@ class ApplyResponse(BaseModel):
     """Recalibrated probabilities, row by row as accepted."""
 
     model: str
-    version: int | None = Field(description="Of a frozen map; null where it was fitted on request.")
+    version: int | None = Field(
+        description="Version of a frozen map; null if the map was fitted on request."
+    )
     method: str
     scope: str
-    class_: int | None = Field(alias="class", description="Of the scope `class`: which one.")
+    class_: int | None = Field(alias="class", description="Class index, for the scope `class`.")
     digest: str | None
     accepted: int
     rejected: int
-    probabilities: list[list[float]] | None = Field(None, description="A row a prediction.")
+    probabilities: list[list[float]] | None = Field(None, description="One row per prediction.")
     confidences: list[float] | None = Field(
-        None, description="In their place where the map is of one probability a prediction."
+        None,
+        description="Instead of `probabilities`, if the map returns one probability per prediction.",
     )
     errors: list[ProblemError]
 
@@ -105,7 +106,7 @@ FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="Sta
 async def get_calibration_map(
     read: TheMapRead, query: Annotated[FitParameters, Query()]
 ) -> Response:
-    """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
+    """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
     return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
@@ -132,7 +133,7 @@ async def apply_calibration_map(
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    reception.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)

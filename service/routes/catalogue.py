@@ -3,16 +3,17 @@
 from typing import Annotated, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators import MAPS
 from calibrant.catalogue import catalogue, option_of
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import MapReader
 from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.kinds.calibration_map import OPTIONS
 
+AnyCaller = Annotated[Caller, Depends(needs("read", "maps:read", "ingest"))]
 router = APIRouter(tags=["catalogue"], default_response_class=Response)
 
 
@@ -103,7 +104,7 @@ class CalibratorCatalogue(BaseModel):
     responses={200: answers(MetricCatalogue, "The metrics"), **problems(422)},
 )
 async def list_metrics(
-    caller: MapReader, query: Annotated[CatalogueParameters, Query()]
+    caller: AnyCaller, query: Annotated[CatalogueParameters, Query()]
 ) -> Response:
     """List the metrics with their papers, formulas, options and search words."""
     return _json({"metrics": catalogue(query.search)})
@@ -114,7 +115,7 @@ async def list_metrics(
     operation_id="listCalibrators",
     responses={200: answers(CalibratorCatalogue, "The methods"), **problems(422)},
 )
-async def list_calibrators(caller: MapReader) -> Response:
+async def list_calibrators(caller: AnyCaller) -> Response:
     """List the methods of recalibration with their papers and options."""
     entries = [
         {

@@ -1,4 +1,4 @@
-"""The current calibration map: which frozen version clients shall use, and how another one takes its place.
+"""The current calibration map: the frozen version that clients should use, and its replacement.
 
 It stands whole in one field of the store, so a client may poll it as often as it likes: an unchanged one is 304 after a
 single read. `stale-if-error` lets it go on with what it has while the service is away.
@@ -16,8 +16,6 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfMatch,
-    IfNoneMatch,
     MapReader,
     TheConnection,
     TheReading,
@@ -29,7 +27,7 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
@@ -60,14 +58,14 @@ CURRENT_HEADERS = {
 
 
 class Promotion(BaseModel):
-    """Which version becomes current, and why."""
+    """Which version becomes current, and the reason."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     version: int = Field(ge=1, le=MAX_VERSION)
     reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
     override: bool = Field(
-        False, description="Promote it although it did not beat the current one on later labels."
+        False, description="Promote it even if it did not beat the current map on later labels."
     )
 
 
@@ -98,7 +96,7 @@ async def get_current_map(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return the map that clients shall use now."""
+    """Return the current map, which clients should use."""
     with engine_errors():
         current = await connection.inbox.maps.current(f"{caller.tenant}/{model}")
     if current is None:
@@ -116,7 +114,7 @@ async def get_current_map(
         200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("Which version, and why", json=Promotion),
+    openapi_extra=takes("The version and the reason", json=Promotion),
 )
 async def promote_map(
     model: ModelId,
@@ -128,7 +126,7 @@ async def promote_map(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Make a version the current map; the same call goes back to an earlier one."""
+    """Make a version the current map; the same call returns to an earlier one."""
     wanted = valid(Promotion, await document(request, reception))
     config = await model_of(connection, caller, model)
     with engine_errors(), map_errors():

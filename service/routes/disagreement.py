@@ -27,14 +27,16 @@ from calibrant_server.service.ingest.columns import (
     posted_columns,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.schemas import Label, checked_batch
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch
+from calibrant_server.service.ingest.schemas import Label
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -76,20 +78,21 @@ class WaysQuery(BaseModel):
 
 
 class WaysBody(BaseModel):
-    """Predictions with several votes each, and what the head may read of them."""
+    """Predictions with several ratings each, and features for the head."""
 
     model_config = ConfigDict(extra="forbid")
 
     probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
-    labels: list[Label] | None = Field(None, description="A list with one class a rater.")
+    labels: list[Label] | None = Field(None, description="A list with one class per rater.")
     label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
     features: list[list[float]] | None = Field(
-        None, description="A row a prediction, any number of columns; log-probabilities without."
+        None,
+        description="One row per prediction with any number of columns. Default: log-probabilities.",
     )
     ids: list[Name] | None = None
-    units: list[Name] | None = Field(None, description="What is independent; kept together.")
+    units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
     weights: list[float] | None = None
 
 
@@ -109,12 +112,12 @@ class WaysResponse(BaseModel):
 
 
 class DisagreementResponse(BaseModel):
-    """Disagreement of raters, observed and predicted; predictions with at least two votes."""
+    """Disagreement of raters, observed and predicted, over predictions with at least two ratings."""
 
     model_config = ConfigDict(extra="allow")
 
     n: int
-    rater_disagreement: float | None = Field(description="Share of pairs of votes that differ.")
+    rater_disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
     mean_disagreement: float | None = Field(description="Predicted: mean of 1 - sum z^2.")
     disagreement_loss: float | None
     disagreement_ce: float | None
@@ -140,7 +143,7 @@ DIAGRAM: dict[str, Any] = answers(
 async def get_disagreement(
     read: TheRead, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
-    """Return how far raters disagree and how well the model predicts it."""
+    """Return how much raters disagree and how well the model predicts it."""
     return await read.answer(await read.ask(query), query.format, draw_disagreement)
 
 
@@ -148,10 +151,10 @@ async def get_disagreement(
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: answers(WaysResponse, "The ways side by side"),
+        200: answers(WaysResponse, "The methods compared"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes, and features", json=WaysBody),
+    openapi_extra=takes("Predictions with ratings, and features", json=WaysBody),
 )
 async def compare_calibrations(
     model: ModelId,
@@ -162,8 +165,8 @@ async def compare_calibrations(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Fit concentrations, temperature and a head on features to posted votes and compare them; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
+    reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))

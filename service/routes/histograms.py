@@ -19,20 +19,17 @@ from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
 from calibrant_server.service.ingest.columns import batch_id_of, object_of, refuse_unknown
 from calibrant_server.service.ingest.confidence import read_confidence, read_packed
-from calibrant_server.service.ingest.dependencies import TheArrival
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,
+    refuse_too_many,
     refuse_undeclared_update,
     refuse_unitless_update,
 )
-from calibrant_server.service.ingest.schemas import refuse_too_many
+from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse
 from calibrant_server.service.ingest.service import (
-    Circumstances,
-    IngestQuery,
-    IngestResponse,
-    PreparedBatch,
-    Sender,
+    IngestContext,
+    TheIngest,
     digest_of,
     digest_of_all,
 )
@@ -50,7 +47,8 @@ from calibrant_server.service.ingest.updates import (
     UpdateHead,
 )
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, Update, pack_updates
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch
+from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import pane_start
 
@@ -75,18 +73,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
         ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
     ),
 )
-async def ingest_histograms(
-    arrival: TheArrival, query: Annotated[IngestQuery, Query()]
-) -> Response:
-    """Take increments or running totals of histograms, or panes filled at the edge."""
-    return await arrival.take(query.partial, load_histograms)
+async def ingest_histograms(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
+    """Accept increments or running totals of histograms, or panes filled at the edge."""
+    return await access.take(query.partial, load_histograms)
 
 
-def load_histograms(body: Body, given: Circumstances) -> PreparedBatch:
+def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
-    batch_id, placed = _updates_of(body, given)
+    batch_id, placed = _updates_of(body, context)
     kind = _kind_of(placed)
-    config = given.config or _config_for(placed, given.sender)
+    config = context.config or _config_for(placed, context)
     updates: list[Update] = []
     pointers: list[str] = []
     rejected: list[dict[str, Any]] = []
@@ -94,27 +90,33 @@ def load_histograms(body: Body, given: Circumstances) -> PreparedBatch:
     n_accepted = 0
     for pointer, fields in placed:
         try:
-            made = _updates(fields, config, pointer, given)
+            made = _updates(fields, config, pointer, context)
             updates += made
             pointers += [pointer] * len(made)
             n_accepted += 1
         except CalibrationInputError as error:
             rejected.append(fields)
-            violations += error.violations[: 1 if given.partial else None]
-    if violations and not given.partial:
+            violations += error.violations[: 1 if context.partial else None]
+    if violations and not context.partial:
         raise CalibrationInputError(violations)
     refuse_too_many(n_accepted, violations)
     if len(updates) > MAX_UPDATES:
         raise BodyTooLarge(
             f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
         )
-    _check_panes(updates, config, given)
+    _check_panes(updates, config, context)
     placed_updates = [
         replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
     ]
     digest = digest_of_all(digest_of(pack_updates(updates)), rejected)
-    return PreparedBatch(
-        config, kind, pack_updates(placed_updates), digest, n_accepted, violations, batch_id
+    return context.batch(
+        config,
+        kind,
+        pack_updates(placed_updates),
+        digest,
+        n_accepted,
+        batch_id=batch_id,
+        violations=violations,
     )
 
 
@@ -131,10 +133,10 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
 
 
 def _updates_of(
-    body: Body, given: Circumstances
+    body: Body, context: IngestContext
 ) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
     """Return the batch id and each update with the pointer to it."""
-    max_objects = 3 * given.settings.max_rows + 100
+    max_objects = 3 * context.settings.max_rows + 100
     if body.media_type == NDJSON:
         batch_id, placed = _from_lines(*read_ndjson(body.data, max_objects))
     else:
@@ -173,7 +175,7 @@ def _from_document(document: dict[str, Any]) -> tuple[str | None, list[tuple[str
 
 
 def _updates(
-    fields: dict[str, Any], config: ModelConfig, pointer: str, given: Circumstances
+    fields: dict[str, Any], config: ModelConfig, pointer: str, context: IngestContext
 ) -> list[Update]:
     """Return one update as the store takes it; a confidence histogram is several."""
     kind = fields.get("kind")
@@ -196,7 +198,7 @@ def _updates(
         )
         for packed in PACKERS.get(kind, _histogram)(rest, config, pointer)
     ]
-    _check_time(made[0], config, pointer, given)
+    _check_time(made[0], config, pointer, context)
     return made
 
 
@@ -295,12 +297,12 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
         raise CalibrationInputError(violations)
 
 
-def _check_time(update: Update, config: ModelConfig, pointer: str, given: Circumstances) -> None:
+def _check_time(update: Update, config: ModelConfig, pointer: str, context: IngestContext) -> None:
     """Refuse an update of the future, and one that retention would drop at once."""
     if update.event_time_us is None:
         return
-    age_s = given.received_at.timestamp() - update.event_time_us / 1e6
-    if age_s < -given.limits.future_skew_s:
+    age_s = context.received_at.timestamp() - update.event_time_us / 1e6
+    if age_s < -context.limits.future_skew_s:
         rule, detail = "future", "event_time lies in the future"
     elif config.retention_s is not None and age_s > config.retention_s + config.pane_s:
         rule, detail = "retention", "event_time lies before the model's retention"
@@ -309,15 +311,15 @@ def _check_time(update: Update, config: ModelConfig, pointer: str, given: Circum
     raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
 
 
-def _check_panes(updates: list[Update], config: ModelConfig, given: Circumstances) -> None:
+def _check_panes(updates: list[Update], config: ModelConfig, context: IngestContext) -> None:
     """Refuse updates of more panes than one commit may hold."""
-    received_us = _microseconds(given.received_at)
+    received_us = _microseconds(context.received_at)
     refs = set()
     for update in updates:
         at_us = received_us if update.event_time_us is None else update.event_time_us
         start_s = pane_start(at_us, config.pane_s)
         refs |= {(pair, start_s) for pair in (None, *(update.slices or {}).items())}
-    limit = given.limits.max_panes
+    limit = context.limits.max_panes
     if len(refs) > limit:
         detail = f"the updates touch {len(refs)} panes, slices counted; at most {limit}: split them"
         raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
@@ -327,7 +329,7 @@ def _microseconds(instant: datetime) -> int:
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
-def _config_for(placed: list[tuple[str, dict[str, Any]]], sender: Sender) -> ModelConfig:
+def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext) -> ModelConfig:
     """Return the model that a first body of panes makes; plain histograms do not say enough."""
     pointer, fields = placed[0]
     if fields.get("kind") != "pane":
@@ -338,8 +340,8 @@ def _config_for(placed: list[tuple[str, dict[str, Any]]], sender: Sender) -> Mod
     spec = _read_pane(fields.get("packed"), f"{pointer}/packed").spec
     listed = None if spec.listed_classes is None else list(spec.listed_classes)
     return ModelConfig(
-        sender.caller.tenant,
-        sender.model,
+        context.tenant,
+        context.model,
         spec.task,
         spec.n_classes,
         grid=spec.grid,

@@ -18,18 +18,17 @@ from calibrant_server.service.ingest.columns import (
     object_of,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.dependencies import TheArrival
-from calibrant_server.service.ingest.schemas import Label, refuse_too_many
+from calibrant_server.service.ingest.model_rules import refuse_too_many
+from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse, Label
 from calibrant_server.service.ingest.service import (
-    Circumstances,
-    IngestQuery,
-    IngestResponse,
-    PreparedBatch,
+    IngestContext,
+    TheIngest,
     digest_of,
     digest_of_all,
 )
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.workers.ingest.entries import pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, REMOVAL, IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(default_response_class=Response)
@@ -48,14 +47,15 @@ class LabelsBody(BaseModel):
     batch_id: Name | None = None
     ids: list[Name]
     labels: list[Label] = Field(
-        description="A class, or one a rater; null where a named rater withdraws his rating."
+        description="A class, or one per rater; null if a named rater withdraws their rating."
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
         description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
-        None, description="The higher one stands, whichever came first; without it the later one."
+        None,
+        description="The higher revision wins, whichever came first. Default: the later one wins.",
     )
 
 
@@ -84,9 +84,9 @@ INGEST: dict[int | str, dict[str, Any]] = {
     responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
     openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
 )
-async def ingest_labels(arrival: TheArrival, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Take labels for predictions by id; those that come before their prediction wait for it."""
-    return await arrival.take(query.partial, load_labels)
+async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
+    """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
+    return await access.take(query.partial, load_labels)
 
 
 @router.delete(
@@ -96,35 +96,33 @@ async def ingest_labels(arrival: TheArrival, query: Annotated[IngestQuery, Query
     status_code=202,
     responses={**INGEST, **problems(409, 422, 429)},
 )
-async def delete_prediction(arrival: TheArrival, prediction_id: PredictionId) -> Response:
-    """Take one prediction out, with its ratings, for good."""
+async def delete_prediction(access: TheIngest, prediction_id: PredictionId) -> Response:
+    """Remove one prediction with its ratings permanently."""
 
-    def load(body: Body, given: Circumstances) -> PreparedBatch:
+    def load(body: Body, context: IngestContext) -> IngestBatch:
         payload = orjson.dumps({"id": prediction_id})
-        if given.config is None:
+        if context.config is None:
             raise ModelUnknown()
-        # Of an id that was never heard of the removal itself is retained.
-        return PreparedBatch(
-            given.config,
-            "removal",
+        # A removal is retained even if its id is unknown.
+        return context.batch(
+            context.config,
+            REMOVAL,
             payload,
             digest_of(payload),
             1,
-            [],
-            None,
-            True,
+            retains=True,
             ids=(prediction_id,),
         )
 
-    return await arrival.take_bodiless(load)
+    return await access.take(False, load, has_body=False)
 
 
-def load_labels(body: Body, given: Circumstances) -> PreparedBatch:
+def load_labels(body: Body, context: IngestContext) -> IngestBatch:
     """Return the labels that a body holds, or raise every rule that they break."""
-    config = _known(given)
-    posted = read_label_columns(body, given.settings.max_rows)
+    config = _known(context)
+    posted = read_label_columns(body, context.settings.max_rows)
     try:
-        checked = read_labels(posted.columns, config.n_classes, config.classes, given.partial)
+        checked = read_labels(posted.columns, config.n_classes, config.classes, context.partial)
     except CalibrationInputError as error:
         raise CalibrationInputError(
             [_placed(posted, violation) for violation in error.violations]
@@ -135,11 +133,18 @@ def load_labels(body: Body, given: Circumstances) -> PreparedBatch:
     bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
     digest = digest_of_all(digest_of(payload), rejected)
-    return PreparedBatch(
-        config, "labels", payload, digest, len(checked.rows), violations, posted.batch_id, True,
+    return context.batch(
+        config,
+        LABELS,
+        payload,
+        digest,
+        len(checked.rows),
+        batch_id=posted.batch_id,
+        violations=violations,
+        retains=True,
         places=posted.places(row for row in range(len(posted.columns["ids"])) if row not in bad),
         ids=tuple(row.id for row in checked.rows),
-    )  # fmt: skip
+    )
 
 
 def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
@@ -183,8 +188,8 @@ def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
     )
 
 
-def _known(given: Circumstances) -> ModelConfig:
+def _known(context: IngestContext) -> ModelConfig:
     """Return the model; labels alone do not tell what model to make."""
-    if given.config is None:
+    if context.config is None:
         raise ModelUnknown("There is no such model; labels alone cannot make one.")
-    return given.config
+    return context.config

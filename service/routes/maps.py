@@ -13,13 +13,12 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
-    IfNoneMatch,
     MapReader,
     TheConnection,
     TheReading,
     TheReception,
 )
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.headers import IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
@@ -56,7 +55,7 @@ SUMMARY = (
 
 
 class NewMap(MapParameters):
-    """Which fit to freeze: what `GET calibration-map` takes, and a note."""
+    """Which fit to freeze: the parameters of `GET calibration-map`, and a note."""
 
     note: str | None = Field(None, max_length=2000, description="For people.")
 
@@ -80,7 +79,7 @@ class MapsResponse(ListPage):
         201: answers(MapVersion, "The version", Location="The version."),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("Which fit", json=NewMap),
+    openapi_extra=takes("The fit to freeze", json=NewMap),
 )
 async def create_map(
     model: ModelId,

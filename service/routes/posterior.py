@@ -28,13 +28,15 @@ from calibrant_server.service.ingest.columns import (
     posted_columns,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.schemas import Label, checked_batch
-from calibrant_server.service.ingest.service import Sender, model_of
+from calibrant_server.service.ingest.model_rules import checked_batch
+from calibrant_server.service.ingest.schemas import Label
+from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -46,7 +48,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class PosteriorBody(BaseModel):
-    """Predictions with votes; `members` in place of one row a prediction makes an ensemble."""
+    """Predictions with ratings; `members` instead of one row per prediction makes an ensemble."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,17 +58,21 @@ class PosteriorBody(BaseModel):
     members: list[list[list[float]]] | None = Field(
         None, description="Probabilities by member, prediction and class."
     )
-    member_weights: list[float] | None = Field(None, description="Before the votes; else equal.")
-    labels: list[Label] | None = Field(None, description="A class, or one a rater; null for none.")
+    member_weights: list[float] | None = Field(
+        None, description="Prior weights of the members. Default: equal."
+    )
+    labels: list[Label] | None = Field(
+        None, description="A class, or one per rater; null for none."
+    )
     label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
     concentration: float | list[float] | None = Field(
-        None, description="alpha0, one for all or one a prediction; the fitted one without it."
+        None, description="alpha0, one for all or one per prediction. Default: the fitted one."
     )
     ids: list[Name] | None = None
 
 
 class PosteriorResponse(BaseModel):
-    """Class probabilities after the votes."""
+    """Class probabilities given the ratings."""
 
     model: str
     belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"]
@@ -77,7 +83,9 @@ class PosteriorResponse(BaseModel):
     probabilities: list[list[float]]
     disagreement: list[float] = Field(description="Probability that two further raters differ.")
     prior_disagreement: list[float]
-    member_weights: list[list[float]] | None = Field(description="By prediction, after the votes.")
+    member_weights: list[list[float]] | None = Field(
+        description="By prediction, given the ratings."
+    )
 
 
 class PosteriorParameters(ClockQuery):
@@ -96,10 +104,10 @@ class PosteriorParameters(ClockQuery):
     "/v1/models/{model}/posterior",
     operation_id="computePosterior",
     responses={
-        200: answers(PosteriorResponse, "Probabilities after the votes"),
+        200: answers(PosteriorResponse, "Probabilities given the ratings"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes", json=PosteriorBody),
+    openapi_extra=takes("Predictions with ratings", json=PosteriorBody),
 )
 async def compute_posterior(
     model: ModelId,
@@ -111,8 +119,8 @@ async def compute_posterior(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Return class probabilities of posted predictions after their votes; nothing is stored."""
-    reception.admission.check(Sender(caller, model).key)
+    """Return class probabilities of posted predictions given their ratings; nothing is stored."""
+    reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold, (JSON,))

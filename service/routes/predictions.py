@@ -1,4 +1,4 @@
-"""Predictions with their labels: columns in, a receipt out."""
+"""Ingest of predictions with their labels."""
 
 from typing import Annotated
 
@@ -9,26 +9,23 @@ from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.bodies import Body
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
-from calibrant_server.service.ingest.dependencies import TheArrival
-from calibrant_server.service.ingest.model_rules import refuse_unitless, without_undeclared
+from calibrant_server.service.ingest.model_rules import (
+    check_panes,
+    checked_batch,
+    refuse_too_many,
+    rows_of_model,
+)
 from calibrant_server.service.ingest.schemas import (
+    IngestQuery,
+    IngestResponse,
     PredictionRecord,
     PredictionsBody,
     RecordsBody,
-    checked_batch,
-    refuse_too_many,
 )
-from calibrant_server.service.ingest.service import (
-    Circumstances,
-    IngestQuery,
-    IngestResponse,
-    PreparedBatch,
-    Sender,
-    digest_of_all,
-)
+from calibrant_server.service.ingest.service import IngestContext, TheIngest, digest_of_all
 from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import panes_of
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
@@ -46,44 +43,42 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
         "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
     ),
 )
-async def ingest_predictions(
-    arrival: TheArrival, query: Annotated[IngestQuery, Query()]
-) -> Response:
-    """Take a batch of predictions, with or without labels.
+async def ingest_predictions(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
+    """Accept a batch of predictions, with or without labels.
 
     The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
     batch of an unknown model creates the model.
     """
-    return await arrival.take(query.partial, load_predictions)
+    return await access.take(query.partial, load_predictions)
 
 
-def load_predictions(body: Body, given: Circumstances) -> PreparedBatch:
-    """Return the batch that a body holds, or raise every rule that it breaks."""
-    posted = read_columns(body, given.settings)
-    checked = checked_batch(posted, given.config, given.partial)
-    checked = refuse_unlabelled(checked, posted, given.partial)
-    if given.config is not None:
-        checked = _by_the_models_rules(checked, posted, given.config, given.partial)
+def load_predictions(body: Body, context: IngestContext) -> IngestBatch:
+    """Return the batch that a body holds, or raise every violation."""
+    posted = read_columns(body, context.settings)
+    checked = checked_batch(posted, context.config, context.partial)
+    checked = refuse_unlabelled(checked, posted, context.partial)
+    if context.config is not None:
+        checked = rows_of_model(checked, posted, context.config, context.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     refuse_too_many(checked.batch.n, violations)
-    config = given.config or config_for(checked.batch, given.sender)
-    _check_panes(checked, config, posted, given)
-    batch = checked.batch
-    return PreparedBatch(
+    batch, rows = checked.batch, checked.accepted_rows.tolist()
+    config = context.config or config_for(batch, context)
+    _check_panes(checked, config, posted, context)
+    return context.batch(
         config,
-        "predictions",
+        PREDICTIONS,
         batch.pack(),
-        digest_of_all(batch.digest(), posted.rows_but(checked.accepted_rows.tolist())),
+        digest_of_all(batch.digest(), posted.rows_but(rows)),
         batch.n,
-        violations,
-        posted.batch_id,
-        batch.ids is not None,
-        None if batch.ids is None else posted.places(checked.accepted_rows.tolist()),
+        batch_id=posted.batch_id,
+        violations=violations,
+        retains=batch.ids is not None,
+        places=None if batch.ids is None else posted.places(rows),
     )
 
 
 def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> Checked:
-    """Return what has labels, or ids by which labels can come; a row with neither is a violation."""
+    """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
     missing = checked.batch.row_total == 0
     if checked.batch.ids is not None or not missing.any():
         return checked
@@ -101,20 +96,9 @@ def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> C
     )
 
 
-def _by_the_models_rules(
-    checked: Checked, posted: ParsedBatch, config: ModelConfig, partial: bool
-) -> Checked:
-    """Return the rows that the model takes; a model that a first batch makes has no rules yet."""
-    try:
-        refuse_unitless(checked, config)
-        return without_undeclared(checked, config, partial)
-    except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
-
-
-def config_for(batch: Batch, sender: Sender) -> ModelConfig:
-    """Return the model that a first batch makes: its task and classes, everything else by default."""
-    config = ModelConfig(sender.caller.tenant, sender.model, batch.task, batch.n_classes)
+def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
+    """Return the model that a first batch makes: its task and classes, defaults for the rest."""
+    config = ModelConfig(context.tenant, context.model, batch.task, batch.n_classes)
     try:
         config.spec()
     except CalibrationInputError as error:
@@ -126,10 +110,10 @@ def config_for(batch: Batch, sender: Sender) -> ModelConfig:
 
 
 def _check_panes(
-    checked: Checked, config: ModelConfig, posted: ParsedBatch, given: Circumstances
+    checked: Checked, config: ModelConfig, posted: ParsedBatch, context: IngestContext
 ) -> None:
     try:
-        panes_of(checked.batch, config, given.received_at, given.limits)
+        check_panes(checked.batch, config, context.received_at, context.limits)
     except CalibrationInputError as error:
         sent = [_as_sent(violation, checked) for violation in error.violations]
         raise CalibrationInputError([posted.place(violation) for violation in sent]) from error

@@ -22,12 +22,8 @@ from calibrant_server.service.http.identifiers import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
-from calibrant_server.service.ingest.schemas import (
-    PredictionRecord,
-    PredictionsBody,
-    checked_batch,
-    refuse_too_many,
-)
+from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
 from calibrant_server.service.reads.queries import invalid_query
@@ -119,7 +115,7 @@ ScoreOptions = create_model(
 
 
 class ScoredBody(PredictionsBody):
-    """A batch with labels, and who gave them."""
+    """A batch with labels and their raters."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
@@ -131,7 +127,7 @@ class ScoredBody(PredictionsBody):
 
 
 class ScoredRecord(PredictionRecord):
-    """One line of NDJSON: one prediction with its labels, and who gave them."""
+    """One line of NDJSON: one prediction with its labels and their raters."""
 
     rater: Name | list[Name | None] | None = None
 
@@ -156,7 +152,7 @@ class PlainResponse(BaseModel):
     metrics: Estimates
     reliability: dict[str, Any]
     temperature: TemperatureResponse
-    baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
+    baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
     rejected: int = 0
     errors: list[ProblemError] = []
 
@@ -165,7 +161,7 @@ class PlainResponse(BaseModel):
 _INCLUDED: dict[str, Any] = {
     name: (
         dict[str, Any] | None,
-        Field(None, description="With `include`, as its endpoint tells it."),
+        Field(None, description="With `include`: the result of its endpoint."),
     )
     for name in SECTIONS
 }

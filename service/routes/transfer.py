@@ -54,12 +54,12 @@ class ExportQuery(BaseModel):
 
     records: bool = Field(
         False,
-        description="Also what is retained by id, without which labels to come find no prediction.",
+        description="Also the records retained by id, without which later labels find no prediction.",
     )
 
 
 class ExportLine(BaseModel):
-    """One line; `type` says what of. The first is the `model`, the last the `end`."""
+    """One line; `type` names its content. The first is the `model`, the last the `end`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,7 +67,7 @@ class ExportLine(BaseModel):
 
 
 class ImportResponse(BaseModel):
-    """What was taken over."""
+    """What was imported."""
 
     model: str
     lines: int
@@ -80,7 +80,7 @@ class ImportResponse(BaseModel):
     operation_id="exportModel",
     responses={
         200: {
-            "description": "Lines of NDJSON; `end` says whether all are of one state",
+            "description": "Lines of NDJSON; `end` reports whether all describe one state",
             "content": {NDJSON: {"schema": ExportLine.model_json_schema()}},
         },
         **problems(422),
@@ -92,7 +92,7 @@ async def export_model(
     query: Annotated[ExportQuery, Query()],
     connection: TheConnection,
 ) -> Response:
-    """Stream a model: its configuration, panes, baselines, and retained records if asked for."""
+    """Stream a model: its configuration, panes, baselines and, on request, retained records."""
     config = await model_of(connection, caller, model)
     inbox = connection.inbox
 
@@ -121,7 +121,7 @@ async def import_model(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Take over a model that another service exported; there must be none of this id. It may be sent again if it was cut off."""
+    """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
     roomy = settings.model_copy(
         update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
     )
@@ -220,7 +220,7 @@ async def _restore(reception: IngestService, config: ModelConfig, lines: list[by
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
-        delivery = IngestBatch(
+        delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
         await reception.inbox.hand_over(delivery)

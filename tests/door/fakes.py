@@ -192,15 +192,15 @@ class FakeInbox:
 
     async def hand_over(self, delivery):
         self._stumble()
-        key = (delivery.model.key, delivery.batch_id)
+        key = (delivery.model, delivery.batch_id)
         if key in self.records:
             digest, receipt = self.records[key]
             if digest != delivery.digest:
                 raise BatchConflict(delivery.batch_id)
             return replace(receipt, duplicate=True)
         if delivery.create:
-            await self.registry.put(delivery.model, None)
-        elif await self.registry.get(delivery.model.tenant, delivery.model.model) is None:
+            await self.registry.put(delivery.config, None)
+        elif await self.registry.get(delivery.config.tenant, delivery.config.model) is None:
             raise ModelMismatch(None)
         self.deliveries.append(delivery)
         receipt = Receipt(
@@ -208,8 +208,8 @@ class FakeInbox:
             "merged" if self.merges_at_once else "accepted",
             False,
             delivery.n_accepted,
-            delivery.n_rejected,
-            delivery.errors,
+            len(delivery.violations),
+            [vars(each) for each in delivery.violations],
             "everysec",
         )
         self.records[key] = (delivery.digest, receipt)

@@ -9,7 +9,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.entries import unpack_updates
+from calibrant_server.workers.ingest.payloads import unpack_updates
 from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio

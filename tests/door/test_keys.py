@@ -51,6 +51,8 @@ async def test_a_key_is_required_and_must_be_known(keyed):
 
 
 OPERATIONS = {
+    "listMetrics": ("GET", "/v1/metrics", {"all", "reader", "mapper", "sender"}),
+    "listCalibrators": ("GET", "/v1/calibrators", {"all", "reader", "mapper", "sender"}),
     "listModels": ("GET", "/v1/models", {"all", "reader"}),
     "getModel": ("GET", "/v1/models/m", {"all", "reader"}),
     "putModel": ("PUT", "/v1/models/m", {"all"}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant_server.workers.ingest.entries import unpack_labels
+from calibrant_server.workers.ingest.payloads import unpack_labels
 from tests.door.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +100,7 @@ async def test_predictions_with_ids_may_come_without_labels(client, inbox):
     body = {"probabilities": [[0.2, 0.8]], "ids": ["i1"]}
     answer = await client.post("/v1/models/digits/predictions", json=body)
     assert answer.status_code == 202
-    assert inbox.deliveries[-1].retains
+    assert inbox.deliveries[-1].n_records == 1
 
 
 async def test_a_prediction_is_taken_out(known, inbox):

@@ -9,6 +9,7 @@ import pytest
 from calibrant_server.service.app import create_app
 from calibrant_server.service.openapi.__main__ import COMMITTED
 from calibrant_server.service.openapi.components import resolved, subschemas
+from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.openapi.tags import TAGS
 from calibrant_server.service.settings import Settings
 
@@ -56,6 +57,12 @@ def test_no_parameter_is_null(document):
         for schema in every_schema(each["schema"]):
             assert schema.get("type") != "null", (operation, each["name"])
             assert "null" not in schema.get("type", ()), (operation, each["name"])
+
+
+def test_every_parameter_is_described(document):
+    for operation, each in parameters(document):
+        assert each.get("description"), (operation, each["name"])
+        assert "without it" not in each["description"], (operation, each["name"])
 
 
 def test_every_operation_is_described(document):
@@ -106,3 +113,29 @@ def test_servers_license_and_contact_are_stated(document):
 def test_operation_ids_are_unique(document):
     ids = [operation["operationId"] for operation in operations(document)]
     assert len(ids) == len(set(ids))
+
+
+def test_every_operation_has_an_example(document):
+    """Of its body or of a response; an export and responses without a body have none."""
+    for operation in operations(document):
+        bodies = [operation.get("requestBody", {})]
+        bodies += [
+            each for status, each in operation["responses"].items() if status.startswith("2")
+        ]
+        contents = [each for body in bodies for each in body.get("content", {}).values()]
+        without = operation["operationId"] == "exportModel" or not contents
+        assert without or any(each.get("examples") for each in contents), operation["operationId"]
+
+
+def test_examples_of_responses_fit_their_schemas(document):
+    checked = 0
+    for operation in operations(document):
+        for status, response in operation["responses"].items():
+            content = response.get("content", {}).get("application/json", {})
+            if not status.startswith("2") or "examples" not in content:
+                continue
+            example = resolved(document, content["examples"]["example"])["value"]
+            model = _documented[content["schema"]["$ref"].rpartition("/")[2]]
+            assert model.model_validate_json(json.dumps(example), strict=True)
+            checked += 1
+    assert checked > 40

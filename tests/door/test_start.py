@@ -9,11 +9,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from calibrant_server.service.security.keys import KeysUnreadable, load_keyring
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import CannotListen, Plainly, bound_to, sentence, unread
+from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch, check_properties
 from calibrant_server.workers.store.embedded import EmbeddedServer, EmbeddedServerError
@@ -139,6 +140,14 @@ def test_misspelt_settings_are_noticed(monkeypatch):
     assert unread() == ["CALIBRANT_PROT"]
 
 
+def reported(lifespan, sockets):
+    """An app with this lifespan, whose start is reported."""
+    app = FastAPI()
+    app.router.lifespan = lifespan
+    report_start(app, sockets)
+    return app
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
@@ -146,7 +155,7 @@ def test_misspelt_settings_are_noticed(monkeypatch):
 async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
     sent = []
 
-    async def app(scope, receive, send):
+    async def fails(scope, receive, send):
         await send({"type": "lifespan.startup.failed", "message": "a trace"})
         raise error
 
@@ -154,13 +163,13 @@ async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
         sent.append(message)
 
     with pytest.raises(type(error)):
-        await Plainly(app, [])({"type": "lifespan"}, None, send)
+        await reported(fails, [])({"type": "lifespan"}, None, send)
     assert sent == [{"type": "lifespan.startup.failed", "message": told}]
 
 
 @pytest.mark.anyio
 async def test_a_start_says_where_it_serves(caplog):
-    async def app(scope, receive, send):
+    async def starts(scope, receive, send):
         await send({"type": "lifespan.startup.complete"})
 
     async def send(message):
@@ -168,5 +177,5 @@ async def test_a_start_says_where_it_serves(caplog):
 
     [bound] = bound_to("127.0.0.1", 0)
     with bound, caplog.at_level(logging.INFO):
-        await Plainly(app, [bound])({"type": "lifespan"}, None, send)
+        await reported(starts, [bound])({"type": "lifespan"}, None, send)
         assert f"http://127.0.0.1:{bound.getsockname()[1]}" in caplog.text

@@ -4,6 +4,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
+from calibrant_server.service.reads.service import ResponseCache
 from calibrant_server.service.settings import Settings
 from tests.door.conftest import PREDICTIONS, client_of, problem
 from tests.door.fakes import unavailable
@@ -102,7 +103,7 @@ async def test_a_question_is_remembered_for_its_caller_alone(tmp_path, inbox, re
 
 async def test_what_is_remembered_is_bounded(held, app, inbox):
     client, _ = held
-    app.state.reading.answered.most = 2
+    app.state.reading.answered = ResponseCache(most=2)
     tags = {}
     for bins in (5, 10, 12):
         tags[bins] = (await client.get(f"{URL}&bins={bins}")).headers["etag"]

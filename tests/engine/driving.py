@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from hashlib import blake2b
 
 from calibrant_server.workers.ingest import inbox, partition_loop
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, Update, pack_updates
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
@@ -161,7 +161,7 @@ def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
     batch = LedgerBatch(list(numbers), **columns)
     payload = batch.pack()
     digest = blake2b(payload, digest_size=16).digest()
-    return replace(IngestBatch(model, batch_id, PREDICTIONS, payload, digest, batch.n), **changes)
+    return IngestBatch.of(model, batch_id, PREDICTIONS, payload, digest, batch.n, **changes)
 
 
 def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
@@ -170,4 +170,4 @@ def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
         [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
     )
     digest = blake2b(payload, digest_size=16).digest()
-    return IngestBatch(model, batch_id, HISTOGRAMS, payload, digest, 1)
+    return IngestBatch.of(model, batch_id, HISTOGRAMS, payload, digest, 1)

@@ -73,7 +73,7 @@ def test_it_is_found_computed_and_compared(bench, found):
         "event_times": np.arange(8) // 4 * HOUR_US,
     }
     batch = Batch.from_columns(columns).batch
-    bench.deliver(IngestBatch(MODEL, "b", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
+    bench.deliver(IngestBatch.of(MODEL, "b", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
     bench.merged("b")
     query = found["labelled_share"].query()
     told = bench.run(bench.inbox.ask(query, MODEL, EVER))

@@ -96,7 +96,7 @@ def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
             except (Died, StaleTokenError):
                 loop = bench.loop()
         loop = bench.loop()
-        loop._housekeeping._next_at = float("inf")
+        loop._housekeeping.due_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
         loop._step_or_reload()
     loop._housekeeping.merge_days()
@@ -125,10 +125,10 @@ def fill_days(bench, rng, n_days=4):
     for hour, columns in enumerate(rows):
         batch = Batch.from_columns(columns).batch
         bench.deliver(
-            IngestBatch(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch.of(MODEL, f"h{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
         )
     loop = bench.loop()
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
         loop.step()
     return loop
@@ -247,9 +247,9 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     late = Batch.from_columns(
         {"probabilities": [[0.2, 0.5, 0.3]], "labels": [1], "event_times": ["2026-01-01T01:00:00Z"]}
     ).batch
-    bench.deliver(IngestBatch(model, "late", PREDICTIONS, late.pack(), late.digest(), 1))
+    bench.deliver(IngestBatch.of(model, "late", PREDICTIONS, late.pack(), late.digest(), 1))
     loop = bench.loop()
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     loop.step()
     Sealing(loop._node, loop.keys, loop._chain, bench.ground, []).seal(model, now_s + 30 * DAY_S)
     assert marks(bench).sealed_to == start + DAY_S

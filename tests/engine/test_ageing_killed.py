@@ -15,8 +15,9 @@ import pytest
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
 from calibrant.metrics import PaneQuery, View, compute_metrics
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import Facts
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
@@ -87,7 +88,7 @@ def aged(bench):
             ]
         )
         bench.deliver(
-            IngestBatch(
+            IngestBatch.of(
                 MODEL,
                 f"p{hour}",
                 PREDICTIONS,
@@ -96,12 +97,14 @@ def aged(bench):
                 A_PANE,
                 received_at=NOW,
             ),
-            IngestBatch(MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW),
+            IngestBatch.of(
+                MODEL, f"l{hour}", LABELS, payload, payload[-16:], A_PANE, received_at=NOW
+            ),
         )
     payload = pack_labels([LabelRow("never", {1: 1}, [])])
-    bench.deliver(IngestBatch(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
+    bench.deliver(IngestBatch.of(MODEL, "w", LABELS, payload, payload[-16:], 1, received_at=FIRST))
     loop = bench.loop()
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
         loop.step()
     assert pane_keys(bench) == 2 * A_DAY * N_DAYS

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
-from calibrant_server.workers.ingest.entries import PANE, Update, pack_updates
+from calibrant_server.workers.ingest.entries import PANE
 from calibrant_server.workers.ingest.inbox import StoreFull
+from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.store.fencing_token import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict
@@ -308,17 +309,17 @@ def test_panes_past_retention_go_and_others_stay(bench):
         delivery("b1", [1, 2], event_times=times, slices={"age": np.array(["new", "old"])})
     )
     loop = bench.loop()
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     loop.step()
     assert len(bench.starts(model=model)) == 2
     before = bench.cursor()["tok"]
-    loop._housekeeping._next_at = 0.0
+    loop._housekeeping.due_at = 0.0
     loop.step()
     assert bench.pane().numbers == pane_of([1]).numbers
     assert bench.run(bench.inbox.slices(model)) == ["", "age:new"]
     assert bench.cursor()["tok"] != before and bench.cursor()["n"] == "1"
     bench.deliver(delivery("b2", [3], event_times=times[1:]))
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     loop.step()
     assert bench.pane("", bench.starts()[0]).numbers == pane_of([3]).numbers
 

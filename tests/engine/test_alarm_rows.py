@@ -20,11 +20,12 @@ from calibrant_server.workers.alarm.alarm_state import Held
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.alarm.episodes import read_episodes
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from tests.engine.driving import MODEL
@@ -56,7 +57,7 @@ class Played:
         bench.ground = Numerics()
         self.bench, self.config = bench, bench.put_model(config)
         self.loop = bench.loop(model=config)
-        self.loop._housekeeping._next_at = float("inf")
+        self.loop._housekeeping.due_at = float("inf")
         self.sealing = Sealing(self.loop._node, self.loop.keys, self.loop._chain, bench.ground)
         self.n = 0
 
@@ -64,7 +65,7 @@ class Played:
         self.n += 1
         at = datetime.fromtimestamp(at_s, UTC)
         self.bench.deliver(
-            IngestBatch(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at)
+            IngestBatch.of(self.config, f"b{self.n}", kind, payload, digest, n, received_at=at)
         )
         self.loop.step()
 
@@ -117,7 +118,7 @@ class Played:
 
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
-        question = QueryRequest("d", "drift", self.config.key, "", window, params, "r", 1e12)
+        question = QueryRequest("d", "drift", params, Side(self.config.key, "", window), "r", 1e12)
         reply = Compute(Store(self.bench.settings), self.bench.ground).answer(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)

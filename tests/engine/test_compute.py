@@ -322,7 +322,7 @@ def test_the_ground_floor_end_to_end(bench):
         batches.append(Batch.from_columns(columns).batch)
     bench.deliver(
         *(
-            IngestBatch(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            IngestBatch.of(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
             for i, batch in enumerate(batches)
         )
     )

@@ -11,11 +11,12 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.queries.ask import QueryRequest
+from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.watermarks import sealed_slice
@@ -38,7 +39,7 @@ def play(bench):
     due: dict[int, list[LabelRow]] = {}
     truth = []
     loop = bench.loop(model=BINARY)
-    loop._housekeeping._next_at = float("inf")
+    loop._housekeeping.due_at = float("inf")
     sealing = Sealing(loop._node, loop.keys, loop._chain, bench.ground, [])
     for day in range(N_DAYS):
         now = START + timedelta(days=day, hours=12)
@@ -49,7 +50,7 @@ def play(bench):
         columns = {"confidences": p, "ids": ids, "event_times": [now.isoformat()] * A_DAY}
         batch = Batch.from_columns(columns, task="binary").batch
         steps = [
-            IngestBatch(
+            IngestBatch.of(
                 BINARY, f"p{day}", PREDICTIONS, batch.pack(), batch.digest(), A_DAY, received_at=now
             )
         ]
@@ -59,7 +60,7 @@ def play(bench):
             payload = pack_labels(due.pop(day))
             at = now + timedelta(hours=1)
             steps.append(
-                IngestBatch(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at)
+                IngestBatch.of(BINARY, f"l{day}", LABELS, payload, payload[-16:], 1, received_at=at)
             )
         bench.deliver(*steps)
         loop.step()
@@ -70,11 +71,11 @@ def play(bench):
 def asked(bench, slice_="", days=(0, N_DAYS)):
     window = tuple(int(START.timestamp()) + day * DAY_S for day in days)
     params = {
-        "metrics": ["accuracy", "ece", "brier", "spiegelhalter_z"],
+        "metrics": "accuracy,ece,brier,spiegelhalter_z",
         "bins": 10,
         "scope": "positive",
     }
-    question = QueryRequest("d", "metrics", BINARY.key, slice_, window, params, "r", 1e12)
+    question = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
     reply = Compute(Store(bench.settings), bench.ground).answer(question)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)

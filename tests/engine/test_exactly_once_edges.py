@@ -68,7 +68,9 @@ class TestDamagedCohorts:
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
             bench.deliver(
-                IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+                IngestBatch.of(
+                    MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n
+                )
             )
         while bench.client.xlen(loop.keys.stream):
             loop.step()
@@ -176,6 +178,23 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
     assert bench.dead_letters() == []
 
 
+def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
+    bench.put_model()
+    loop = bench.loop()
+    bench.deliver(delivery("b1", [4]), delivery("b2", [5]))
+    (first, _), _ = bench.client.xrange(loop.keys.stream)
+    bench.client.hset(loop.keys.cursor, "chi", first)
+    loop._chain.reload()
+
+    def broken(*args):
+        raise AssertionError("daemonic processes are not allowed to have children")
+
+    loop._child.reduce = broken
+    steps(loop, 40)
+    assert not bench.client.xlen(loop.keys.stream) and bench.dead_letters() == []
+    assert bench.cursor()["n"] == "1" and len(list(parked_entries(bench.store))) == 1
+
+
 def test_a_damaged_record_keeps_no_other_from_expiring(bench):
     bench.ground = Numerics()
     bench.put_model()
@@ -204,7 +223,7 @@ def test_the_child_ends_with_the_danger(bench):
     reduce, used = loop._child.reduce, []
     loop._child.reduce = lambda *args: used.append(1) or reduce(*args)
     loop._step_or_reload()
-    assert used and loop._child._process is None
+    assert used and loop._child._running is None
     bench.deliver(delivery("b2", [5]))
     loop._step_or_reload()
     assert bench.pane().numbers == pane_of([4, 5]).numbers

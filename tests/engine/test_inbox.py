@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant.core.errors import Violation
 from calibrant_server.workers.ingest.inbox import (
     BacklogFull,
     BatchConflict,
@@ -25,7 +26,7 @@ from tests.engine.ledger import pane_of
 def test_a_batch_is_accepted_then_merged(bench):
     bench.put_model()
     (receipt,) = bench.deliver(
-        delivery("b1", [1, 2, 3], n_rejected=1, errors=[{"pointer": "/x", "rule": "r"}])
+        delivery("b1", [1, 2, 3], violations=[Violation("/x", "r", "wrong")])
     )
     assert (receipt.status, receipt.duplicate, receipt.accepted, receipt.rejected) == (
         "accepted",
@@ -36,7 +37,9 @@ def test_a_batch_is_accepted_then_merged(bench):
     assert receipt.durability == "everysec"
     bench.engine()
     merged = bench.merged("b1")
-    assert merged.status == "merged" and merged.errors == [{"pointer": "/x", "rule": "r"}]
+    assert merged.status == "merged" and merged.errors == [
+        {"pointer": "/x", "rule": "r", "detail": "wrong"}
+    ]
     assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
 
 
@@ -144,7 +147,7 @@ def test_ids_are_refused_rather_than_forgotten(bench):
 def test_a_lost_reply_is_not_a_duplicate(bench, monkeypatch):
     """The first attempt goes through and its reply is lost: the second finds its own record."""
     bench.put_model()
-    append, calls = bench.inbox._append, []
+    append, calls = bench.inbox._appender._append_in_room, []
 
     async def losing(*args):
         result = await append(*args)
@@ -153,7 +156,7 @@ def test_a_lost_reply_is_not_a_duplicate(bench, monkeypatch):
             raise ConnectionError("lost")
         return result
 
-    monkeypatch.setattr(bench.inbox, "_append", losing)
+    monkeypatch.setattr(bench.inbox._appender, "_append_in_room", losing)
     (receipt,) = bench.deliver(delivery("b1"))
     assert len(calls) == 1 and not receipt.duplicate
     assert bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 1
@@ -162,14 +165,14 @@ def test_a_lost_reply_is_not_a_duplicate(bench, monkeypatch):
 def test_nothing_is_handed_over_behind_the_deletion_of_its_model(bench, monkeypatch):
     """The model goes between the look at it and the step that appends: no key of it is left."""
     bench.put_model()
-    look = bench.inbox._look
+    look = bench.inbox._appender._look
 
     async def overtaken(*args):
         found = await look(*args)
         await Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL)
         return found
 
-    monkeypatch.setattr(bench.inbox, "_look", overtaken)
+    monkeypatch.setattr(bench.inbox._appender, "_look", overtaken)
     with pytest.raises(ModelMismatch):
         bench.deliver(delivery("late"))
     bench.loop().step()

@@ -15,8 +15,9 @@ from calibrant import Batch, Pane
 from calibrant.core.sampled_rows import below
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.connection import connect_async
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
@@ -47,7 +48,9 @@ def deliveries(rng):
     steps = []
 
     def add(kind, payload, digest, n=1):
-        steps.append(IngestBatch(MODEL, f"b{len(steps)}", kind, payload, digest, n, received_at=AT))
+        steps.append(
+            IngestBatch.of(MODEL, f"b{len(steps)}", kind, payload, digest, n, received_at=AT)
+        )
 
     def labels(*rows):
         payload = pack_labels(rows)
@@ -192,11 +195,11 @@ def test_labels_wait_for_their_prediction(bench):
     bench.put_model()
     bench.engine(ground=Numerics())
     payload = pack_labels([LabelRow("i1", {1: 2}, [])])
-    bench.deliver(IngestBatch(MODEL, "l1", LABELS, payload, payload[-16:], 1))
+    bench.deliver(IngestBatch.of(MODEL, "l1", LABELS, payload, payload[-16:], 1))
     bench.merged("l1")
     assert bench.run(bench.inbox.tallies(MODEL))["waiting"] == 1
     batch = Batch.from_columns({"probabilities": [[0.2, 0.5, 0.3]], "ids": ["i1"]}).batch
-    bench.deliver(IngestBatch(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
+    bench.deliver(IngestBatch.of(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
     bench.merged("p1")
     tallies = bench.run(bench.inbox.tallies(MODEL))
     assert (tallies["waiting"], tallies["joined"]) == (0, 1)
@@ -213,7 +216,9 @@ def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
         }
         batch = Batch.from_columns(columns_).batch
         bench.deliver(
-            IngestBatch(MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT)
+            IngestBatch.of(
+                MODEL, name, PREDICTIONS, batch.pack(), batch.digest(), 2, received_at=AT
+            )
         )
     receipt = bench.merged("p2")
     assert (receipt.accepted, receipt.rejected, receipt.conflicts) == (1, 1, 1)
@@ -239,7 +244,7 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
             }
             batch = Batch.from_columns(found | {"event_times": [AT.isoformat()]}).batch
             bench.deliver(
-                IngestBatch(
+                IngestBatch.of(
                     MODEL, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT
                 )
             )
@@ -257,7 +262,7 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
     for i, at in ((1, AT), (2, now)):
         found = {"probabilities": [SCORES[i].tolist()], "ids": [f"i{i}"], "units": [f"u{i}"]}
         batch = Batch.from_columns(found | {"event_times": [at.isoformat()]}).batch
-        bench.deliver(IngestBatch(model, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1))
+        bench.deliver(IngestBatch.of(model, f"p{i}", PREDICTIONS, batch.pack(), batch.digest(), 1))
         bench.merged(f"p{i}")
     bench.engines[0].stop()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
@@ -279,15 +284,15 @@ def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
     bench.put_model()
     bench.ground = Numerics()
     batch = Batch.from_columns(columns(3)).batch
-    bench.deliver(IngestBatch(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
+    bench.deliver(IngestBatch.of(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
     bench.loop().step()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
     loop = bench.loop(model=model)
     assert loop._housekeeping.drop_old_panes() > 0
     payload = pack_labels([LabelRow("i3", {1: 2}, [])])
-    bench.deliver(IngestBatch(model, "l1", LABELS, payload, payload[-16:], 1))
+    bench.deliver(IngestBatch.of(model, "l1", LABELS, payload, payload[-16:], 1))
     again = Batch.from_columns(columns(6)).batch
-    bench.deliver(IngestBatch(model, "p2", PREDICTIONS, again.pack(), again.digest(), 1))
+    bench.deliver(IngestBatch.of(model, "p2", PREDICTIONS, again.pack(), again.digest(), 1))
     loop.step()
     assert bench.merged("l1").status == "merged"
     assert bench.merged("p2").errors[0]["rule"] == "retention"
@@ -299,7 +304,7 @@ def test_deletion_leaves_no_record(bench):
     bench.engine(ground=Numerics())
     batch = Batch.from_columns(columns(3)).batch
     bench.deliver(
-        IngestBatch(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT)
+        IngestBatch.of(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT)
     )
     bench.merged("p1")
     asyncio.run(_delete(bench, model))

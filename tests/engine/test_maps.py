@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.store.frozen_maps import (
     MAX_PROMOTIONS,
     MAX_VERSIONS,
@@ -116,6 +116,6 @@ def test_a_promotion_orders_the_alarm_to_begin_anew(bench, maps, model):
         bench.run(promoted(maps, model, 1, 1))
     keys = bench.store.keys.of_model(model.key)
     [(name, fields)] = bench.client.xrange(keys.stream)
-    order = Entry.from_fields(name.decode(), fields)
+    order = IngestEntry.from_fields(name.decode(), fields)
     assert json.loads(order.payload) == {"op": "promote", "map_version": "2"}
     assert int(bench.client.get(keys.bytes_in)) == order.n_bytes

@@ -12,7 +12,7 @@ import pytest
 from calibrant import Batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
+from calibrant_server.workers.ingest.pane_cache import BUSY_S, PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.memory import memory_limit_bytes
@@ -105,7 +105,7 @@ def batch_of(model, number, n=1):
     rows = np.random.default_rng(number).dirichlet(np.ones(10), n)
     columns = {"probabilities": rows.tolist(), "labels": [number % 10] * n}
     payload = Batch.from_columns(columns).batch.pack()
-    return IngestBatch(
+    return IngestBatch.of(
         model, f"b{number}", PREDICTIONS, payload, blake2b(payload, digest_size=16).digest(), n
     )
 

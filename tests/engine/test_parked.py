@@ -14,9 +14,10 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest import parked, tries
 from calibrant_server.workers.ingest.commit_group import CommitGroup
-from calibrant_server.workers.ingest.entries import LABELS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS
 from calibrant_server.workers.ingest.inbox import BatchConflict, IngestBatch
 from calibrant_server.workers.ingest.parked import Troubles, parked_entries, replay
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
 from calibrant_server.workers.store.commit import Commit
@@ -221,7 +222,7 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
-    bench.deliver(replace(with_ids("b1", "i1", "i2"), retains=True))
+    bench.deliver(replace(with_ids("b1", "i1", "i2"), n_records=2))
     failing(loop, "b1", MemoryError())
     steps(loop, 20)
 
@@ -238,7 +239,7 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
 
 def rated(batch_id, klass):
     payload = pack_labels([LabelRow("i1", {}, [("anna", klass, None)])])
-    return IngestBatch(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
+    return IngestBatch.of(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
 
 
 def test_replayed_labels_do_not_overrule_later_ones(bench):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from calibrant_server.workers.ingest import partition_loop
-from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
 from calibrant_server.workers.store import leases
 from calibrant_server.workers.store.keys import PaneKey
@@ -30,7 +30,16 @@ def reducer():
 
 def entry_of(numbers, trick=""):
     payload = LedgerBatch(numbers, trick=trick).pack()
-    return Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, payload, "1-0")
+    return IngestEntry(
+        model=MODEL.key,
+        generation=MODEL.generation,
+        batch_id="b",
+        kind=PREDICTIONS,
+        digest=b"",
+        received_ms=0,
+        payload=payload,
+        id="1-0",
+    )
 
 
 def test_a_child_reduces_like_the_worker(reducer):

@@ -15,9 +15,9 @@ from calibrant_server.workers.ingest.entries import (
     LABELS,
     PREDICTIONS,
     REMOVAL,
-    pack_labels,
 )
 from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt, RecordsFull
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import FULL, GONE, MAX_VOTES, NEW, Facts
 from tests.engine.driving import MODEL, Bench, eventually
@@ -27,7 +27,7 @@ def predictions(*names, batch_id=None):
     """Unlabelled predictions of these ids on their way in."""
     columns = {"probabilities": [[0.2, 0.5, 0.3]] * len(names), "ids": list(names)}
     batch = Batch.from_columns(columns).batch
-    return IngestBatch(
+    return IngestBatch.of(
         MODEL,
         batch_id or f"p-{names[0]}",
         PREDICTIONS,
@@ -42,7 +42,7 @@ def labels(*rows, batch_id="l"):
     """Labels on their way in."""
     payload = pack_labels(rows)
     ids = tuple(row.id for row in rows)
-    return IngestBatch(
+    return IngestBatch.of(
         MODEL, batch_id, LABELS, payload, payload[-16:], len(rows), retains=True, ids=ids
     )
 
@@ -180,7 +180,7 @@ def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
 
     def removal(name):
         payload = json.dumps({"id": name}).encode()
-        return IngestBatch(
+        return IngestBatch.of(
             MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,)
         )
 

@@ -14,8 +14,9 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import BacklogFull, IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from tests.engine.driving import MODEL
 from tests.engine.processes import WorkerProcess
@@ -91,12 +92,12 @@ def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.
     columns = facts.placed(rows)
     columns["probabilities"] = (1 - share) * columns["probabilities"] + share / 3
     batch = Batch.from_columns(columns).batch
-    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch.of(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
 def labels(batch_id: str, rows: list[LabelRow]) -> IngestBatch:
     payload = pack_labels(rows)
-    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
+    return IngestBatch.of(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
 
 
 def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
@@ -144,7 +145,7 @@ def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
         timed.append(
             (
                 float(rng.random()),
-                IngestBatch(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1),
+                IngestBatch.of(MODEL, f"gone-{i}", REMOVAL, payload, payload[-16:], 1),
             )
         )
     return [delivery for _, delivery in sorted(timed, key=lambda each: each[0])]

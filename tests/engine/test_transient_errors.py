@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,11 +24,12 @@ from calibrant.core import packing
 from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import tries
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, pack_labels
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_store import RetainedStore
-from calibrant_server.workers.ingest.sandbox import ChildUnavailable, DisposableReducer
+from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable, DisposableReducer
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.transient_errors import is_transient
@@ -45,12 +50,12 @@ def with_ids(batch_id, *ids, **more):
     """Predictions that carry ids, so that filling them reads the store."""
     rows = {"probabilities": [[0.2, 0.5, 0.3]] * len(ids), "ids": list(ids), **more}
     batch = Batch.from_columns(rows).batch
-    return IngestBatch(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+    return IngestBatch.of(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
 def labels(batch_id, *ids):
     payload = pack_labels([LabelRow(each, {1: 1}, []) for each in ids])
-    return IngestBatch(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
+    return IngestBatch.of(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
 
 
 def counts(bench):
@@ -167,6 +172,19 @@ def test_zstandard_without_memory_is_not_damage(monkeypatch):
         packing.unpack(data)
 
 
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+print("started", flush=True)
+from calibrant_server.workers.ingest.sandbox import DisposableReducer
+from tests.engine.ledger import ledger_ground
+from tests.engine.test_poison import MODEL, entry_of
+
+reducer = DisposableReducer(ledger_ground(), 60, 0)
+print(reducer.reduce(entry_of([4]), MODEL)[1])
+reducer.close()
+"""
+
+
 class TestTheChild:
     """What the machine refuses says nothing about an entry."""
 
@@ -182,7 +200,7 @@ class TestTheChild:
 
     def test_it_cannot_be_started(self, bench, in_danger, monkeypatch):
         monkeypatch.setattr(
-            subprocess, "Popen", once(subprocess.Popen, OSError(12, "cannot allocate"))
+            SpawnProcess, "start", once(SpawnProcess.start, OSError(12, "cannot allocate"))
         )
         in_danger._step_or_reload()
         assert no_letters(bench)
@@ -200,17 +218,49 @@ class TestTheChild:
         assert bench.pane().numbers == pane_of([4]).numbers
 
     def test_one_that_ended_between_two_entries_proves_nothing(self, bench, in_danger, monkeypatch):
-        child = in_danger._child
-        process = child._child()
+        process, _ = in_danger._child.child()
         process.kill()
-        process.wait()
-        started = []
-        popen = subprocess.Popen
-        monkeypatch.setattr(
-            subprocess, "Popen", lambda *a, **k: started.append(1) or popen(*a, **k)
-        )
+        process.join()
+        started, start = [], SpawnProcess.start
+
+        def counted(process):
+            started.append(process)
+            start(process)
+
+        monkeypatch.setattr(SpawnProcess, "start", counted)
         in_danger._step_or_reload()
         assert bench.pane().numbers == pane_of([4]).numbers and len(started) == 1
+
+    def test_one_that_stops_in_the_middle_of_its_reply_has_died(self, monkeypatch):
+        """Waiting for the rest has the same limit as waiting for the first byte."""
+        ours, theirs = multiprocessing.Pipe()
+        theirs._send(b"\0\0\0\x7f...")  # a length, and less than that
+
+        class Stopped:
+            exitcode = None
+
+            def kill(self):
+                theirs.close()
+                self.exitcode = -9
+
+            def is_alive(self):
+                return self.exitcode is None
+
+        reducer = DisposableReducer(Numerics(), 0.2, 0)
+        reducer._running = (Stopped(), ours)
+        with pytest.raises(ChildDied, match="longer than"):
+            reducer._exchange(None, MODEL)
+        ours.close()
+
+    def test_the_parents_main_module_is_not_loaded(self, tmp_path):
+        """A script without a guard starts an engine; a spawned process must not run the script again."""
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT)
+        ran = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert ran.stdout == "started\n1\n"
 
     def test_an_os_error_inside_it_is_handed_on(self, monkeypatch):
         reducer = DisposableReducer(Numerics(), 1, 0)
@@ -220,10 +270,17 @@ class TestTheChild:
             raise OSError(24, "too many open files")
 
         monkeypatch.setattr(child, "reduce_entry", refused)
-        entry = child.Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, b"")
-        request = child._frame(child._request_head(entry, MODEL), b"")
+        entry = child.IngestEntry(
+            model=MODEL.key,
+            generation=MODEL.generation,
+            batch_id="b",
+            kind=PREDICTIONS,
+            digest=b"",
+            received_ms=0,
+            payload=b"",
+        )
         with pytest.raises(ChildUnavailable, match="too many open files"):
-            reducer._read_reply(child._answer(request[4:], Numerics())[4:], entry, MODEL)
+            reducer.read_reply(child.reply_to(entry, MODEL, Numerics()), entry)
 
 
 @pytest.mark.parametrize("payload", [b'{"op":"an_op_of_a_later_version"}', b"no json", b"[]", b"null", b"\xff",
@@ -270,16 +327,18 @@ class TestSealing:
                     "slices": {"site": ["A", "B", "B"]}}  # fmt: skip
             batch = Batch.from_columns(rows).batch
             bench.deliver(
-                IngestBatch(MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+                IngestBatch.of(
+                    MODEL, f"b{hour}", PREDICTIONS, batch.pack(), batch.digest(), batch.n
+                )
             )
         loop = bench.loop()
-        loop._housekeeping._next_at = float("inf")
+        loop._housekeeping.due_at = float("inf")
         while bench.client.xlen(loop.keys.stream):
             loop.step()
         return loop
 
     def pass_over(self, loop):
-        loop._housekeeping._next_at = 0.0
+        loop._housekeeping.due_at = 0.0
         loop._step_or_reload()
 
     def sealed(self, bench, loop):

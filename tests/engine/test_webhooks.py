@@ -37,7 +37,7 @@ from calibrant_server.workers.alarm.url_guard import (
     target_of,
 )
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender, send
-from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.registry import ModelConfig
 from tests.engine.driving import eventually
@@ -322,7 +322,7 @@ def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, serve
         thread.join()
         assert server.ids == [made.id] * n
     orders = [
-        Entry.from_fields(name.decode(), fields)
+        IngestEntry.from_fields(name.decode(), fields)
         for name, fields in store.client.xrange(keys.stream)
     ]
     assert len(orders) == 4 and all(ATTEMPTED.encode() in each.payload for each in orders)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from calibrant.core.batch import Batch
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.routing import Place, rows_by_pane
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.windows import (
-    Limits,
-    PaneRef,
-    TooManyPanes,
     WindowError,
-    panes_of,
     resolve,
 )
 from tests.engine.driving import MODEL
@@ -24,6 +20,7 @@ from tests.engine.driving import MODEL
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HOUR = 3600
 NOON_S = int(NOON.timestamp())
+NOON_US = NOON_S * 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -120,12 +117,9 @@ def times(*hours):
     return np.array([(NOON_S + hour * HOUR) * 1_000_000 for hour in hours], dtype=np.int64)
 
 
-LIMITS = Limits(max_panes=4, future_skew_s=300)
-
-
 def test_rows_without_times_or_slices_are_one_pane():
-    groups = panes_of(Rows(3), MODEL, NOON, LIMITS)
-    assert groups == {PaneRef("", NOON_S): None}
+    groups = dict(rows_by_pane(Rows(3), MODEL.pane_s, NOON_US))
+    assert groups == {Place("", NOON_S): None}
 
 
 def test_each_row_is_in_one_pane_of_each_of_its_slices():
@@ -134,9 +128,11 @@ def test_each_row_is_in_one_pane_of_each_of_its_slices():
         times(-1, -1, -2, 0),
         {"site": np.array(["A", "B", "A", "A"]), "k": np.array([1, 1, 1, 1])},
     )
-    groups = {ref: rows.tolist() for ref, rows in panes_of(rows, MODEL, NOON).items()}
-    assert groups[PaneRef("", NOON_S - HOUR)] == [0, 1]
-    assert groups[PaneRef("site:A", NOON_S - 2 * HOUR)] == [2]
+    groups = {
+        ref: rows.tolist() for ref, rows in dict(rows_by_pane(rows, MODEL.pane_s, NOON_US)).items()
+    }
+    assert groups[Place("", NOON_S - HOUR)] == [0, 1]
+    assert groups[Place("site:A", NOON_S - 2 * HOUR)] == [2]
     for slice_ in ("", "site", "k"):
         covered = [
             r for ref, rows in groups.items() if ref.slice.split(":")[0] == slice_ for r in rows
@@ -145,33 +141,13 @@ def test_each_row_is_in_one_pane_of_each_of_its_slices():
 
 
 def test_times_before_the_epoch_and_odd_panes():
-    groups = panes_of(Rows(1, np.array([-1])), replace(MODEL, pane_s=7), NOON)
-    assert list(groups) == [PaneRef("", -7)]
-
-
-def test_too_many_panes_say_how_to_split():
-    with pytest.raises(TooManyPanes, match="split it by event time, or by slice value") as error:
-        panes_of(Rows(3, times(-1, -2, -3), {"s": np.array(["a", "b", "c"])}), MODEL, NOON, LIMITS)
-    assert (error.value.n_panes, error.value.limit) == (6, 4)
-    assert error.value.violations[0].rule == "too_many_panes"
-
-
-def test_the_future_and_what_retention_has_taken_are_refused():
-    model = replace(MODEL, retention_s=86_400)
-    skew = np.array([1, 300_000_000, 300_000_001]) + NOON_S * 1_000_000
-    with pytest.raises(CalibrationInputError) as error:
-        panes_of(Rows(3, skew), model, NOON, LIMITS)
-    assert [(o.pointer, o.rule) for o in error.value.violations] == [("/event_times/2", "future")]
-    with pytest.raises(CalibrationInputError) as error:
-        panes_of(Rows(2, times(-24, -25)), model, NOON, LIMITS)
-    assert [(o.pointer, o.rule) for o in error.value.violations] == [
-        ("/event_times/1", "retention")
-    ]
+    groups = dict(rows_by_pane(Rows(1, np.array([-1])), 7, NOON_US))
+    assert list(groups) == [Place("", -7)]
 
 
 def test_a_real_batch():
     columns = {"confidences": [0.2, 0.9], "labels": [0, 1], "slices": {"site": ["A", "B"]}}
     batch = Batch.from_columns(columns).batch
-    assert set(panes_of(batch, MODEL, NOON)) == {
-        PaneRef(s, NOON_S) for s in ("", "site:A", "site:B")
+    assert set(dict(rows_by_pane(batch, MODEL.pane_s, NOON_US))) == {
+        Place(s, NOON_S) for s in ("", "site:A", "site:B")
     }

@@ -13,7 +13,7 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill_by
 from calibrant.core.routing import ROWS_TOGETHER, apart
-from calibrant_server.workers.ingest.entries import PREDICTIONS, Entry
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
 from tests.engine.driving import MODEL
 from tests.ground.panes import assert_same, pane_of
@@ -54,7 +54,16 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
         "slices": {"site": columns["site"]},
     }
     payload = Batch.from_columns(given).batch.pack()
-    entry = Entry("b", MODEL.key, MODEL.generation, PREDICTIONS, b"", 0, payload, id="1-0")
+    entry = IngestEntry(
+        model=MODEL.key,
+        generation=MODEL.generation,
+        batch_id="b",
+        kind=PREDICTIONS,
+        digest=b"",
+        received_ms=0,
+        payload=payload,
+        id="1-0",
+    )
     into, ground = Reduction(), Numerics()
     reduce_entry(entry, MODEL, ground, into)
     into.close(ground)

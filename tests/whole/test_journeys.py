@@ -1,17 +1,21 @@
-"""How many files a reader goes through to follow one GET: the files with an executed function are counted.
+"""How many files a reader goes through to follow one request: the files with an executed function are counted.
 
-Bounded are the files of the HTTP service and of the engine, where a request is carried, and apart from them those of the
-library, where the numbers are made.
+Bounded for a GET are the files of the HTTP service and of the engine, where a request is carried, and apart from them those
+of the library, where the numbers are made; for a POST all of them together, without accumulators and what these call.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.tracing import Trace, one_process, traced
+from tests.tracing import ROOT, Trace, one_process, traced
 
+PAGE = ROOT / "docs" / "architecture.md"
+
+MAX_FILES_OF_A_POST = 40
 MAX_FILES_OF_A_GET = 32
 MAX_FILES_OF_THE_LIBRARY = 32
 THREADS = ("MainThread", "compute-", "AnyIO")
@@ -53,6 +57,38 @@ async def test_a_get_of_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(path) <= MAX_FILES_OF_A_GET
     assert len(library) <= MAX_FILES_OF_THE_LIBRARY
     assert len(path_of_cached) + len(library_of_cached) <= MAX_FILES_OF_A_GET
+
+
+@pytest.mark.anyio
+async def test_a_post_of_two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm: the model is known and its pane is cached."""
+    monkeypatch.setenv("CALIBRANT_PARTITIONS", "1")
+    monkeypatch.setenv("CALIBRANT_HOUSEKEEPING_S", "3600")
+    url, headers = "/v1/models/m/predictions", {"Prefer": "wait=60"}
+    rows = {name: ROWS[name][:2] for name in ROWS}
+    with traced() as trace:
+        async with one_process(tmp_path) as client:
+            for _ in range(2):
+                sent = await client.post(url, json=rows, headers=headers)
+                assert sent.status_code == 200, sent.text
+            # A response may overtake the last steps of the loop after the commit.
+            trace.recording = True
+            await trace.until("partition-", "PartitionLoop._read")
+            trace.calls.clear()
+            response = await client.post(url, json=rows, headers=headers)
+            await trace.until("partition-", "PartitionLoop._read")
+            trace.recording = False
+    assert response.json()["status"] == "merged"
+    threads = ("MainThread", "partition-")
+    path = trace.files(*threads, without="accumulators")
+    below = [file for file in trace.files(*threads) if file not in path]
+    print(f"\nPOST: {len(path)} files, and {len(below)} accumulators and what only they call")
+    print(*(f"{place:3d} {file}" for place, file in enumerate(path, 1)), sep="\n")
+    print("in accumulators only:", *below, sep="\n    ")
+    assert "workers/store/commit.py" in path
+    section = PAGE.read_text().partition("## Path of a posted batch")[2].partition("\n## ")[0]
+    assert not set(path) - set(re.findall(r"`([\w/]+\.py)`", section)), "the page misses a stop"
+    assert len(path) <= MAX_FILES_OF_A_POST
 
 
 def shown(trace: Trace, what: str) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ from calibrant_server.workers.alarm.command_effects import (
     try_webhooks,
 )
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.ingest.entries import Entry, EntryError
+from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import read_configs
@@ -50,7 +50,9 @@ def attempt(
     return {"op": ATTEMPTED, "delivery": delivery.id, "attempt": told}
 
 
-def write_order(node: Any, keys: PartitionKeys, entry: Entry, commit: Commit, token: bytes) -> None:
+def write_order(
+    node: Any, keys: PartitionKeys, entry: IngestEntry, commit: Commit, token: bytes
+) -> None:
     """Write the effects of a command into the commit that consumes it; raise EntryError if it is not a command."""
     try:
         order: dict[str, Any] = json.loads(entry.payload)

@@ -1,27 +1,41 @@
-"""The step that hands a batch over to its partition, with the room that its records will need.
+"""Appending a batch to its partition's stream, with its record and with room for the records that may result.
 
-What is on its way counts as retained until the commit that consumes it, so that the bounds on retained records hold however
-much is sent at once (`state/scripts/append.lua`).
+One read recognises repeats, conflicts and a full backlog. One script (`store/scripts/append.lua`) then writes entry, batch
+record and counters. Records that may result count as retained until the commit that consumes the entry: the bounds hold
+however much is sent at once.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import Entry
-from calibrant_server.workers.ingest.receipts import ModelMismatch
+from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
+from calibrant_server.workers.ingest.errors import (
+    BacklogFull,
+    BatchConflict,
+    IdsFull,
+    ModelMismatch,
+    RecordsFull,
+)
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import scripts
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
 _KNOWN, _DONE, _GONE, _FULL = range(4)
+_RATE_WINDOW_S = 10.0
+_UNKNOWN_WAIT_S = 5
+_MAX_WAIT_S = 60
 
 
 class NoRoom(RuntimeError):
-    """There is no room for the records that may come of an entry; so much is retained or on its way."""
+    """There is no room for the records that may result from an entry; so many are retained or on their way."""
 
     def __init__(self, n_records: int, n_bytes: int):
         super().__init__(f"{n_records} records of {n_bytes} bytes are retained")
@@ -29,51 +43,186 @@ class NoRoom(RuntimeError):
         self.n_bytes = n_bytes
 
 
-class Appending:
-    """Appends entries, for the event loop."""
+class BatchAppender:
+    """Appends batches, for the event loop. Every call is safe to repeat with the same nonce."""
 
-    def __init__(self, client: Any, settings: EngineSettings):
+    def __init__(self, client: Any, keys: Keys, settings: EngineSettings):
+        self._client = client
+        self._keys = keys
         self._settings = settings
+        self._rates = DrainRates()
         self._script = client.register_script(scripts()["append"])
 
-    async def append(
-        self, keys: PartitionKeys, entry: Entry, record: BatchRecord
+    async def append(self, batch: IngestBatch, nonce: str) -> tuple[BatchRecord, bool]:
+        """Append a batch unless its id is known; return the record, and whether it was there before.
+
+        Raises
+        ------
+        BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, HalfImported
+        """
+        found = await self._look(batch)
+        if isinstance(found, ModelConfig):
+            batch = replace(batch, config=found, generation=found.generation, create=False)
+            record = BatchRecord(
+                batch_records.ACCEPTED,
+                batch.digest.hex(),
+                batch.n_accepted,
+                len(batch.violations),
+                [vars(violation) for violation in batch.violations],
+                nonce=nonce,
+            )
+            found = await self._append_in_room(batch, record) or record
+        if found.digest != batch.digest.hex():
+            raise BatchConflict(batch.batch_id)
+        # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
+        return found, found.nonce != nonce
+
+    async def _look(self, batch: IngestBatch) -> BatchRecord | ModelConfig:
+        """Read once: return the batch's record if its id is known, else the model, with room for the batch."""
+        keys = self._keys.of_model(batch.model)
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(keys.models, batch.model)
+            pipe.get(keys.record(batch.model, batch.generation, batch.batch_id))
+            pipe.get(keys.bytes_in)
+            pipe.hget(keys.cursor, "out")
+            pipe.hgetall(keys.record_bytes)
+            config, record, bytes_in, bytes_out, buckets = await pipe.execute()
+        current = None if config is None else ModelConfig.from_json(config)
+        if current is None and not batch.create:
+            raise ModelMismatch(None)
+        if current is not None and current.importing is not None and batch.kind != RESTORE:
+            raise HalfImported(current.model)
+        if current is not None and current.generation != batch.generation:
+            if not batch.create:
+                raise ModelMismatch(current)
+            # Another request has made the model meanwhile: look again under its generation.
+            return await self._look_again(batch, current)
+        if record is not None:
+            return BatchRecord.from_json(record)
+        self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
+        return current if current is not None else await self._made(batch)
+
+    async def _made(self, batch: IngestBatch) -> BatchRecord | ModelConfig:
+        """Make the model; of several requests that do so at the same time one makes it."""
+        new = batch.config if batch.config.generation else batch.config.made_now()
+        keys = self._keys.of_model(new.key)
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.hsetnx(keys.models, new.key, new.to_json())
+            pipe.hget(keys.models, new.key)
+            made, text = await pipe.execute()
+        if made:
+            return new
+        if text is None:
+            raise ModelMismatch(None)
+        return await self._look_again(batch, ModelConfig.from_json(text))
+
+    async def _look_again(
+        self, batch: IngestBatch, current: ModelConfig
+    ) -> BatchRecord | ModelConfig:
+        mine = batch.config
+        if (current.task, current.n_classes) != (mine.task, mine.n_classes):
+            raise ModelMismatch(current)
+        return await self._look(
+            replace(batch, config=current, generation=current.generation, create=False)
+        )
+
+    def _check_room(
+        self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
+    ) -> None:
+        limit = self._settings.backlog_bytes
+        self._rates.note(keys.partition, bytes_out)
+        backlog = bytes_in - bytes_out
+        if backlog >= limit:
+            seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
+            raise BacklogFull("too much waits to be merged", seconds)
+        ttl_s, now = self._settings.idempotency_ttl_s, time.time()
+        if batch_records.living_bytes(buckets, now, ttl_s) >= self._settings.idempotency_bytes:
+            length_s = batch_records.expiry_bucket_s(ttl_s)
+            raise IdsFull(
+                "no room to remember another batch id", int(length_s - now % length_s) + 1
+            )
+
+    async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
+        """Append a batch; labels of predictions that are retained need no room, new records do."""
+        keys = self._keys.of_model(batch.model)
+        try:
+            return await self._append_once(keys, batch, record)
+        except NoRoom as full:
+            if batch.ids and await self._all_retained(keys, batch):
+                return await self._append_once(keys, replace(batch, n_records=0), record)
+            raise self._full(batch, full) from full
+
+    async def _append_once(
+        self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord
     ) -> BatchRecord | None:
-        """Entry, record and counters in one step; returns the record that was there before.
+        """Write entry, record and counters in one step; return the record that was there before.
 
         Raises
         ------
         NoRoom
-            `entry.n_records` further records would pass the bounds on what is retained.
+            `batch.n_records` further records would exceed the bounds on retained records.
         ModelMismatch
             The model was deleted meanwhile.
         """
         settings = self._settings
-        name, text = keys.record(entry.model, entry.generation, entry.batch_id), record.to_json()
+        name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
         ttl_s = settings.idempotency_ttl_s
         weight = len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES
-        fields = [part for pair in entry.to_fields().items() for part in pair]
-        kind, *told = await self._script(
+        of_the_record = (text, ttl_s, batch_records.expiry_bucket(time.time(), ttl_s), weight)
+        of_the_entry = (
+            batch.n_bytes,
+            batch.model,
+            f'"generation":"{batch.generation}"',
+            batch.n_records,
+            batch.record_bytes,
+        )
+        limits = (settings.retained_records, settings.retained_bytes)
+        fields = [part for pair in batch.to_fields().items() for part in pair]
+        kind, *reply = await self._script(
             keys=[name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models],
-            args=[
-                *(
-                    text,
-                    ttl_s,
-                    batch_records.expiry_bucket(time.time(), ttl_s),
-                    weight,
-                    entry.n_bytes,
-                ),
-                *(
-                    entry.model,
-                    f'"generation":"{entry.generation}"',
-                    entry.n_records,
-                    entry.record_bytes,
-                ),
-                *(settings.retained_records, settings.retained_bytes, *fields),
-            ],
+            args=[*of_the_record, *of_the_entry, *limits, *fields],
         )
         if kind == _GONE:
             raise ModelMismatch(None)
         if kind == _FULL:
-            raise NoRoom(int(told[0]), int(told[1]))
-        return BatchRecord.from_json(told[0]) if kind == _KNOWN else None
+            raise NoRoom(int(reply[0]), int(reply[1]))
+        return BatchRecord.from_json(reply[0]) if kind == _KNOWN else None
+
+    def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFull:
+        settings = self._settings
+        detail = (
+            f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
+            f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
+            f"retention: {batch.n_accepted} new ones find no room. Labels of predictions that are there are still taken."
+        )
+        return RecordsFull(detail, int(settings.housekeeping_s) + 1)
+
+    async def _all_retained(self, keys: PartitionKeys, batch: IngestBatch) -> bool:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for name in dict.fromkeys(batch.ids):
+                pipe.hexists(keys.facts_of(batch.model, batch.generation, name), name)
+            return all(await pipe.execute())
+
+
+class DrainRates:
+    """Bytes consumed per partition over the last seconds, as requests see them; for `Retry-After`."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[tuple[float, int]]] = {}
+
+    def note(self, partition: int, bytes_out: int, now: float | None = None) -> None:
+        """Note the number of bytes ever consumed."""
+        now = time.monotonic() if now is None else now
+        seen = self._seen.setdefault(partition, deque())
+        if not seen or now - seen[-1][0] >= _RATE_WINDOW_S / 100:
+            seen.append((now, bytes_out))
+        while len(seen) > 2 and now - seen[0][0] > _RATE_WINDOW_S:
+            seen.popleft()
+
+    def seconds_to_drain(self, partition: int, n_bytes: int) -> int:
+        """Return the whole seconds until so many bytes are consumed at the present rate, 1 to 60."""
+        seen = self._seen.get(partition, deque())
+        if len(seen) < 2 or seen[-1][1] <= seen[0][1]:
+            return _UNKNOWN_WAIT_S
+        rate = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
+        return min(_MAX_WAIT_S, max(1, math.ceil(n_bytes / rate)))

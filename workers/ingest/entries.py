@@ -1,32 +1,35 @@
-"""What stands in a partition's stream: one entry a batch, and how its payload is written.
+"""Entries of a partition's stream, and the formats of their payloads.
 
-Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model, `k` kind,
-`h` digest of the content (16 bytes), `t` milliseconds of its receipt, `b` payload. Payloads by kind:
+The service makes one `IngestBatch` per posted batch. The stream holds its fields, and the worker reads them back as an
+`IngestEntry`. Fields of an entry, by their one-letter names: `i` batch id, `m` tenant/model, `g` generation of the model,
+`k` kind, `h` digest of the content (16 bytes), `t` time of receipt in milliseconds, `b` payload. Payloads by kind:
 
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
 - `labels`: `pack_labels`, labels for predictions by id
-- `removal`: JSON, `{"id": ...}`: one prediction is taken out
+- `removal`: JSON, `{"id": ...}`: one prediction is removed
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `restore`: lines of an export (`calibrant_server.workers.lifecycle.transfer`)
 - `control`: JSON, `{"op": "delete_model"}`
-- `alarm`: JSON, `{"op": ...}`: something is done about a model's alarm (`calibrant_server.workers.alarm.commands`)
+- `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
 
-Where they say something: `p` what is good of it is taken, `w` places of its rows, `r` retained records that may come of it,
-`o` the id under which an entry came that was parked and replayed.
+Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
+retained records that may result, `o` the id under which an entry came that was parked and replayed.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calibrant.input.labels import LabelRow
+from calibrant.core.errors import Violation
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.store.registry import ModelConfig
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
@@ -35,9 +38,6 @@ KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONT
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 # What a field of a hash costs in the server beside its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
-_MAGIC = b"CU"
-_FORMAT = 1
-_HEAD = struct.Struct("<2sBxI")
 _DELETE_MODEL = {"op": "delete_model"}
 
 
@@ -84,39 +84,35 @@ class Places:
         return cls(rows, bool(by_line), by_line if isinstance(by_line, str) else "")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One entry of a stream.
+@dataclass(frozen=True, kw_only=True)
+class IngestEntry:
+    """One entry of a stream: a batch, or an order about a model.
 
     Attributes
     ----------
-    id : empty until the store has given it one
-    partial : what is good of it is taken
-    places : of its rows as the client sent them; None where they are numbered as they were sent
-    n_records : retained records that may come of it, at most
-    first_id : under which it came, where it was replayed
+    model : `tenant/model`
+    partial : valid rows are accepted although others are not
+    places : numbers of the rows as the client sent them; None if they were sent under their own numbers
+    n_records : largest number of retained records that may result
+    id : empty until the store has assigned one
+    first_id : id before the replay; empty if the entry was not replayed
     """
 
-    batch_id: str
     model: str
     generation: str
+    batch_id: str
     kind: str
     digest: bytes
     received_ms: int
     payload: bytes
-    id: str = ""
     partial: bool = False
     places: Places | None = None
     n_records: int = 0
+    id: str = ""
     first_id: str = ""
 
-    @property
-    def received_at(self) -> datetime:
-        """When the door took the batch; also the event time of rows that name none."""
-        return datetime.fromtimestamp(self.received_ms / 1000, UTC)
-
     def to_fields(self) -> dict[str, bytes]:
-        """As the stream holds it."""
+        """Return the fields of the stream."""
         fields = {
             "i": self.batch_id.encode(),
             "m": self.model.encode(),
@@ -136,11 +132,11 @@ class Entry:
             fields["o"] = self.first_id.encode()
         return fields
 
-    @classmethod
-    def from_fields(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
+    @staticmethod
+    def from_fields(entry_id: str, fields: Mapping[bytes, bytes]) -> IngestEntry:
         """Read an entry; raises EntryError."""
         try:
-            return cls(
+            return IngestEntry(
                 batch_id=fields[b"i"].decode(),
                 model=fields[b"m"].decode(),
                 generation=fields[b"g"].decode(),
@@ -161,13 +157,71 @@ class Entry:
 
     @property
     def n_bytes(self) -> int:
-        """What the entry weighs in the count of the backlog."""
+        """Bytes of the entry in the count of the backlog."""
         return fields_bytes({name.encode(): value for name, value in self.to_fields().items()})
 
     @property
     def record_bytes(self) -> int:
-        """What the records that may come of it weigh, as far as can be told before they are written."""
+        """Estimated bytes of the retained records that may result."""
         return _record_bytes(self.n_records, self.payload)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestBatch(IngestEntry):
+    """A checked batch, from the route to the stream. The batch record keeps what the stream does not.
+
+    Attributes
+    ----------
+    config : model that the batch was checked against
+    create : make the model as configured, if there is none
+    n_accepted : valid rows, or updates
+    violations : of the rows that were not accepted
+    ids : predictions that the batch labels or removes; those with a record need no further room
+    """
+
+    config: ModelConfig
+    n_accepted: int
+    create: bool = False
+    violations: Sequence[Violation] = ()
+    ids: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        config: ModelConfig,
+        batch_id: str,
+        kind: str,
+        payload: bytes,
+        digest: bytes,
+        n_accepted: int,
+        *,
+        received_at: datetime | None = None,
+        retains: bool = False,
+        partial: bool = False,
+        places: Places | None = None,
+        create: bool = False,
+        violations: Sequence[Violation] = (),
+        ids: tuple[str, ...] = (),
+    ) -> IngestBatch:
+        """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
+        received_at = received_at or datetime.now(UTC)
+        return cls(
+            model=config.key,
+            generation=config.generation,
+            batch_id=batch_id,
+            kind=kind,
+            digest=digest,
+            received_ms=int(received_at.timestamp() * 1000),
+            payload=payload,
+            partial=partial,
+            places=places,
+            n_records=n_accepted if retains else 0,
+            config=config,
+            n_accepted=n_accepted,
+            create=create,
+            violations=violations,
+            ids=ids,
+        )
 
 
 def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
@@ -192,15 +246,14 @@ def _known(kind: str) -> str:
     return kind
 
 
-def delete_model(model: str, generation: str) -> Entry:
-    """The entry that removes all that a deleted model has left."""
+def delete_model(model: str, generation: str) -> IngestEntry:
+    """Return the entry that removes everything a deleted model has left."""
     payload = json.dumps(_DELETE_MODEL).encode()
-    now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    return Entry("", model, generation, CONTROL, b"", now_ms, payload)
+    return _order(model, generation, CONTROL, payload)
 
 
 def check_control(payload: bytes) -> None:
-    """Raise EntryError unless a control entry asks for what this version can do: to delete the model, and nothing else."""
+    """Raise EntryError unless a control entry deletes the model, the only operation of this version."""
     try:
         order = json.loads(payload)
     except ValueError as error:
@@ -209,104 +262,19 @@ def check_control(payload: bytes) -> None:
         raise EntryError(f"the control operation is not known: {str(order)[:200]}")
 
 
-def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> Entry:
-    """The entry that has something done about a model's alarm."""
+def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:
+    """Return the entry of an order about a model's alarm."""
     payload = json.dumps(order, separators=(",", ":")).encode()
-    now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    return Entry("", model, generation, ALARM, b"", now_ms, payload)
+    return _order(model, generation, ALARM, payload)
 
 
-def pack_labels(rows: Sequence[LabelRow]) -> bytes:
-    """The payload of an entry of kind `labels`; the same rows give the same bytes."""
-    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
-    return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
-
-
-def unpack_labels(payload: bytes) -> list[LabelRow]:
-    """Read what `pack_labels` wrote; raises EntryError."""
-    try:
-        found = json.loads(payload)
-        if found["format"] != _FORMAT:
-            raise EntryError("the labels are not of a format that is known")
-        return [
-            LabelRow(
-                str(name),
-                {int(k): int(n) for k, n in votes},
-                [(str(r), int(k), v) for r, k, v in ratings],
-            )
-            for name, votes, ratings in found["rows"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise EntryError(f"the labels cannot be read: {error}") from error
-
-
-@dataclass(frozen=True)
-class Update:
-    """One histogram or pane sent by a client that has reduced its predictions itself.
-
-    Attributes
-    ----------
-    packed : `calibrant.Histogram.pack()` or `calibrant.Pane.pack()`
-    event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
-    slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
-    source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
-    at : pointer to it in the body that brought it, None for the body itself
-    """
-
-    packed: bytes
-    event_time_us: int | None = None
-    slices: dict[str, str] | None = None
-    source: str | None = None
-    epoch: int | None = None
-    sequence: int | None = None
-    at: str | None = None
-
-    @property
-    def is_cumulative(self) -> bool:
-        """Whether the totals replace those of a smaller sequence."""
-        return self.source is not None
-
-
-def pack_updates(updates: Sequence[Update]) -> bytes:
-    """The payload of an entry of kind `histograms` or `pane`."""
-    heads = []
-    for update in updates:
-        head = {
-            name: value
-            for name, value in asdict(update).items()
-            if value is not None and name != "packed"
-        }
-        heads.append({**head, "n": len(update.packed)})
-    head_bytes = json.dumps(heads, separators=(",", ":")).encode()
-    return (
-        _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes))
-        + head_bytes
-        + b"".join(u.packed for u in updates)
+def _order(model: str, generation: str, kind: str, payload: bytes) -> IngestEntry:
+    return IngestEntry(
+        model=model,
+        generation=generation,
+        batch_id="",
+        kind=kind,
+        digest=b"",
+        received_ms=int(datetime.now(UTC).timestamp() * 1000),
+        payload=payload,
     )
-
-
-def unpack_updates(payload: bytes) -> list[Update]:
-    """Read what `pack_updates` wrote; raises EntryError."""
-    try:
-        magic, version, head_length = _HEAD.unpack_from(payload)
-        if (magic, version) != (_MAGIC, _FORMAT):
-            raise EntryError("the updates are not of a format that is known")
-        at = _HEAD.size + head_length
-        heads: list[dict[str, Any]] = json.loads(payload[_HEAD.size : at])
-        updates = []
-        for head in heads:
-            length = head.pop("n")
-            updates.append(Update(packed=payload[at : at + length], **head))
-            at += length
-    except (
-        struct.error,
-        TypeError,
-        KeyError,
-        AttributeError,
-        UnicodeDecodeError,
-        json.JSONDecodeError,
-    ) as error:
-        raise EntryError(f"the updates cannot be read: {error}") from error
-    if at != len(payload):
-        raise EntryError("the updates do not end where they say")
-    return updates

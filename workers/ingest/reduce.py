@@ -1,4 +1,4 @@
-"""One entry into panes: decode, find its panes, fill deltas. Knows no store.
+"""Reduction of entries to deltas of panes: decode, route rows to panes, fill. Independent of the store.
 
 The numbers are made by the ground floor's classes, which come in through `Numerics`, so that tests of exactly-once can
 count in integers instead.
@@ -9,37 +9,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
-from typing import Any
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
-from calibrant.core.routing import together
+from calibrant.core.routing import ALL_ROWS, Place, pane_start, rows_by_pane, together
+from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
     PANE,
     PREDICTIONS,
     REMOVAL,
-    Entry,
     EntryError,
-    Update,
-    unpack_labels,
-    unpack_updates,
+    IngestEntry,
 )
-from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RowOutcomes
-from calibrant_server.workers.ingest.slices import SliceNames
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
+from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
+from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS, PaneRef, pane_start, panes_of
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """The classes that make numbers.
+    """The classes that compute.
 
     Attributes
     ----------
@@ -49,20 +47,20 @@ class Numerics:
     path : `module:function` that makes this very object in another process
     """
 
-    batch: Any = Batch
-    pane: Any = Pane
-    histogram: Any = Histogram
-    together: Callable[[list[Any]], Iterable[Any]] = together
-    spec: Callable[[ModelConfig], Any] = ModelConfig.spec
+    batch: type[Batch] = Batch
+    pane: type[Pane] = Pane
+    histogram: type[Histogram] = Histogram
+    together: Callable[[list[Batch]], Iterable[Batch]] = together
+    spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
 
-    def window(self, spec: Any) -> Any:
-        """What the panes of a window are merged into."""
+    def window(self, spec: PaneSpec) -> Pane:
+        """Return an empty pane into which the panes of a window are merged."""
         return getattr(self.pane, "for_window", self.pane)(spec)
 
 
 def ground_at(path: str) -> Numerics:
-    """The ground that `module:function` makes."""
+    """Return the classes that `module:function` returns."""
     module, name = path.split(":")
     ground: Numerics = getattr(import_module(module), name)()
     return ground
@@ -77,42 +75,84 @@ class Claim:
     update: Update
 
 
-class Reduction:
-    """What entries add: a delta a pane, and claims that need the state to be judged.
+class StoreReads:
+    """What entries of one commit read from the store and change in it: records by id, and names of slices.
 
-    Batches are kept as they come and filled at `close`, many at a time.
+    Parameters
+    ----------
+    records : retained records
+    slices_of : slices of a model that have panes, `key:value`
+    max_values : values of an open slice key
     """
 
-    def __init__(self, join: LabelJoin | None = None, names: SliceNames | None = None) -> None:
-        self.join = join or LabelJoin(NoRecords())
-        self.names = names or SliceNames()
+    def __init__(
+        self,
+        records: Records | None = None,
+        slices_of: ReadSlices = no_slices,
+        max_values: int = NO_LIMIT,
+    ) -> None:
+        self._records = records
+        self._slices_of = slices_of
+        self._max_values = max_values
+        self.opened_join: LabelJoin | None = None
+
+    @property
+    def join(self) -> LabelJoin:
+        """The join of labels, opened by the first entry with ids."""
+        if self.opened_join is None:
+            self.opened_join = LabelJoin(self._records or NoRecords())
+        return self.opened_join
+
+    @cached_property
+    def names(self) -> SliceNames:
+        """Names of slices, opened by the first entry with slices."""
+        return SliceNames(self._slices_of, self._max_values)
+
+    def again(self) -> StoreReads:
+        """Return the same without what entries have changed."""
+        return StoreReads(self._records, self._slices_of, self._max_values)
+
+
+class Reduction:
+    """What entries add: one delta per pane, and claims that depend on the state.
+
+    Batches are collected and filled at `close`, many at a time.
+    """
+
+    def __init__(self, reads: StoreReads | None = None) -> None:
+        self.reads = reads or StoreReads()
         self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
-        self.deltas: dict[PaneKey, Any] = {}
+        self.deltas: dict[PaneKey, Pane] = {}
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
-        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
+        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Batch]]] = {}
 
-    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Any:
-        """The delta of a pane, begun if need be."""
+    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Pane:
+        """Return the delta of a pane, an empty one at first."""
         if key not in self.deltas:
             self.deltas[key] = ground.pane(ground.spec(config))
             self.touched.add(key)
         return self.deltas[key]
 
-    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Any) -> None:
-        """Have a batch filled at `close`."""
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
+        """Collect a batch, to be filled at `close`."""
         self.touched.add(key)
         self._waiting.setdefault(key, (config, []))[1].append(batch)
 
     def close(self, ground: Numerics) -> None:
-        """Fill what waits."""
+        """Fill the collected batches."""
         for key, (config, batches) in self._waiting.items():
             delta = self.delta(key, config, ground)
             for batch in ground.together(batches):
                 delta.fill_batch(batch)
             delta.tighten()  # a run holds the deltas of all its panes at once
         self._waiting = {}
+
+    def exchanges(self, ground: Numerics) -> dict[PaneKey, tuple[Pane, Pane]]:
+        """Return what panes lose and gain by joined labels."""
+        join = self.reads.opened_join
+        return {} if join is None else join.exchanges(lambda of: ground.pane(ground.spec(of)))
 
     def absorb(self, other: Reduction) -> None:
         """Add another, closed reduction to this one."""
@@ -127,46 +167,52 @@ class Reduction:
         self.touched |= other.touched
 
 
-def reduce_entry(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
-    """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
+def reduce_entry(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+    """Add an entry to a reduction that is not closed yet; return the number of predictions or updates.
 
-    Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
+    Any exception, here or at the close, leaves `into` half filled: the caller repeats the reduction without the entry.
     """
     return _KINDS[entry.kind](entry, config, ground, into)
 
 
-def _predictions(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _predictions(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     sent = ground.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = (
-        into.join.new_rows(config, sent, entry.received_ms) if has_ids and sent.slices else None
+        into.reads.join.new_rows(config, sent, entry.received_ms)
+        if has_ids and sent.slices
+        else None
     )
-    batch, into.other[entry.id] = into.names.batch(config, sent, counts)
+    batch = sent
+    if sent.slices:
+        batch, into.other[entry.id] = into.reads.names.batch(config, sent, counts)
     if has_ids:
-        into.outcomes[entry.id] = into.join.predictions(config, batch, entry.received_ms, sent)
+        into.outcomes[entry.id] = into.reads.join.predictions(
+            config, batch, entry.received_ms, sent
+        )
         return int(batch.n)
     batch = _timed(batch, entry.received_ms)
-    for ref, rows in panes_of(batch, config, entry.received_at).items():
+    for place, rows in rows_by_pane(batch, config.pane_s, entry.received_ms * 1000):
         part = batch if rows is None else batch.take(rows)
-        into.add_batch(_key(config, ref), config, part)
+        into.add_batch(_key(config, place), config, part)
     return int(batch.n)
 
 
-def _timed(batch: Any, received_ms: int) -> Any:
-    """A batch with the delays of the labels that came along with it."""
+def _timed(batch: Batch, received_ms: int) -> Batch:
+    """Return a batch with the delays of the labels that it contains."""
     if not isinstance(batch, Batch) or batch.event_times is None:
         return batch
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
 
 
-def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _histograms(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         histogram = ground.histogram.unpack(update.packed)
         at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
         sent = update.slices or dict(histogram.slice)
-        for ref in _refs(at_us, sent, entry, config, into):
-            key = _key(config, ref)
+        for place in _places(at_us, sent, entry, config, into):
+            key = _key(config, place)
             if update.is_cumulative:
                 name = _total_name(histogram, update, sent)
                 into.claims.append((entry.id, Claim(key, name, update)))
@@ -176,31 +222,31 @@ def _histograms(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduc
     return len(updates)
 
 
-def _pane(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _pane(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         if update.is_cumulative:
             raise EntryError("a packed pane cannot be a running total")
         pane = ground.pane.unpack(update.packed)
-        for ref in _refs(update.event_time_us, update.slices or {}, entry, config, into):
-            into.delta(_key(config, ref), config, ground).merge(pane)
+        for place in _places(update.event_time_us, update.slices or {}, entry, config, into):
+            into.delta(_key(config, place), config, ground).merge(pane)
     return len(updates)
 
 
-def _labels(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _labels(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.outcomes[entry.id] = into.join.labels(config, rows, entry.received_ms, order)
+    into.outcomes[entry.id] = into.reads.join.labels(config, rows, entry.received_ms, order)
     return len(rows)
 
 
-def _removal(entry: Entry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _removal(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
     try:
         name = str(json.loads(entry.payload)["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
-    into.outcomes[entry.id] = into.join.deletion(config, name, entry.received_ms)
+    into.outcomes[entry.id] = into.reads.join.deletion(config, name, entry.received_ms)
     return 1
 
 
@@ -213,27 +259,27 @@ _KINDS = {
 }
 
 
-def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
-    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing, in one slice."""
+def _total_name(histogram: Histogram, update: Update, slices: dict[str, str]) -> str:
+    """Return the name under which running totals replace each other: source, epoch, subject and slices."""
     named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
     return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
 
 
-def _refs(
+def _places(
     event_time_us: int | None,
     slices: dict[str, str],
-    entry: Entry,
+    entry: IngestEntry,
     config: ModelConfig,
     into: Reduction,
-) -> list[PaneRef]:
+) -> list[Place]:
     at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
     start = pane_start(at_us, config.pane_s)
-    counted = into.names.pairs(config, slices)
+    counted = into.reads.names.pairs(config, slices)
     other = into.other.setdefault(entry.id, {})
     for key in (key for key, name in counted.items() if name != slices[key]):
         other[key] = other.get(key, 0) + 1
-    return [PaneRef(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
+    return [Place(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
 
 
-def _key(config: ModelConfig, ref: PaneRef) -> PaneKey:
-    return PaneKey(config.key, config.generation, ref.slice, ref.start_s)
+def _key(config: ModelConfig, place: Place) -> PaneKey:
+    return PaneKey(config.key, config.generation, place.slice, place.start_s)

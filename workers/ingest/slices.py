@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from calibrant.core.batch import Batch
 from calibrant_server.workers.store.registry import ModelConfig
 
 OTHER = "other"
 NO_LIMIT = 1 << 62
-Read = Callable[[ModelConfig], Iterable[str]]
+ReadSlices = Callable[[ModelConfig], Iterable[str]]
 
 
-def nothing_held(config: ModelConfig) -> Iterable[str]:
-    """Of a model that has no panes yet."""
+def no_slices(config: ModelConfig) -> Iterable[str]:
+    """Return no slices: the model has no panes yet."""
     return ()
 
 
 class SliceNames:
-    """The values that have panes, as the store tells them, and those that entries of this run have added.
+    """Values that have panes in the store, and those that entries of this group have added.
 
     Parameters
     ----------
@@ -34,17 +34,13 @@ class SliceNames:
     most : values that an open key may have
     """
 
-    def __init__(self, read: Read = nothing_held, most: int = NO_LIMIT):
+    def __init__(self, read: ReadSlices = no_slices, most: int = NO_LIMIT):
         self._read = read
         self._most = most
         self._held: dict[tuple[str, str], dict[str, set[str]]] = {}
 
-    def again(self) -> SliceNames:
-        """The same without what entries have added."""
-        return SliceNames(self._read, self._most)
-
     def name(self, config: ModelConfig, key: str, value: str) -> str:
-        """The value under which rows of `value` are counted: itself, or `other`."""
+        """Return the value under which rows of `value` are counted: itself, or `other`."""
         declared = config.slices.get(key)
         if declared is not None:
             return value if value in declared else OTHER
@@ -57,13 +53,13 @@ class SliceNames:
         return value
 
     def pairs(self, config: ModelConfig, slices: dict[str, str]) -> dict[str, str]:
-        """The slices of one update as they are counted."""
+        """Return the slices of one update as they are counted."""
         return {key: self.name(config, key, value) for key, value in sorted(slices.items())}
 
     def batch(
-        self, config: ModelConfig, batch: Any, counts: Sequence[bool] | None = None
-    ) -> tuple[Any, dict[str, int]]:
-        """A batch with its slices as they are counted, and how many rows went to `other`, by key.
+        self, config: ModelConfig, batch: Batch, counts: Sequence[bool] | None = None
+    ) -> tuple[Batch, dict[str, int]]:
+        """Return a batch with its slices as they are counted, and the number of rows in `other` by key.
 
         Parameters
         ----------
@@ -85,7 +81,7 @@ class SliceNames:
                 other[key] = n_changed
         if not columns:
             return batch, {}
-        return replace(batch, slices={**batch.slices, **columns}), other
+        return replace(batch, slices={**(batch.slices or {}), **columns}), other
 
     def _values(self, config: ModelConfig) -> dict[str, set[str]]:
         model = (config.key, config.generation)

@@ -15,7 +15,7 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
-from calibrant_server.workers.ingest.entries import Entry
+from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import FactsError
@@ -43,27 +43,30 @@ _WALKS_A_RETENTION = 24
 
 
 class Housekeeping:
-    """Periodic work on one partition."""
+    """Periodic work on one partition: sealing, merging into days, removals.
+
+    Attributes
+    ----------
+    due_at : monotonic seconds of the next pass
+    """
 
     def __init__(self, store: Store, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._settings = store.settings
         self._node = store.node(keys.partition)
         self._keys = keys
         self._chain = chain
-        self._next_at = 0.0
+        self.due_at = 0.0
         self._looked: dict[tuple[str, str], int] = {}
         self._walked: dict[tuple[str, str], int] = {}
         self._walk: Iterator[None] | None = None
         self._sealing = Sealing(self._node, keys, chain, ground)
         self._compaction = Compaction(self._node, keys, chain, ground)
 
-    def when_due(self, progress: Callable[[], None] = lambda: None) -> bool:
-        """Periodically process what is due; return whether panes or watermarks changed."""
-        if time.monotonic() < self._next_at:
-            return False
+    def run(self, progress: Callable[[], None] = lambda: None) -> bool:
+        """Do one pass; return whether panes or watermarks changed."""
         # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
-        self._next_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
+        self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
         n_changed = 0
         if self._walk is None:
             self.drop_spent_buckets()
@@ -73,7 +76,7 @@ class Housekeeping:
             self._walk = self.old_records()
         if self._walk_on(progress):
             self._walk = None
-        self._next_at = time.monotonic() + (
+        self.due_at = time.monotonic() + (
             min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
         )
         return n_changed > 0
@@ -204,7 +207,7 @@ class Housekeeping:
                 commit.remove_member(slices, member.decode())
                 self._chain.send(commit, self._chain.new_token())
 
-    def remove_model(self, entry: Entry, progress: Callable[[], None]) -> None:
+    def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
         """Remove panes, versions and batch records of a generation. Safe to repeat."""
         model, generation = entry.model, entry.generation
         for some in _in_runs(self._panes(model, generation)):

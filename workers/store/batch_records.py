@@ -1,7 +1,7 @@
-"""Record of a batch id: the digest of its content and its outcome.
+"""Records of batch ids: digest of the content, outcome, counts; and the receipt made from a record.
 
-Written once by the inbox with the entry itself (`SET NX`), rewritten by the commit that merges, rejects or dead-letters
-the entry. An id whose record has another status than `accepted` never counts again.
+The inbox writes a record once, with the entry itself. The commit that merges, rejects or dead-letters the entry rewrites
+it. An id with a final record never counts again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ FINAL = (MERGED, REJECTED, DEAD_LETTERED)
 RECORD_OVERHEAD_BYTES = 140
 
 
+# Members `pointer`, `rule` and `detail` of a violation.
+RowError = dict[str, str]
+
+
 @dataclass(frozen=True)
 class BatchRecord:
     """The record of one batch id."""
@@ -26,7 +30,7 @@ class BatchRecord:
     digest: str
     accepted: int = 0
     rejected: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
     stale: bool | None = None
     duplicate: bool = False
     nonce: str = ""
@@ -41,11 +45,11 @@ class BatchRecord:
         return self.status in FINAL
 
     def ended(self, status: str, **changes: Any) -> BatchRecord:
-        """Return the record with its outcome."""
+        """Return the record with an outcome."""
         return replace(self, status=status, **changes)
 
     def to_json(self) -> bytes:
-        """Return JSON with short names: there are many records."""
+        """Return JSON with short names: there are many records, and each exists for a day."""
         full = asdict(self)
         short = {
             _SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)
@@ -58,6 +62,49 @@ class BatchRecord:
         return cls(
             **{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG}
         )
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Status of a batch id, as a client sees it."""
+
+    batch_id: str
+    status: str
+    duplicate: bool
+    accepted: int
+    rejected: int
+    errors: list[RowError]
+    durability: str
+    stale: bool | None = None
+    duplicate_rows: int = 0
+    stale_rows: int = 0
+    conflicts: int = 0
+    slices_other: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, batch_id: str, record: BatchRecord, durability: str, duplicate: bool = False
+    ) -> Receipt:
+        """Return the receipt for a record."""
+        return cls(
+            batch_id=batch_id,
+            status=record.status,
+            duplicate=duplicate or record.duplicate,
+            accepted=record.accepted,
+            rejected=record.rejected,
+            errors=record.errors,
+            durability=durability,
+            stale=record.stale,
+            duplicate_rows=record.duplicate_rows,
+            stale_rows=record.stale_rows,
+            conflicts=record.conflicts,
+            slices_other=record.slices_other,
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the batch has an outcome that does not change."""
+        return self.status in FINAL
 
 
 _SHORT = {

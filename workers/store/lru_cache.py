@@ -1,36 +1,32 @@
-"""Things used last, within a bound."""
+"""LRU cache that threads share, bounded by total size."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """The things used last, up to a total weight. Threads may share it."""
+    """The values used last, up to a total size. Without `size_of`, each has size 1."""
 
-    def __init__(self, limit: int):
-        self._limit = limit
+    def __init__(self, limit: int, size_of: Callable[[V], int] | None = None):
         self._lock = threading.Lock()
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._weight = 0
+        self._cache: LRUCache[K, V] = LRUCache(limit, size_of)
 
     def get(self, key: K) -> V | None:
+        """Return the value of a key, if it is cached."""
         with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            return self._cache.get(key)
 
-    def put(self, key: K, value: V, weight: int = 1) -> V:
+    def put(self, key: K, value: V) -> V:
+        """Cache a value unless it alone exceeds the limit; return it."""
         with self._lock:
-            self._weight -= self._kept.pop(key, (None, 0))[1]
-            self._kept[key] = (value, weight)
-            self._weight += weight
-            while self._weight > self._limit and len(self._kept) > 1:
-                self._weight -= self._kept.popitem(last=False)[1][1]
+            if self._cache.getsizeof(value) <= self._cache.maxsize:
+                self._cache[key] = value
         return value

@@ -1,32 +1,28 @@
-"""Time and slices: which panes a batch fills, and which panes a query reads.
+"""Windows: the panes that a query reads.
 
 Panes are aligned to the epoch in UTC. Every resolution is pure: the caller passes the clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start, rows_by_pane
+from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start
 from calibrant_server.workers.store.durations import parse_duration
 
-if TYPE_CHECKING:
-    from calibrant_server.workers.store.registry import ModelConfig
-
 __all__ = [
-    "ALL_ROWS", "Dated", "Limits", "PaneRef", "TooManyPanes", "Window", "WindowError",
-    "pane_start", "panes_of", "parse_duration", "resolve", "rfc3339",
-]  # fmt: skip
-
-Times = NDArray[np.int64]
-Rows = NDArray[np.intp]
+    "ALL_ROWS",
+    "Dated",
+    "Window",
+    "WindowError",
+    "pane_start",
+    "parse_duration",
+    "resolve",
+    "rfc3339",
+]
 
 # The largest second of a four-digit year, so that every resolved window can be written as RFC 3339.
 LAST_SECOND = 253_402_300_799
@@ -34,15 +30,6 @@ LAST_SECOND = 253_402_300_799
 
 class WindowError(CalibrationInputError):
     """The window cannot be resolved to panes."""
-
-
-class TooManyPanes(CalibrationInputError):
-    """A batch touches more panes than one commit may hold; the detail says how to split it."""
-
-    def __init__(self, detail: str, n_panes: int, limit: int):
-        super().__init__([Violation("/event_times", "too_many_panes", detail)])
-        self.n_panes = n_panes
-        self.limit = limit
 
 
 @dataclass(frozen=True)
@@ -150,84 +137,3 @@ def _up(at_us: int, pane_s: int) -> int:
 
 def _window_error(pointer: str, rule: str, detail: str) -> WindowError:
     return WindowError([Violation(pointer, rule, detail)])
-
-
-@dataclass(frozen=True, order=True)
-class PaneRef:
-    """A pane of a model: slice (`""` for all rows, else `key:value`) and start in seconds."""
-
-    slice: str
-    start_s: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one batch in the HTTP service; the engine fills whatever was accepted."""
-
-    max_panes: int
-    future_skew_s: int
-
-
-def panes_of(
-    batch: Any, config: ModelConfig, received_at: datetime, limits: Limits | None = None
-) -> dict[PaneRef, Rows | None]:
-    """Return rows of a batch by the pane that they fill; `None` means all rows.
-
-    Rows without event time fall into the pane of `received_at`. Every row fills the slice `""` and one slice for
-    each of its `slices` columns.
-
-    Raises
-    ------
-    TooManyPanes
-        More than `limits.max_panes` panes.
-    CalibrationInputError
-        An event time is further in the future than the allowed skew, or before the retention of the model.
-    """
-    received_us = _microseconds(received_at, "/received_at")
-    times = batch.event_times
-    if limits is not None and times is not None:
-        _check_times(times, received_us, config, limits)
-    groups = {
-        PaneRef(*place): rows for place, rows in rows_by_pane(batch, config.pane_s, received_us)
-    }
-    if limits is not None and len(groups) > limits.max_panes:
-        raise _too_many(groups, limits.max_panes)
-    return groups
-
-
-def _check_times(times: Times, received_us: int, config: ModelConfig, limits: Limits) -> None:
-    times = np.asarray(times, dtype=np.int64)
-    latest = received_us + limits.future_skew_s * MICROSECONDS
-    violations = [
-        Violation(
-            f"/event_times/{row}",
-            "future",
-            f"event time lies more than {limits.future_skew_s} s in the future",
-        )
-        for row in np.flatnonzero(times > latest)[:100]
-    ]
-    if config.retention_s is not None:
-        # Complete panes: the pane of a retained timestamp is stored, and so may be filled.
-        oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
-        violations += [
-            Violation(
-                f"/event_times/{row}",
-                "retention",
-                f"event time lies before the model's retention of {config.retention_s} s",
-            )
-            for row in np.flatnonzero(times < oldest * MICROSECONDS)[:100]
-        ]
-    if violations:
-        raise CalibrationInputError(violations)
-
-
-def _too_many(groups: Iterable[PaneRef], limit: int) -> TooManyPanes:
-    groups = list(groups)
-    starts = {ref.start_s for ref in groups}
-    slices = {ref.slice for ref in groups}
-    detail = (
-        f"the batch touches {len(groups)} panes ({len(starts)} intervals of time, {len(slices)} slices, "
-        f"all rows counted as one); at most {limit} are allowed: split it by event time"
-        + (", or by slice value" if len(slices) > 1 else "")
-    )
-    return TooManyPanes(detail, len(groups), limit)

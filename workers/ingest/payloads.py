@@ -1,0 +1,112 @@
+"""Payloads of labels and of updates (histograms, panes): how entries of these kinds are packed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.entries import EntryError
+
+_MAGIC = b"CU"
+_FORMAT = 1
+_HEAD = struct.Struct("<2sBxI")
+
+
+def pack_labels(rows: Sequence[LabelRow]) -> bytes:
+    """Pack the payload of kind `labels`; equal rows give equal bytes."""
+    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
+
+
+def unpack_labels(payload: bytes) -> list[LabelRow]:
+    """Unpack a payload of kind `labels`; raise EntryError if it is damaged."""
+    try:
+        found = json.loads(payload)
+        if found["format"] != _FORMAT:
+            raise EntryError("the labels are not of a format that is known")
+        return [
+            LabelRow(
+                str(name),
+                {int(k): int(n) for k, n in votes},
+                [(str(r), int(k), v) for r, k, v in ratings],
+            )
+            for name, votes, ratings in found["rows"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EntryError(f"the labels cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Update:
+    """A histogram or pane that a client filled itself.
+
+    Attributes
+    ----------
+    packed : `calibrant.Histogram.pack()` or `calibrant.Pane.pack()`
+    event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
+    slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
+    source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
+    at : pointer to it in the body that brought it, None for the body itself
+    """
+
+    packed: bytes
+    event_time_us: int | None = None
+    slices: dict[str, str] | None = None
+    source: str | None = None
+    epoch: int | None = None
+    sequence: int | None = None
+    at: str | None = None
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether the totals replace those of a smaller sequence."""
+        return self.source is not None
+
+
+def pack_updates(updates: Sequence[Update]) -> bytes:
+    """Pack the payload of kind `histograms` or `pane`."""
+    heads = []
+    for update in updates:
+        head = {
+            name: value
+            for name, value in asdict(update).items()
+            if value is not None and name != "packed"
+        }
+        heads.append({**head, "n": len(update.packed)})
+    head_bytes = json.dumps(heads, separators=(",", ":")).encode()
+    return (
+        _HEAD.pack(_MAGIC, _FORMAT, len(head_bytes))
+        + head_bytes
+        + b"".join(u.packed for u in updates)
+    )
+
+
+def unpack_updates(payload: bytes) -> list[Update]:
+    """Unpack a payload of kind `histograms` or `pane`; raise EntryError if it is damaged."""
+    try:
+        magic, version, head_length = _HEAD.unpack_from(payload)
+        if (magic, version) != (_MAGIC, _FORMAT):
+            raise EntryError("the updates are not of a format that is known")
+        at = _HEAD.size + head_length
+        heads: list[dict[str, Any]] = json.loads(payload[_HEAD.size : at])
+        updates = []
+        for head in heads:
+            length = head.pop("n")
+            updates.append(Update(packed=payload[at : at + length], **head))
+            at += length
+    except (
+        struct.error,
+        TypeError,
+        KeyError,
+        AttributeError,
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+    ) as error:
+        raise EntryError(f"the updates cannot be read: {error}") from error
+    if at != len(payload):
+        raise EntryError("the updates do not end where they say")
+    return updates
