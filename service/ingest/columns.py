@@ -2,7 +2,7 @@
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
 numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
-refuses strings and nulls. Whatever is not plain goes on as it is, and `calibrant.Batch` says which row
+rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
@@ -48,7 +48,7 @@ ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """The columns of a posted batch, its id and options if it has some, and where its rows were sent.
+    """The columns of a posted batch, its id and options if present, and the places of its rows.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ParsedBatch:
         ]
 
     def place(self, violation: Violation) -> Violation:
-        """Return the violation where the client can find it: by line number when lines were sent."""
+        """Return the violation with the client's own position: the line number if lines were sent."""
         if self.is_flat and violation.pointer.startswith("/confidences"):
             pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
             violation = replace(violation, pointer=pointer)
@@ -113,7 +113,7 @@ def read_columns(
 ) -> ParsedBatch:
     """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
 
-    `head` names what a body may hold of the batch as such: beside its columns, or in a first line of its own.
+    `head` names the fields of the batch itself: in the body next to its columns, or in a separate first line.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return some columns of a document as `read_columns` reads those of a whole one.
+    """Return some columns of a document in the same way as `read_columns` for a complete one.
 
     Raises
     ------

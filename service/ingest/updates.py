@@ -107,7 +107,7 @@ KINDS = ("top_label", "class", "positive", "confidence", "pane")
 
 
 def names_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of an update beside those of its head."""
+    """Return the fields of an update other than those of its head."""
     fields = model.model_fields.items()
     return tuple(field.alias or name for name, field in fields if name not in HEAD_NAMES)
 

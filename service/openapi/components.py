@@ -241,7 +241,7 @@ def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reference into the document leads to; any other node as it is."""
+    """Return the target of a reference into the document; any other node unchanged."""
     while (reference := node.get("$ref", "")).startswith("#/"):
         found: Any = document
         for part in reference[2:].split("/"):

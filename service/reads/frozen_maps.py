@@ -1,4 +1,4 @@
-"""Frozen maps as requests name them: their shape, who made them, what the store says against them."""
+"""Frozen maps in the API: response models, authors, and errors of the store."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,13 +78,13 @@ def valid(model: type[Any], document: dict[str, Any]) -> Any:
 
 
 def who_is(caller: Caller) -> str:
-    """Return the name of the caller's key, as far as it has one."""
+    """Return the name of the caller's key, if it has one."""
     return caller.name or caller.tenant
 
 
 @contextmanager
 def map_errors() -> Iterator[None]:
-    """Translate what the store of maps raises."""
+    """Translate the errors of the store of maps."""
     try:
         yield
     except NoSuchMap as error:

@@ -1,4 +1,4 @@
-"""The question for a calibration map, and the shape of its answer."""
+"""The query for a calibration map, and its response model."""
 
 from typing import Any, Literal
 
@@ -49,6 +49,6 @@ def map_ask(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
     Raises
     ------
     CalibrationInputError
-        The model cannot be asked this.
+        The query does not suit the model.
     """
     return ReadQuery(parameters.resolved(config), config, parameters)

@@ -205,7 +205,7 @@ def _event(after: list[int], episode: Episode) -> bytes:
 
 
 def _numbers(text: str | None, length: int) -> list[int] | None:
-    """Return the numbers in an event's id, none where it is not one of this store."""
+    """Return the numbers in an event's id; none if it is not an id of this store."""
     parts = (text or "").split(".")
     if len(parts) != length or not all(part.isascii() and part.isdigit() for part in parts):
         return None

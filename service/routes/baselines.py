@@ -188,7 +188,7 @@ def view_of(document: dict[str, Any]) -> ClockQuery:
 
 
 def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
-    """Return a baseline as answers show it."""
+    """Return a baseline for a response."""
     created = datetime.fromtimestamp(kept["created_ms"] / 1000, UTC)
     return {
         "name": name,

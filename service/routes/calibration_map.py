@@ -65,7 +65,7 @@ class ApplyParameters(MapParameters):
         return self.version is not None or self.map is not None
 
     def check_frozen(self) -> None:
-        """Refuse a version beside the current one, and what only a fit could follow."""
+        """Reject all further parameters if a version or the current map is requested: they describe a fit."""
         names = {name: field.alias or name for name, field in type(self).model_fields.items()}
         given = [names[name] for name in sorted(self.model_fields_set - {"partial"})]
         which = "version" if self.version is not None else "map"
@@ -151,7 +151,7 @@ async def apply_calibration_map(
 async def _frozen(
     connection: Connection, config: ModelConfig, version: int | None
 ) -> dict[str, Any]:
-    """Return the frozen version, the current one where None is named; one read, no computing."""
+    """Return the frozen version, or the current one for None; one read, no computation."""
     maps = connection.inbox.maps
     if version is not None:
         return await maps.version(config, version)
@@ -165,7 +165,7 @@ async def _frozen(
 def applied(
     body: Body, fitted: dict[str, Any], config: ModelConfig, settings: Settings, partial: bool
 ) -> bytes:
-    """Return the answer of an application as JSON."""
+    """Return the response of an application as JSON."""
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]

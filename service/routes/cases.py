@@ -114,7 +114,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
 
 
 def drawing(query: CasesParameters, config: ModelConfig) -> Draw:
-    """Return how the asked figure is drawn; a class that does not count is refused, as is a case that is not named."""
+    """Return the function of the requested figure; reject a class that does not count and a missing case."""
     if query.figure == "case" and query.case is None:
         raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
     draw = DRAWINGS[query.figure]

@@ -1,7 +1,7 @@
 """The current calibration map: the frozen version that clients should use, and its replacement.
 
-It stands whole in one field of the store, so a client may poll it as often as it likes: an unchanged one is 304 after a
-single read. `stale-if-error` lets it go on with what it has while the service is away.
+The complete map is in one field of the store, so clients may poll it at any rate: an unchanged map is 304 after a
+single read. `stale-if-error` lets a client continue with its copy while the service is unavailable.
 """
 
 from datetime import UTC, datetime
@@ -186,7 +186,7 @@ async def _evidence(
 ) -> dict[str, Any]:
     """Return what the version gains over the current map on panes after both of their windows.
 
-    Of a slice only where both were fitted to it: the current map is for every prediction of the model.
+    The window has a slice only if both maps were fitted to it: the current map is for every prediction of the model.
     """
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
@@ -209,7 +209,7 @@ async def _evidence(
 async def _warnings(
     connection: Connection, config: ModelConfig, version: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Say of a map of whole rows that the drift alarm cannot follow it where predictions come without ids."""
+    """Return a warning if the drift alarm cannot follow a map of complete rows: predictions are sent without ids."""
     watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
     if not watched or version.get("scope") != "full":
         return []

@@ -195,7 +195,7 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
 
 
 def _table(value: Any, n: int) -> Numbers:
-    """Return features as float64 (n, n_features), or refuse the first row that is of another length or no numbers."""
+    """Return features as float64 (n, n_features); reject the first row of another length or without numbers."""
     if not isinstance(value, list) or len(value) != n:
         raise CalibrationInputError.at(
             "/features", "length", f"features have {n} rows: one a prediction"

@@ -120,7 +120,7 @@ async def _of_operation(request: Request) -> bytes:
 
 
 async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the store tells of models' alarms and records; nothing while it is away, for the rest must still be told."""
+    """Metrics of models' alarms and records; none while the store is unavailable, so that all others are still returned."""
     inbox = request.app.state.connection.inbox
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):

@@ -193,6 +193,6 @@ def fit_of(ask: ReadQuery) -> dict[str, object]:
 
 
 def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
-    """Return what two fits have in common that are the same: map, state, question."""
+    """Return the identity of a fit: map, state and query."""
     made_of = [fitted.get("digest"), fitted.get("state_version"), fit_of(ask), ask.slice_name]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

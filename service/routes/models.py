@@ -239,7 +239,7 @@ def _tells_receivers(caller: Caller) -> bool:
 
 
 def etag_of(config: ModelConfig, records: dict[str, int] | None = None, whole: bool = True) -> str:
-    """Return the strong ETag of a model's version, of its tallies where they are shown, of URLs that are not shown whole."""
+    """Return the strong ETag of a model's version, of its counts if returned, and of URLs that are shortened."""
     by_host = not whole and bool(config.alarm.get("webhooks"))
     if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'

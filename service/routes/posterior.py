@@ -89,7 +89,7 @@ class PosteriorResponse(BaseModel):
 
 
 class PosteriorParameters(ClockQuery):
-    """Which window the concentration is fitted to, where none is given."""
+    """The window to which the concentration is fitted, if none is given."""
 
     penalty: float = Field(
         0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
@@ -176,7 +176,7 @@ def _answered(
     config: ModelConfig,
     settings: Settings,
 ) -> bytes:
-    """Return the answer as JSON."""
+    """Return the response as JSON."""
     members = _members(posted["members"], config, settings) if "members" in posted else None
     columns = {name: posted[name] for name in POSTERIOR_COLUMNS if name in posted}
     if members is not None:

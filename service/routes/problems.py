@@ -36,7 +36,7 @@ class ProblemTypes(BaseModel):
 
 
 def or_page(described: dict[str, Any]) -> dict[str, Any]:
-    """Describe an answer that may be had as a page too."""
+    """Describe a response that is also available as a page."""
     return {**described, "content": described["content"] | {HTML: {"schema": {"type": "string"}}}}
 
 

@@ -1,4 +1,4 @@
-"""Each named rater by himself, beside the label policies and the raters' disagreement."""
+"""Each named rater separately, with the label policies and the raters' disagreement."""
 
 from typing import Annotated, Any
 

@@ -157,7 +157,7 @@ class PlainResponse(BaseModel):
     errors: list[ProblemError] = []
 
 
-# One source: what may be included is what the answer may hold.
+# One source: a client may include exactly the sections of the response.
 _INCLUDED: dict[str, Any] = {
     name: (
         dict[str, Any] | None,
@@ -227,7 +227,7 @@ def options_in(posted: ParsedBatch) -> dict[str, Any]:
 
 
 def included(text: str | None) -> list[str]:
-    """Return the sections in a list with commas; an unknown one is refused with the known."""
+    """Return the sections in a comma-separated list; reject an unknown one with the list of known ones."""
     names = [] if text is None else [name.strip() for name in text.split(",")]
     try:
         for name in names:
@@ -274,7 +274,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
 
 
 def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
-    """Return the classes of each named rater for the rows that are scored, None where nobody is named."""
+    """Return the classes of each named rater for the scored rows; None if no rater is named."""
     if names is None:
         return None
     try:

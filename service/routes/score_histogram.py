@@ -124,7 +124,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
     refuse_unknown(document, FIELDS)
     histogram = read_confidence(document)
-    # Who does not ask for a number is not refused for it.
+    # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
         answer = histogram_answer(

@@ -1,4 +1,4 @@
-"""Stability: how a calibration error varies as data shrink, beside its value under every label policy."""
+"""Stability: variation of a calibration error as data shrink, with its value under every label policy."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""A whole model out of this service and into another one."""
+"""Transfer of a complete model from one service to another."""
 
 import asyncio
 import hashlib
@@ -141,7 +141,7 @@ async def import_model(
 
 
 async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
-    """Take a model over, or go on with it where an earlier request was cut off; False where all was done before."""
+    """Import a model, or continue an interrupted import; return False if it was complete before."""
     current, registry = current_map_in(lines, config), reception.registry
     content = content_of(lines)
     known = await registry.found(config.tenant, config.model)
@@ -185,7 +185,7 @@ def content_of(lines: list[bytes]) -> str:
 
 
 def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
-    """Return the configuration in an export, once the export is seen to be whole.
+    """Return the configuration in an export; reject an incomplete export.
 
     It keeps generation and revision, which are part of the name of the state.
     """
@@ -266,7 +266,7 @@ def _is_current_map(line: bytes) -> bool:
 
 
 def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
-    """Return the calibration map that is current for the model, as kept; empty for none."""
+    """Return the model's current calibration map, as stored; empty for none."""
     raw = b""
     for number, line in enumerate(lines, 1):
         if not _is_current_map(line):

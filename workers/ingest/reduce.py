@@ -1,7 +1,7 @@
 """Reduction of entries to deltas of panes: decode, route rows to panes, fill. Independent of the store.
 
-The numbers are made by the ground floor's classes, which come in through `Numerics`, so that tests of exactly-once can
-count in integers instead.
+The classes of the library compute the numbers. They are passed in as `Numerics`, so that tests of exactly-once delivery
+can count in integers instead.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Numerics:
 
     Attributes
     ----------
-    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or what behaves like them
-    together : batches of one pane, put together where that changes nothing
-    spec : what a model's panes are made of
-    path : `module:function` that makes this very object in another process
+    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
+    together : batches of one pane, concatenated if that does not change the result
+    spec : specification of a model's panes
+    path : `module:function` that makes an equal object in another process
     """
 
     batch: type[Batch] = Batch

@@ -1,8 +1,8 @@
-"""Which values of a slice key have panes of their own.
+"""The values of a slice key that have panes of their own.
 
-Every value of a slice costs panes for as long as they are kept, so an open key has room for so many values; the rows of
-further ones fill the slice `key:other`, and the batch's outcome says how many did. A key that is declared with its
-values has room for these. A retained record holds the slices that it was filled into, so that it is taken out of the same.
+Every value of a slice costs panes for their complete retention, so an open key has a maximum number of values. Rows of further
+values fill the slice `key:other`, and the batch's outcome reports their number. A key declared with its values has room for
+exactly these. A retained record stores the slices that it was filled into, so that it is subtracted from the same ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SliceNames:
 
         Parameters
         ----------
-        counts : whether each row counts, all where None; one that does not takes no room and is left as it is
+        counts : whether each row counts; None: all count. A row that does not count takes no room and is unchanged
         """
         columns, other = {}, {}
         for key, column in (batch.slices or {}).items():
