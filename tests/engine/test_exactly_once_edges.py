@@ -51,6 +51,21 @@ def test_a_parked_entry_whose_id_was_merged_meanwhile_is_dropped_by_its_replay(b
     assert bench.merged("b1").status == "merged" and not list(parked_entries(bench.store))
 
 
+def test_a_replayed_batch_without_its_first_record_reports_its_rows(bench):
+    bench.put_model()
+    loop = bench.loop()
+    commit = loop._commit
+    bench.deliver(delivery("b1", [5, 6]))
+    bench.client.delete(loop.keys.record(MODEL.key, MODEL.generation, "b1"))
+    failing(loop, "b1", MemoryError())
+    steps(loop)
+    loop._commit = commit
+    assert replay_all(bench) == [True]
+    steps(loop, 3)
+    receipt = bench.merged("b1")
+    assert (receipt.status, receipt.accepted, receipt.rejected) == ("merged", 2, 0)
+
+
 class TestDamagedCohorts:
     """A cohort of a day, in panes of an hour, of which one is damaged."""
 

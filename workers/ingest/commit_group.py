@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry, coming, fields_bytes
@@ -98,9 +98,10 @@ class Item:
     def outcome(self) -> BatchRecord:
         """Return the batch record that the commit writes."""
         assert self.entry is not None
-        record = self.record or BatchRecord(
-            records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
-        )
+        record = self.record or BatchRecord(records.ACCEPTED, self.entry.digest.hex())
+        if not (record.accepted or record.rejected):
+            # The record that the append wrote has expired; a parked entry's new one counts no rows.
+            record = replace(record, accepted=self.n)
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             none = {"accepted": 0, "rejected": record.accepted + record.rejected}
